@@ -1,0 +1,92 @@
+"""What can go wrong, as a tree; each leaf says what happened and what to do, in one line.
+
+    RunnerError
+    ├── UsageError            exit 2: nothing was stored
+    │   ├── BadCrew           the crew file, or the crew in it, cannot be run
+    │   ├── BadInput          an input is missing or cannot be read
+    │   └── BundleTooLarge    what lies beside the crew file is over the limit
+    ├── NotFound              exit 2: no such run, branch or checkpoint
+    ├── Conflict              exit 2: the run is in a state in which this cannot be done
+    ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
+    └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── MissingDependency a module the crew needs is not on this worker
+        └── TaskTimeout       a task ran longer than its ``timeout``
+
+``Interrupted`` and ``ClaimLost`` stop a task from outside. They are BaseExceptions, so that a crew's own
+``except Exception`` cannot swallow them and pay again.
+"""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line (the contract)."""
+
+    COMPLETED = 0
+    FAILED = 1
+    USAGE = 2
+    CANCELLED = 3
+    UNREACHABLE = 4
+    WAITING = 5
+
+
+class RunnerError(Exception):
+    """Base of all errors a person can do something about."""
+
+    exit_code: Exit = Exit.FAILED
+
+
+class UsageError(RunnerError):
+    """Something given to us is wrong; nothing was stored."""
+
+    exit_code = Exit.USAGE
+
+
+class BadCrew(UsageError):
+    """The crew file, or the crew in it, cannot be run as it is."""
+
+
+class BadInput(UsageError):
+    """An input is missing, unreadable or not JSON."""
+
+
+class BundleTooLarge(UsageError):
+    """The files beside the crew file are more than the limit allows."""
+
+
+class NotFound(RunnerError):
+    """No such run, branch or checkpoint."""
+
+    exit_code = Exit.USAGE
+
+
+class Conflict(RunnerError):
+    """The run is in a state in which this cannot be done."""
+
+    exit_code = Exit.USAGE
+
+
+class StoreUnreachable(RunnerError):
+    """The store or the broker cannot be reached, or refuses us."""
+
+    exit_code = Exit.UNREACHABLE
+
+
+class TaskError(RunnerError):
+    """A task failed, and its message says why."""
+
+
+class MissingDependency(TaskError):
+    """A module that the crew imports is not installed on this worker."""
+
+
+class TaskTimeout(TaskError):
+    """A task ran longer than its ``timeout``."""
+
+
+class Interrupted(BaseException):
+    """The worker is draining: the task stops here and is handed back."""
+
+
+class ClaimLost(BaseException):
+    """The task is no longer this worker's: nothing more is written, and it stops."""
