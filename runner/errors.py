@@ -12,8 +12,8 @@
         ├── MissingDependency a module the crew needs is not on this worker
         └── TaskTimeout       a task ran longer than its ``timeout``
 
-``Interrupted`` and ``ClaimLost`` stop a task from outside. They are BaseExceptions, so that a crew's own
-``except Exception`` cannot swallow them and pay again.
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``) stops a task from outside. It is a BaseException, so that a
+crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
 from enum import IntEnum
@@ -84,9 +84,21 @@ class TaskTimeout(TaskError):
     """A task ran longer than its ``timeout``."""
 
 
-class Interrupted(BaseException):
+class Stop(BaseException):
+    """A task is stopped from outside. A polite stop waits for the end of the call that the task is in."""
+
+    polite = False
+
+
+class Interrupted(Stop):
     """The worker is draining: the task stops here and is handed back."""
 
+    polite = True
 
-class ClaimLost(BaseException):
+
+class TimedOut(Stop):
+    """The task ran longer than its ``timeout``."""
+
+
+class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""

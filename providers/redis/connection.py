@@ -1,0 +1,139 @@
+"""Connections to Redis: how they are opened, and which of their errors mean "not now"."""
+
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+from redis.retry import Retry
+
+from runner.errors import StoreUnreachable
+
+NOT_NOW = (ConnectionError, TimeoutError, BusyLoadingError)
+"""Errors after which the same call may succeed: every operation here may be repeated."""
+
+T = TypeVar("T")
+
+
+class Line:
+    """One connection of its own, for one caller at a time, on which an answer can be left for later.
+
+    `later` sends without waiting: its answer is read, and thrown away, with the next `execute_command`. What breaks
+    off in the middle (an interrupt, a lost server) closes the connection, so no answer is ever taken for another's.
+    """
+
+    def __init__(self, client: "Redis") -> None:
+        self._connection = client.connection_pool.get_connection()
+        self._unread = 0
+
+    def later(self, *command: Any) -> None:
+        """Send a command whose answer does not matter."""
+        try:
+            self._connection.send_command(*command)
+            self._unread += 1
+        except NOT_NOW:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
+
+    def execute_command(self, *command: Any) -> Any:
+        """Send a command and return its answer."""
+        try:
+            self._connection.send_command(*command)
+            while self._unread:
+                self._unread -= 1
+                with contextlib.suppress(ResponseError):
+                    self._connection.read_response()
+            return self._connection.read_response()
+        except ResponseError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket; the next command opens it again."""
+        self._unread = 0
+        self._connection.disconnect()
+
+
+def connect(
+    url: str, *, name: str = "runner", timeout: float | None = 10.0, connect_timeout: float = 5.0, single: bool = False
+) -> "Redis":
+    """A client for ``redis://``, ``rediss://`` or ``unix://``. Times are in seconds.
+
+    Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
+    """
+    try:
+        return Redis.from_url(
+            url,
+            client_name=name,
+            single_connection_client=single,
+            decode_responses=True,
+            socket_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            **({} if url.startswith("unix:") else {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}),
+        )
+    except ValueError as error:
+        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: {error}") from None
+
+
+def check(client: "Redis", url: str) -> None:
+    """Raise `StoreUnreachable`, with the address tried, unless the server answers and lets us in."""
+    try:
+        client.ping()
+    except (AuthenticationError, NoPermissionError) as error:
+        raise StoreUnreachable(f"Redis at {redacted(url)} refuses us: {error}. Check user and password in the URL.") from None
+    except BusyLoadingError:
+        patiently(client.ping, limit=30)
+    except (RedisError, OSError) as error:
+        raise StoreUnreachable(
+            f"Redis at {redacted(url)} cannot be reached: {error}. Start it, or name another with --redis-url."
+        ) from None
+    version = server_version(client)
+    if version < (7, 0):
+        raise StoreUnreachable(
+            f"Redis at {redacted(url)} is {'.'.join(map(str, version))}; version 7.0 or newer is needed."
+        )
+
+
+def server_version(client: "Redis") -> tuple[int, ...]:
+    """The server's Redis version; Valkey tells the one it is compatible with."""
+    try:
+        info = client.info("server")
+    except ResponseError:  # an ACL may forbid INFO; then the scripts will tell
+        return (7, 0)
+    return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
+
+
+def redacted(url: str) -> str:
+    """The URL without its password."""
+    return re.sub(r"(://[^:@/]*:)[^@/]+@", r"\1***@", url)
+
+
+def patiently(call: Callable[[], T], *, limit: float | None = None, first: float = 0.02, most: float = 1.0) -> T:
+    """Repeat ``call`` while Redis is away, with jittered pauses, for ``limit`` seconds (``None``: for ever)."""
+    end = None if limit is None else time.monotonic() + limit
+    pause = first
+    while True:
+        try:
+            return call()
+        except NOT_NOW as error:
+            if isinstance(error, AuthenticationError) or (end is not None and time.monotonic() + pause > end):
+                raise
+        time.sleep(pause * random.uniform(0.5, 1.0))
+        pause = min(pause * 2, most)

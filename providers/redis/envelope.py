@@ -1,0 +1,67 @@
+"""The Celery message of a job, as kombu 5.7 lays it out on Redis, with places for a script to fill in.
+
+The committing script itself pushes the message, so committing and sending are one atomic step. A message carries ids
+only. `send.lua` replaces the ``@MARKS@``; a contract test lets a stock Celery worker consume what comes out.
+"""
+
+import json
+from typing import Any
+
+JOB = "runner.job"
+"""The name under which the worker registers the one Celery task there is."""
+
+
+def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str, Any]:
+    """What a job carries: ids, nothing else."""
+    return {"run": run_id, "branch": branch, "task": task, "attempt": attempt}
+
+
+def template(queue: str) -> str:
+    """The message for one queue, with ``@RUN@ @BRANCH@ @TASK@ @CREW@ @ATTEMPT@ @COPY@`` still open.
+
+    ``@BODY…@`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows.
+    """
+    job_id = "@RUN@.@BRANCH@.@TASK@.@ATTEMPT@"
+    body = json.dumps(
+        [
+            [],
+            {"run": "@RUN@", "branch": "@BODYBRANCH@", "task": "@BODYTASK@", "attempt": "@ATTEMPT@"},
+            {"callbacks": None, "errbacks": None, "chain": None, "chord": None},
+        ]
+    ).replace('"@ATTEMPT@"', "@ATTEMPT@")
+    message = {
+        "body": body,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {
+            "lang": "py",
+            "task": JOB,
+            "id": job_id,
+            "shadow": "@CREW@.@TASK@",
+            "eta": None,
+            "expires": None,
+            "group": None,
+            "group_index": None,
+            "retries": 0,
+            "timelimit": [None, None],
+            "root_id": job_id,
+            "parent_id": None,
+            "argsrepr": "()",
+            "kwargsrepr": "{'run': '@RUN@', 'branch': '@BRANCH@', 'task': '@TASK@', 'attempt': @ATTEMPT@}",
+            "origin": "runner",
+            "ignore_result": True,
+            "replaced_task_nesting": 0,
+            "stamped_headers": None,
+            "stamps": {},
+        },
+        "properties": {
+            "correlation_id": job_id,
+            "reply_to": "",
+            "delivery_mode": 2,
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "priority": 0,
+            # Unique per copy: kombu files unacknowledged messages under it.
+            "delivery_tag": f"{job_id}.@COPY@",
+        },
+    }
+    return json.dumps(message)

@@ -1,0 +1,238 @@
+"""What a worker asks of the store for one task: claim, record steps, commit, or give it back."""
+
+import json
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from redis import Redis
+
+from runner.errors import ClaimLost
+from runner.plan import PlannedTask
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import Line, patiently
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One Celery message: do this task of this branch of this run, attempt n."""
+
+    run_id: str
+    branch: str
+    task: str
+    attempt: int
+
+    @property
+    def ref(self) -> str:
+        """The job as one string."""
+        return keys.ref(self.run_id, self.branch, self.task)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to one task, and what came with it. Every write shows ``token``."""
+
+    job: Job
+    worker: str
+    token: int
+    failures: int
+    bundle: str
+    module: str
+    attr: str
+    adapter: str
+    inputs: dict[str, Any]
+    plan_digest: str
+    crew: str
+    context: dict[str, dict[str, Any]]
+    recorded: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a job was not given: it is somebody's, or done, or its run is over."""
+
+    reason: str
+
+
+def stamp() -> str:
+    """The time as checkpoint ids begin with it: UTC, to the second."""
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+
+
+def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
+    """A task as the scripts take it: what it waits for in number, its context, its timeout in milliseconds."""
+    return {
+        "task": task.key,
+        "needs": needs,
+        "context": json.dumps(task.context or [], ensure_ascii=False),
+        "timeout": str(int((task.timeout or 0) * 1000)),
+    }
+
+
+def specifications(tasks: Iterable[PlannedTask]) -> str:
+    """Several of them, as the JSON list that the scripts take. An empty list is ``[]``."""
+    return json.dumps([specification(task, len(task.after)) for task in tasks], ensure_ascii=False)
+
+
+def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal:
+    """Take the task if it is free. Waits while Redis is away; one round trip."""
+    home = keys.home_of(job.run_id)
+    branch = keys.branch_key(job.run_id, job.branch)
+    ask = partial(
+        scripts.load("claim"),
+        line,
+        home=home,
+        run=keys.run_key(job.run_id),
+        task=keys.key("task_key", branch_key=branch, name=job.task),
+        name=job.branch,
+        key=job.task,
+        attempt=job.attempt,
+        worker=worker,
+        process=process,
+        nonce=uuid.uuid4().hex,
+        stamp=stamp(),
+    )
+    answer = patiently(ask)
+    if answer[0] != "claimed":
+        return Refusal(answer[0])
+    _, token, failures, fields, context, recorded = answer
+    bundle, module, attr, adapter, inputs, plan_digest, crew = fields
+    return Claim(
+        job=job,
+        worker=worker,
+        token=token,
+        failures=failures,
+        bundle=bundle,
+        module=module,
+        attr=attr,
+        adapter=adapter,
+        inputs=json.loads(inputs),
+        plan_digest=plan_digest,
+        crew=crew,
+        context={key: json.loads(value) for key, value in _pairs(context) if value},
+        recorded=dict(_pairs(recorded)),
+    )
+
+
+def return_job(line: Line, job: Job) -> None:
+    """Send a received job on, unclaimed, for another worker to take."""
+    branch = keys.branch_key(job.run_id, job.branch)
+    patiently(
+        partial(
+            scripts.load("return_job"),
+            line,
+            home=keys.home_of(job.run_id),
+            run=keys.run_key(job.run_id),
+            task=keys.key("task_key", branch_key=branch, name=job.task),
+            name=job.branch,
+            key=job.task,
+            attempt=job.attempt,
+        )
+    )
+
+
+def holds(client: "Redis", claim: Claim) -> bool:
+    """Whether the claim still holds. Asked beside the task's own line, while the task may be using that."""
+    branch = keys.branch_key(claim.job.run_id, claim.job.branch)
+    token = client.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
+    return bool(token == str(claim.token))
+
+
+class ClaimedTask:
+    """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
+
+    Not for several threads at once: the caller takes care of that.
+    """
+
+    def __init__(self, line: Line, claim: Claim) -> None:
+        self._line = line
+        self._claim = claim
+        job = claim.job
+        self._home = keys.home_of(job.run_id)
+        self._run = keys.run_key(job.run_id)
+        self._branch = keys.branch_key(job.run_id, job.branch)
+        self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
+        self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
+        self._outputs = keys.key("outputs_key", branch_key=self._branch)
+        self._who = {"name": job.branch, "key": job.task, "token": claim.token}
+        self._record = scripts.load("record_step")
+        self._begin = scripts.load("begin_step")
+
+    def begin_step(self) -> None:
+        """Note that a step begins. It costs no round trip: nobody waits for the answer."""
+        self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
+
+    def record_step(self, step: str, value: str, *, replayed: int, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+        """Record a step's result: one round trip."""
+        self._fenced(
+            self._record,
+            run=self._run,
+            task=self._task,
+            journal=self._journal,
+            step=step,
+            value=value,
+            replayed=replayed,
+            prompt_tokens=prompt_tokens,
+            completion_tokens=completion_tokens,
+        )
+
+    def drop_step(self) -> None:
+        """A begun step raised: it is not in doubt."""
+        patiently(
+            partial(scripts.load("drop_step"), self._line, task=self._task, token=self._claim.token)
+        )
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+        if not patiently(
+            partial(scripts.load("note"), self._line, run=self._run, task=self._task, **self._who, kind=kind, text=text)
+        ):
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+
+    def commit(self, output: str, unlocks: Iterable[PlannedTask], *, replayed: int) -> str:
+        """End the task with its output, a JSON object. Returns the run's status after it."""
+        answer = self._fenced(
+            scripts.load("commit"),
+            home=self._home,
+            run=self._run,
+            branch=self._branch,
+            task=self._task,
+            journal=self._journal,
+            outputs=self._outputs,
+            worker=self._claim.worker,
+            output=output[1:],
+            replayed=replayed,
+            next=specifications(unlocks),
+            stamp=stamp(),
+        )
+        return str(answer[2])
+
+    def release(self, *, replayed: int) -> None:
+        """Hand the task back, to run elsewhere at once."""
+        self._give("release", replayed=replayed)
+
+    def retry(self, delay: float, reason: str, *, replayed: int) -> None:
+        """Hand the task back, to run again after ``delay`` seconds."""
+        self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=reason)
+
+    def fail(self, reason: str, *, replayed: int) -> None:
+        """Fail the task for good, and with it the run."""
+        self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
+
+    def _give(self, operation: str, **slots: Any) -> None:
+        script = scripts.load(operation)
+        self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
+
+    def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
+        answer = patiently(partial(script, self._line, **self._who, **slots))
+        if answer[0] == "refused":
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
+        return answer
+
+
+def _pairs(flat: Any) -> Iterable[tuple[str, str]]:
+    """A flat reply as pairs."""
+    return zip(flat[::2], flat[1::2], strict=True)

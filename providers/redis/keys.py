@@ -1,0 +1,105 @@
+"""Every key there is, in one place: what it holds, who removes it.
+
+A *home* is a partition: ``runner:{p0}``. What is between the braces decides the slot, and every key below carries it,
+so a script touches one slot. A run's home is a pure function of its id.
+
+===================================  =======  ====================================================================
+key                                  type     holds, and how long
+===================================  =======  ====================================================================
+``HOME:runs``                        zset     run ids by time of creation; trimmed after a run expires
+``HOME:active``                      zset     run ids that are running; leaves when the run is over
+``HOME:expiring``                    zset     run ids by the time their keys expire; trimmed with ``runs``
+``HOME:queued``                      zset     jobs sent and not claimed, by time of sending; a claim removes one
+``HOME:due``                         zset     tasks that wait for their next attempt, by its time
+``HOME:outbox``                      zset     jobs to send where the broker is not this Redis; sending removes one
+``HOME:workers``                     zset     worker ids by the time their lease lapses; reaping removes one
+``HOME:worker:ID``                   hash     what a worker says of itself; removed when it is reaped or leaves
+``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
+``HOME:leader``                      string   the supervisor that leads; expires by itself in seconds
+``HOME:monitors``                    string   set while a Flower watches; expires by itself in seconds
+``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
+                                              run that may be resumed needs it
+``HOME:run:RUN``                     hash     the run: status, crew, bundle, inputs, options, counters
+``…RUN:plan``                        string   the plan as JSON
+``…RUN:branches``                    set      the run's branches
+``…RUN:events``                      stream   what happened, newest 2,000 or so
+``…RUN:branch:B``                    hash     the branch: sequence, tasks left, head checkpoint, where it left its parent
+``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
+``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
+``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
+``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
+``…RUN:branch:B:lineage``            hash     checkpoint id -> parent, trigger, task, sequence; pruned with the zset
+``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit
+``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
+===================================  =======  ====================================================================
+
+All keys of a run expire ``keep`` after it is over (7 days by default), and live on when it is resumed.
+"""
+
+import zlib
+
+PARTITIONS = 1
+
+TEMPLATES: dict[str, str] = {
+    "run_key": "{home}:run:{run_id}",
+    "branch_key": "{run}:branch:{name}",
+    "task_key": "{branch_key}:task:{name}",
+    "journal_key": "{branch_key}:journal:{name}",
+    "outputs_key": "{branch_key}:outputs",
+    "waits_key": "{branch_key}:waits",
+    "open_key": "{branch_key}:open",
+    "checkpoints_key": "{branch_key}:checkpoints",
+    "lineage_key": "{branch_key}:lineage",
+    "plan_key": "{run}:plan",
+    "events_key": "{run}:events",
+    "branches_key": "{run}:branches",
+    "runs_key": "{home}:runs",
+    "active_key": "{home}:active",
+    "expiring_key": "{home}:expiring",
+    "queued_key": "{home}:queued",
+    "due_key": "{home}:due",
+    "outbox_key": "{home}:outbox",
+    "workers_key": "{home}:workers",
+    "worker_key": "{home}:worker:{worker}",
+    "claims_key": "{home}:claims:{worker}",
+    "leader_key": "{home}:leader",
+    "monitors_key": "{home}:monitors",
+    "bundle_key": "{home}:bundle:{sha}",
+}
+"""Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
+
+
+def home_of(run_id: str) -> str:
+    """The partition in which a run lives."""
+    return home(zlib.crc32(run_id.encode()) % PARTITIONS)
+
+
+def home(partition: int = 0) -> str:
+    """The prefix of one partition."""
+    return f"runner:{{p{partition}}}"
+
+
+def key(name: str, /, **parts: str) -> str:
+    """The key called ``name``: ``key("run_key", home=..., run_id=...)``."""
+    return TEMPLATES[name].format(**parts)
+
+
+def run_key(run_id: str) -> str:
+    """The run's own hash."""
+    return key("run_key", home=home_of(run_id), run_id=run_id)
+
+
+def branch_key(run_id: str, branch: str) -> str:
+    """The branch's own hash."""
+    return key("branch_key", run=run_key(run_id), name=branch)
+
+
+def ref(run_id: str, branch: str, task: str) -> str:
+    """A job as one string, as indexes and claims name it. Run ids and branch names hold no ``|``."""
+    return f"{run_id}|{branch}|{task}"
+
+
+def unref(reference: str) -> tuple[str, str, str]:
+    """The inverse of `ref`."""
+    run_id, branch, task = reference.split("|", 2)
+    return run_id, branch, task

@@ -1,0 +1,18 @@
+-- A worker says that it lives. Its lease is one entry, scored with the time at which it lapses.
+--
+-- KEYS workers worker claims
+-- ARGV id lease_ms about
+-- USES now
+--
+-- about: JSON of what it says of itself when it registers, or "". Returns {1 if the lease still stood, how often its
+-- claims were taken from outside, the server's time, claims as a flat list of reference, "token|process|deadline"}.
+local at = now()
+local stood = redis.call("ZSCORE", workers, id)
+local known = redis.call("EXISTS", worker) == 1
+if about ~= "" then
+  redis.call("HSET", worker, "about", about)
+elseif not stood or not known then
+  return {0, "0", at, {}}
+end
+redis.call("ZADD", workers, at + lease_ms, id)
+return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, redis.call("HGETALL", claims)}

@@ -1,0 +1,52 @@
+-- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
+--
+-- KEYS home run branch task journal outputs
+-- ARGV name key token worker output replayed next stamp
+-- USES now emit refuse send checkpoint lifetime finish
+--
+-- output: the record as JSON without its opening brace. next: JSON list of {task, needs, context, timeout} that wait
+-- for this one, where needs is how many tasks each waits for in all.
+-- Returns {"committed", sequence, the run's status}, also when this very token committed before, or {"refused"}.
+local done = redis.call("HGET", outputs, key)
+if done then
+  local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
+  if by == token then return {"committed", tonumber(seq), redis.call("HGET", run, "status")} end
+  return refuse(run, name, key, token, "commit")
+end
+if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "commit") end
+local at = now()
+local r = redis.call("HMGET", run, "status", "id")
+local seq = redis.call("HINCRBY", branch, "seq", 1)
+redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. output)
+redis.call("DEL", task, journal)
+redis.call("SREM", open_key(branch), key)
+redis.call("HDEL", claims_key(home, worker), r[2] .. "|" .. name .. "|" .. key)
+if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+emit(run, "task_completed", "branch", name, "task", key, "seq", seq)
+checkpoint(run, name, branch, "task_completed", key, stamp, at)
+local left = redis.call("HINCRBY", branch, "left", -1)
+if r[1] ~= "running" then
+  -- The run is over, but what was paid for is kept. A resume finds what this unlocks.
+  local ttl = redis.call("PTTL", run)
+  if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
+  return {"committed", seq, r[1]}
+end
+for _, job in ipairs(cjson.decode(next)) do
+  local ready = job.needs == 1
+  if not ready then
+    ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
+    if ready then redis.call("HDEL", waits_key(branch), job.task) end
+  end
+  if ready then
+    redis.call("SADD", open_key(branch), job.task)
+    redis.call("HSET", task_key(branch, job.task), "state", "queued", "attempt", 1, "context", job.context, "timeout", job.timeout)
+    send(home, run, name, job.task, 1, at)
+  end
+end
+if left == 0 then
+  emit(run, "crew_kickoff_completed", "branch", name)
+  checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
+  finish(home, run, "completed", "", at)
+  return {"committed", seq, "completed"}
+end
+return {"committed", seq, "running"}

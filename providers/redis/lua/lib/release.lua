@@ -1,0 +1,25 @@
+-- Take a claim back and make the task runnable elsewhere: the next attempt has a new number, the journal stays.
+-- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
+local function give_up(home, run, name, task, worker)
+  local record = task_key(branch_key(run, name), task)
+  local open = tonumber(redis.call("HGET", record, "begun") or "0")
+  if open > 0 then redis.call("HINCRBY", run, "in_doubt", open) end
+  redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun")
+  redis.call("HDEL", claims_key(home, worker), redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task)
+  -- Written after the run was over, the record and its journal would outlive it.
+  local ttl = redis.call("PTTL", run)
+  if ttl > 0 then
+    redis.call("PEXPIRE", record, ttl)
+    redis.call("PEXPIRE", journal_key(branch_key(run, name), task), ttl)
+  end
+  return redis.call("HINCRBY", record, "attempt", 1)
+end
+local function requeue(home, run, name, task, attempt, at)
+  local record = task_key(branch_key(run, name), task)
+  if redis.call("HGET", run, "status") == "running" then
+    redis.call("HSET", record, "state", "queued")
+    send(home, run, name, task, attempt, at)
+  else
+    redis.call("HSET", record, "state", "held")
+  end
+end

@@ -1,0 +1,19 @@
+-- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run then
+-- has an envelope to fill in), else it waits in the outbox for somebody to send it.
+local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
+local function send(home, run, name, task, attempt, at)
+  local r = redis.call("HMGET", run, "id", "envelope", "queue", "crew")
+  local ref = r[1] .. "|" .. name .. "|" .. task
+  redis.call("ZADD", queued_key(home), at, ref)
+  if r[2] == "" then
+    redis.call("ZADD", outbox_key(home), at, ref .. "|" .. attempt)
+    return
+  end
+  local copy = redis.call("HINCRBY", run, "sends", 1)
+  local values = {
+    ["@RUN@"] = r[1], ["@BRANCH@"] = quoted(name), ["@TASK@"] = quoted(task), ["@CREW@"] = quoted(r[4]),
+    ["@BODYBRANCH@"] = quoted(quoted(name)), ["@BODYTASK@"] = quoted(quoted(task)),
+    ["@ATTEMPT@"] = tostring(attempt), ["@COPY@"] = tostring(copy),
+  }
+  redis.call("LPUSH", r[3], (string.gsub(r[2], "@%u+@", values)))
+end

@@ -1,0 +1,16 @@
+-- Store a packed crew, or learn that it is there. With empty data it only asks.
+-- It lives an hour unless a run comes to need it.
+--
+-- KEYS bundle
+-- ARGV data grace_ms
+--
+-- Returns 1 if the bundle is stored now, 0 if the data must be sent.
+if redis.call("HEXISTS", bundle, "data") == 1 then
+  local left = redis.call("PTTL", bundle)
+  if left >= 0 and left < tonumber(grace_ms) then redis.call("PEXPIRE", bundle, grace_ms) end
+  return 1
+end
+if data == "" then return 0 end
+redis.call("HSET", bundle, "data", data, "active", 0)
+redis.call("PEXPIRE", bundle, grace_ms)
+return 1

@@ -1,0 +1,52 @@
+-- Take back the claims of a worker that is gone, or of one process of it, and make the tasks runnable elsewhere.
+-- A task that took its workers with it max_attempts times without getting on fails its run instead.
+--
+-- KEYS home workers worker claims
+-- ARGV id process about lapsed reason max_attempts stamp
+-- USES now emit send release checkpoint lifetime finish
+--
+-- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
+-- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed.
+-- Returns {1 if it was done, references of the tasks handed back}.
+local at = now()
+local lease = redis.call("ZSCORE", workers, id)
+if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}} end
+if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}} end
+local back = {}
+local held = redis.call("HGETALL", claims)
+for i = 1, #held, 2 do
+  local ref, claim = held[i], held[i + 1]
+  local token, by = string.match(claim, "^(%d+)|([^|]*)|")
+  if process == "" or by == process then
+    local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
+    local run = run_key(home, run_id)
+    local branch = branch_key(run, name)
+    local record = task_key(branch, key)
+    redis.call("HDEL", claims, ref)
+    if redis.call("HGET", record, "token") == token then
+      local attempt = give_up(home, run, name, key, id)
+      local crashes = redis.call("HINCRBY", record, "crashes", 1)
+      redis.call("HINCRBY", run, "recoveries", 1)
+      emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason)
+      if crashes >= tonumber(max_attempts) then
+        local why = "it took its worker down " .. crashes .. " times in a row without recording a step (last: " .. reason .. ")"
+        redis.call("HSET", record, "state", "failed", "error", why)
+        emit(run, "task_failed", "branch", name, "task", key, "reason", why)
+        checkpoint(run, name, branch, "task_failed", key, stamp, at)
+        if redis.call("HGET", run, "status") == "running" then
+          emit(run, "crew_kickoff_failed", "branch", name, "reason", why)
+          checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
+          finish(home, run, "failed", "task '" .. key .. "': " .. why, at)
+        end
+      else
+        requeue(home, run, name, key, attempt, at)
+      end
+      back[#back + 1] = ref
+    end
+  end
+end
+if process == "" then
+  redis.call("ZREM", workers, id)
+  redis.call("DEL", worker, claims)
+end
+return {1, back}

@@ -1,0 +1,18 @@
+-- Record a step that was done, so that it is never done again.
+--
+-- KEYS run task journal
+-- ARGV name key token step value replayed prompt_tokens completion_tokens
+-- USES emit refuse
+--
+-- Returns {"recorded"} or {"refused"}.
+local t = redis.call("HMGET", task, "token", "begun")
+if t[1] ~= token then return refuse(run, name, key, token, "step") end
+if redis.call("HSETNX", journal, step, value) == 1 then
+  redis.call("HINCRBY", run, "paid", 1)
+  -- A task that gets on is not the one that kills its workers.
+  if tonumber(t[2] or "0") > 0 then redis.call("HSET", task, "begun", t[2] - 1, "crashes", 0) end
+  if prompt_tokens ~= "0" then redis.call("HINCRBY", run, "prompt_tokens", prompt_tokens) end
+  if completion_tokens ~= "0" then redis.call("HINCRBY", run, "completion_tokens", completion_tokens) end
+  if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+end
+return {"recorded"}

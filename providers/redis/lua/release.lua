@@ -1,0 +1,15 @@
+-- Hand a task back: its worker drains, and another one goes on from the recorded steps.
+--
+-- KEYS home run task
+-- ARGV name key token worker replayed
+-- USES now emit refuse send release
+--
+-- Returns {"released", next attempt} or {"refused"}.
+if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
+local at = now()
+if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+local attempt = give_up(home, run, name, key, worker)
+redis.call("HINCRBY", run, "recoveries", 1)
+emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain")
+requeue(home, run, name, key, attempt, at)
+return {"released", attempt}

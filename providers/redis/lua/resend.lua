@@ -1,0 +1,25 @@
+-- Send again the jobs that nobody claimed although nothing is left in their queue: their messages are lost.
+-- A needless copy is dropped at the claim.
+--
+-- KEYS home queued
+-- ARGV older_ms limit
+-- USES now emit send
+--
+-- Returns how many.
+local at = now()
+local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
+local sent = 0
+for _, ref in ipairs(refs) do
+  local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
+  local run = run_key(home, run_id)
+  local r = redis.call("HMGET", run, "status", "queue", "envelope")
+  local t = redis.call("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
+  if r[1] ~= "running" or t[1] ~= "queued" then
+    redis.call("ZREM", queued, ref)
+  elseif r[3] == "" or redis.call("LLEN", r[2]) == 0 then
+    send(home, run, name, key, t[2], at)
+    emit(run, "job_resent", "branch", name, "task", key, "attempt", t[2])
+    sent = sent + 1
+  end
+end
+return sent

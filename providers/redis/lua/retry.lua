@@ -1,0 +1,21 @@
+-- An attempt raised and another is allowed: it comes after a delay, and replays the recorded steps.
+--
+-- KEYS home run task
+-- ARGV name key token worker replayed delay_ms reason
+-- USES now emit refuse send release
+--
+-- Returns {"delayed", next attempt} or {"refused"}.
+if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
+local at = now()
+if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+redis.call("HSET", task, "begun", 0)
+local attempt = give_up(home, run, name, key, worker)
+redis.call("HINCRBY", task, "failures", 1)
+emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason)
+if redis.call("HGET", run, "status") == "running" then
+  redis.call("HSET", task, "state", "delayed")
+  redis.call("ZADD", due_key(home), at + delay_ms, redis.call("HGET", run, "id") .. "|" .. name .. "|" .. key)
+else
+  requeue(home, run, name, key, attempt, at)
+end
+return {"delayed", attempt}

@@ -1,0 +1,11 @@
+-- A worker that is about to go received a job and does not claim it: send its message on.
+--
+-- KEYS home run task
+-- ARGV name key attempt
+-- USES now send
+--
+-- Returns 1 if it was sent on.
+local t = redis.call("HMGET", task, "state", "attempt")
+if t[1] ~= "queued" or t[2] ~= attempt then return 0 end
+send(home, run, name, key, attempt, now())
+return 1

@@ -1,0 +1,13 @@
+-- Forget the runs whose keys have expired.
+--
+-- KEYS runs expiring
+-- ARGV limit
+-- USES now
+--
+-- Returns how many.
+local gone = redis.call("ZRANGEBYSCORE", expiring, "-inf", now(), "LIMIT", 0, limit)
+for _, id in ipairs(gone) do
+  redis.call("ZREM", runs, id)
+  redis.call("ZREM", expiring, id)
+end
+return #gone

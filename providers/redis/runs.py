@@ -1,0 +1,337 @@
+"""What a client asks of the store: create a run, read it, follow it, cancel it, let it go on."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis import Redis
+
+from runner import output as outputs
+from runner.errors import Conflict, NotFound
+from runner.output import TaskOutput
+from runner.plan import Plan, frontier, waits
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.jobs import specifications, stamp
+from runner.states import RunStatus
+
+BUNDLE_GRACE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as it stands. Times are the server's, in milliseconds."""
+
+    id: str
+    status: RunStatus
+    crew: str
+    branch: str
+    created_at: int
+    ended_at: int | None
+    error: str
+    queue: str
+    bundle: str
+    plan_digest: str
+    inputs: dict[str, Any]
+    paid: int = 0
+    replayed: int = 0
+    in_doubt: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    recoveries: int = 0
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """The account of the run's steps."""
+        return {
+            "paid": self.paid,
+            "replayed": self.replayed,
+            "in_doubt": self.in_doubt,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed output: where in the branch's sequence it stands, and what it is."""
+
+    seq: int
+    raw: str
+    json: Any
+
+    def as_task_output(self, name: str) -> TaskOutput:
+        """As the crew's code sees it."""
+        return TaskOutput(name=name, raw=self.raw, json_dict=self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A named position on a branch."""
+
+    id: str
+    branch: str
+    seq: int
+    created_at: int
+    parent: str
+    trigger: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A task that is neither waiting nor committed."""
+
+    task: str
+    state: str
+    attempt: int
+    worker: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. ``id`` is the stream's: milliseconds and a counter."""
+
+    id: str
+    seq: int
+    type: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def at(self) -> int:
+        """When, in milliseconds."""
+        return int(self.id.split("-")[0])
+
+
+class Runs:
+    """The runs in a store."""
+
+    def __init__(self, client: "Redis") -> None:
+        self.client = client
+
+    # -- accepting
+
+    def put_bundle(self, sha: str, data: bytes | None) -> bool:
+        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
+        script = scripts.load("put_bundle")
+        bundle = keys.key("bundle_key", home=keys.home(), sha=sha)
+        return bool(script(self.client, bundle=bundle, data=data or b"", grace_ms=BUNDLE_GRACE_MS))
+
+    def bundle(self, sha: str) -> bytes:
+        """A bundle's data. Raises `NotFound`."""
+        key = keys.key("bundle_key", home=keys.home(), sha=sha)
+        data: bytes | None = self.client.execute_command("HGET", key, "data", NEVER_DECODE=True)
+        if data is None:
+            raise NotFound(f"the code of this run (bundle {sha[:12]}) is no longer in the store: submit the crew again")
+        return data
+
+    def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
+        """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
+        home = keys.home_of(run_id)
+        return str(
+            scripts.load("create_run")(
+                self.client,
+                home=home,
+                run=keys.run_key(run_id),
+                bundle=keys.key("bundle_key", home=home, sha=fields["bundle"]),
+                run_id=run_id,
+                fields=json.dumps(fields),
+                plan=plan.to_json(),
+                ready=specifications(frontier(plan, frozenset())),
+                tasks_left=len(plan.tasks),
+                stamp=stamp(),
+            )
+        )
+
+    # -- reading
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run. Raises `NotFound`."""
+        found: dict[str, str] = self.client.hgetall(keys.run_key(run_id))
+        if "status" not in found:
+            raise NotFound(f"there is no run {run_id}: `runner runs` lists them (a finished run is kept for a while only)")
+        return _run_record(run_id, found)
+
+    def newest(self, limit: int = 50) -> list[RunRecord]:
+        """The newest runs, newest first."""
+        ids = self.client.zrevrange(keys.key("runs_key", home=keys.home()), 0, limit - 1)
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in ids:
+            pipe.hgetall(keys.run_key(run_id))
+        return [
+            _run_record(run_id, found) for run_id, found in zip(ids, pipe.execute(), strict=True) if "status" in found
+        ]
+
+    def field(self, run_id: str, name: str) -> str:
+        """One field of a run; "" if it is not there."""
+        return self.client.hget(keys.run_key(run_id), name) or ""
+
+    def plan(self, run_id: str) -> Plan:
+        """The run's plan. Raises `NotFound`."""
+        text = self.client.get(keys.key("plan_key", run=keys.run_key(run_id)))
+        if text is None:
+            raise NotFound(f"there is no run {run_id}")
+        return Plan.from_json(text)
+
+    def branches(self, run_id: str) -> list[str]:
+        """The run's branches, main first."""
+        found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id)))
+        return sorted(found, key=lambda name: (name != "main", name))
+
+    def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
+        """The outputs of a branch by task: its own, and its parent's from before it left it."""
+        key = keys.branch_key(run_id, branch)
+        pipe = self.client.pipeline(transaction=False)
+        pipe.hgetall(keys.key("outputs_key", branch_key=key))
+        pipe.hmget(key, "parent", "parent_seq")
+        own, (parent, parent_seq) = pipe.execute()
+        found: dict[str, Committed] = {}
+        if parent:
+            limit = int(parent_seq) if upto is None else min(upto, int(parent_seq))
+            found.update(self.committed(run_id, parent, limit))
+        for task, text in own.items():
+            stored = json.loads(text)
+            if upto is None or stored["seq"] <= upto:
+                found[task] = Committed(stored["seq"], *outputs.load(stored))
+        return found
+
+    def outputs_of(self, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
+        """The outputs of some tasks, in one round trip where the branch has no parent."""
+        key = keys.branch_key(run_id, branch)
+        texts = self.client.hmget(keys.key("outputs_key", branch_key=key), tasks)
+        if any(text is None for text in texts):
+            every = self.committed(run_id, branch)
+            return {task: every[task] for task in tasks if task in every}
+        return {
+            task: Committed(json.loads(text)["seq"], *outputs.load(json.loads(text)))
+            for task, text in zip(tasks, texts, strict=True)
+        }
+
+    def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
+        """The tasks between waiting and committed."""
+        key = keys.branch_key(run_id, branch)
+        tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
+        pipe = self.client.pipeline(transaction=False)
+        for task in tasks:
+            pipe.hmget(keys.key("task_key", branch_key=key, name=task), "state", "attempt", "worker", "error")
+        return [
+            InFlight(task, state or "", int(attempt or 0), worker or "", error or "")
+            for task, (state, attempt, worker, error) in zip(tasks, pipe.execute(), strict=True)
+        ]
+
+    def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
+        """The checkpoints a branch keeps, oldest first."""
+        key = keys.branch_key(run_id, branch)
+        ids = self.client.zrange(keys.key("checkpoints_key", branch_key=key), 0, -1)
+        lineage = self.client.hgetall(keys.key("lineage_key", branch_key=key))
+        records = []
+        for checkpoint in ids:
+            seq, at, parent, trigger, task = lineage[checkpoint].split("|", 4)
+            records.append(CheckpointRecord(checkpoint, branch, int(seq), int(at), parent, trigger, task))
+        return records
+
+    def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
+        """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
+        every = [record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch)]
+        found = [r for r in every if r.id == checkpoint] or [r for r in every if r.id.startswith(checkpoint)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more of it")
+        raise NotFound(
+            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists those it keeps"
+        )
+
+    def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
+        """The events after a stream id; with ``block_ms``, waits that long for the first."""
+        key = keys.key("events_key", run=keys.run_key(run_id))
+        if block_ms is None:
+            entries = self.client.xrange(key, min="-" if after == "0" else f"({after}")
+        else:
+            answer = self.client.xread({key: after}, block=block_ms, count=500)
+            streams = answer.values() if isinstance(answer, dict) else [entry[1] for entry in answer or []]
+            entries = [item for stream in streams for item in _flatten(stream)]
+        for stream_id, fields in entries:
+            fields = dict(fields)
+            yield Event(stream_id, int(fields.pop("seq")), fields.pop("type"), fields)
+
+    def last_event(self, run_id: str) -> str:
+        """The stream id of the newest event; "0" if there is none."""
+        newest = self.client.xrevrange(keys.key("events_key", run=keys.run_key(run_id)), count=1)
+        return str(newest[0][0]) if newest else "0"
+
+    def last_commit(self, run_id: str, branch: str) -> int:
+        """The sequence of the branch's newest commit; 0 if there is none."""
+        return max((output.seq for output in self.committed(run_id, branch).values()), default=0)
+
+    # -- steering
+
+    def cancel(self, run_id: str, reason: str) -> str:
+        """Cancel a run. Returns its status before, or "gone"."""
+        script = scripts.load("cancel")
+        return str(script(self.client, home=keys.home_of(run_id), run=keys.run_key(run_id), reason=reason))
+
+    def resume(
+        self, run: RunRecord, branch: str, *, start: CheckpointRecord | None, fields: dict[str, str], plan: Plan | None
+    ) -> str:
+        """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
+
+        Returns "resumed", "changed" (somebody else moved it), "no bundle" or "taken". ``plan`` is a new one, where the code
+        changed. Raises `Conflict` if all is done.
+        """
+        changed = plan
+        plan = changed or self.plan(run.id)
+        key = keys.branch_key(run.id, branch)
+        seq = self.client.hget(key, "seq") or "0"
+        if start is None:
+            done = self.committed(run.id, branch).keys()
+        else:
+            done = self.committed(run.id, start.branch, start.seq).keys()
+        left = sum(task.key not in done for task in plan.tasks)
+        if left == 0:
+            raise Conflict(f"run {run.id} has nothing left to do there")
+        home = keys.home_of(run.id)
+        return str(
+            scripts.load("resume")(
+                self.client,
+                home=home,
+                run=keys.run_key(run.id),
+                branch=key,
+                bundle=keys.key("bundle_key", home=home, sha=fields.get("bundle", run.bundle)),
+                name=branch,
+                fields=json.dumps(fields),
+                plan=changed.to_json() if changed else "",
+                parent=start.branch if start else "",
+                parent_seq=start.seq if start else 0,
+                head=start.id if start else "",
+                expected_status=run.status.value,
+                expected_seq=seq,
+                ready=specifications(frontier(plan, done)),
+                waits=json.dumps([{"task": task, "met": met} for task, met in waits(plan, done).items()]),
+                tasks_left=left,
+            )
+        )
+
+
+def _flatten(stream: Any) -> Any:
+    """RESP3 nests a stream's entries once more than RESP2."""
+    return stream[0] if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple) else stream
+
+
+def _run_record(run_id: str, found: dict[str, str]) -> RunRecord:
+    counters = ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "recoveries")
+    return RunRecord(
+        id=run_id,
+        status=RunStatus(found["status"]),
+        crew=found.get("crew", ""),
+        branch=found.get("branch", "main"),
+        created_at=int(float(found["created_at"])),
+        ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
+        error=found.get("error", ""),
+        queue=found.get("queue", ""),
+        bundle=found.get("bundle", ""),
+        plan_digest=found.get("plan", ""),
+        inputs=json.loads(found.get("inputs", "{}")),
+        **{name: int(found.get(name, 0)) for name in counters},
+    )

@@ -1,0 +1,196 @@
+"""What keeps workers alive to each other: leases, the leader, and what a supervisor does about the dead."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import NoPermissionError, ResponseError
+
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.jobs import Job, stamp
+
+
+@dataclass(frozen=True, slots=True)
+class HeldClaim:
+    """One claim as the worker's lease lists it. ``deadline`` is the server's time in ms, 0 for none."""
+
+    ref: str
+    token: int
+    process: str
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The answer to a heartbeat. ``stood`` is False where the lease was gone: the claims are somebody else's now."""
+
+    stood: bool
+    recheck: int
+    at: int
+    claims: tuple[HeldClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as it registered: ``about`` is its own JSON, kept as text to tell one registration from the next."""
+
+    id: str
+    lapses_at: int
+    about: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it says of itself."""
+        found: dict[str, Any] = json.loads(self.about) if self.about else {}
+        return found
+
+
+class Workers:
+    """The leases of one partition."""
+
+    def __init__(self, client: "Redis", home: str | None = None) -> None:
+        self.client = client
+        self.home = home or keys.home()
+
+    def _key(self, name: str, **parts: str) -> str:
+        return keys.key(name, home=self.home, **parts)
+
+    def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
+        """Prolong the lease; with ``about``, register. One round trip."""
+        stood, recheck, at, flat = scripts.load("beat")(
+            self.client,
+            workers=self._key("workers_key"),
+            worker=self._key("worker_key", worker=worker),
+            claims=self._key("claims_key", worker=worker),
+            id=worker,
+            lease_ms=lease_ms,
+            about=about,
+        )
+        claims = []
+        for ref, value in zip(flat[::2], flat[1::2], strict=True):
+            token, process, deadline = value.split("|")
+            claims.append(HeldClaim(ref, int(token), process, int(deadline)))
+        return Beat(bool(stood), int(recheck), at, tuple(claims))
+
+    def reap(
+        self, worker: str, *, reason: str, max_attempts: int, process: str = "", about: str = "", only_lapsed: bool = False
+    ) -> list[str]:
+        """Take back a worker's claims (or one process's); returns the references handed back."""
+        _, refs = scripts.load("reap")(
+            self.client,
+            home=self.home,
+            workers=self._key("workers_key"),
+            worker=self._key("worker_key", worker=worker),
+            claims=self._key("claims_key", worker=worker),
+            id=worker,
+            process=process,
+            about=about,
+            lapsed=int(only_lapsed),
+            reason=reason,
+            max_attempts=max_attempts,
+            stamp=stamp(),
+        )
+        return list(refs)
+
+    def registered(self) -> list[WorkerInfo]:
+        """Every registered worker, lapsed or not: two round trips."""
+        leases = self.client.zrange(self._key("workers_key"), 0, -1, withscores=True)
+        pipe = self.client.pipeline(transaction=False)
+        for worker, _ in leases:
+            pipe.hget(self._key("worker_key", worker=worker), "about")
+        return [WorkerInfo(w, int(score), about or "") for (w, score), about in zip(leases, pipe.execute(), strict=True)]
+
+    def lapsed(self, now: int) -> list[tuple[str, int]]:
+        """Workers whose lease has lapsed, and when it did."""
+        found = self.client.zrangebyscore(self._key("workers_key"), "-inf", now, withscores=True)
+        return [(worker, int(score)) for worker, score in found]
+
+    def alive(self) -> list[WorkerInfo]:
+        """The workers whose lease stands."""
+        now = self.now()
+        return [worker for worker in self.registered() if worker.lapses_at > now]
+
+    def count(self) -> int:
+        """How many are registered."""
+        return int(self.client.zcard(self._key("workers_key")))
+
+    def claimed(self, worker: str) -> int:
+        """How many tasks a worker holds."""
+        return int(self.client.hlen(self._key("claims_key", worker=worker)))
+
+    def now(self) -> int:
+        """The server's time in milliseconds."""
+        seconds, micros = self.client.time()
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def leader(self) -> str:
+        """Who leads, as it wrote itself; "" if nobody."""
+        return self.client.get(self._key("leader_key")) or ""
+
+    def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
+        """Lead, go on leading, or take over from one that was seen to be gone."""
+        return bool(scripts.load("elect")(self.client, leader=self._key("leader_key"), me=me, gone=gone, ttl_ms=ttl_ms))
+
+    def connected(self, client_ids: Iterable[int]) -> set[int] | None:
+        """Which of these connections are open, or None where the server will not tell."""
+        ids = list(client_ids)
+        if not ids:
+            return set()
+        try:
+            # One string as the command: redis-py would otherwise parse every line of the answer.
+            text = self.client.execute_command("CLIENT", "LIST", "ID", *ids)
+        except (NoPermissionError, ResponseError):
+            return None
+        lines = text if isinstance(text, list) else str(text).splitlines()
+        return {int(line["id"]) if isinstance(line, dict) else int(line.split(" ", 1)[0][3:]) for line in lines if line}
+
+    def me(self) -> tuple[str, int]:
+        """The server's run id and the id of this client's connection on it: what `connected` can find again."""
+        return str(self.client.info("server")["run_id"]), int(self.client.client_id())
+
+    def move_due(self, limit: int = 500) -> int:
+        """Send the tasks whose next attempt has come; returns how many."""
+        return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
+
+    def resend(self, older_ms: int, limit: int = 100) -> int:
+        """Send again the jobs that nobody claimed; returns how many."""
+        script = scripts.load("resend")
+        return int(script(self.client, home=self.home, queued=self._key("queued_key"), older_ms=older_ms, limit=limit))
+
+    def trim(self, limit: int = 1000) -> int:
+        """Forget expired runs; returns how many."""
+        return int(
+            scripts.load("trim")(
+                self.client, runs=self._key("runs_key"), expiring=self._key("expiring_key"), limit=limit
+            )
+        )
+
+    def outbox(self, limit: int = 500) -> list[Job]:
+        """Jobs to send where the broker is not this Redis, oldest first."""
+        jobs = []
+        for entry in self.client.zrange(self._key("outbox_key"), 0, limit - 1):
+            reference, attempt = entry.rsplit("|", 1)
+            jobs.append(Job(*keys.unref(reference), int(attempt)))
+        return jobs
+
+    def sent(self, job: Job) -> None:
+        """A job from the outbox was handed to the broker."""
+        self.client.zrem(self._key("outbox_key"), f"{job.ref}|{job.attempt}")
+
+    def active_runs(self) -> int:
+        """How many runs are running."""
+        return int(self.client.zcard(self._key("active_key")))
+
+    def queue_length(self, queue: str) -> int:
+        """How many messages wait in a queue of this Redis."""
+        return int(self.client.llen(queue))
+
+    def watched(self) -> bool:
+        """Whether a Flower is watching."""
+        return bool(self.client.exists(self._key("monitors_key")))
+
+    def watch(self, seconds: int) -> None:
+        """Say that a Flower watches."""
+        self.client.set(self._key("monitors_key"), "1", ex=seconds)

@@ -1,0 +1,178 @@
+"""Crews written with ``from runner import Crew, Task``."""
+
+import asyncio
+import inspect
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runner import output as outputs
+from runner.config import CheckpointConfig, resolve
+from runner.context import TaskContext
+from runner.crew import Crew, Process
+from runner.errors import BadCrew, TaskError
+from runner.output import TaskOutput
+from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
+from runner.task import Task
+from runner.work import Work
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
+
+
+class NativeAdapter:
+    """Plans and performs native crews."""
+
+    name = "native"
+
+    def accepts(self, thing: object) -> bool:
+        """Native crews only."""
+        return isinstance(thing, Crew)
+
+    def plan(self, crew: Crew, name: str) -> Plan:
+        """The crew's plan. Raises `BadCrew`."""
+        if not crew.tasks:
+            raise BadCrew("the crew has no tasks")
+        keys = keys_of(crew)
+        by_task = {id(task): key for task, key in zip(crew.tasks, keys, strict=True)}
+        context = {key: _context(task, key, by_task) for task, key in zip(crew.tasks, keys, strict=True)}
+        after = _after(crew, keys, context)
+        for task, key in zip(crew.tasks, keys, strict=True):
+            if task.run is None:
+                raise BadCrew(
+                    f"task {key!r} has no run=callable: tasks done by agents that call models are not supported yet"
+                )
+        planned = [
+            PlannedTask(key, after[key], context[key], task.timeout) for task, key in zip(crew.tasks, keys, strict=True)
+        ]
+        return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
+
+    def checkpoints(self, crew: Crew) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says."""
+        return resolve(crew.checkpoint)
+
+    def retry(self, crew: Crew, key: str) -> tuple[int, float]:
+        """As the task says."""
+        task = _task(crew, key)
+        return task.max_retries, task.retry_delay
+
+    def output_files(self, crew: Crew) -> dict[str, str]:
+        """The ``output_file`` of each task that has one."""
+        return {key: t.output_file for key, t in zip(keys_of(crew), crew.tasks, strict=True) if t.output_file}
+
+    def perform(self, crew: Crew, work: Work) -> str:
+        """Call the task's ``run`` and take what it returns."""
+        task = _task(crew, work.key)
+
+        def finish(key: str, output: TaskOutput) -> TaskOutput:
+            model = _task(crew, key).output_model()
+            if model is not None and output.json_dict is not None:
+                output.pydantic = model.model_validate(output.json_dict)
+            return output
+
+        told = task.model_copy(
+            update={
+                "name": work.key,
+                "description": interpolate(task.description, work.inputs),
+                "expected_output": interpolate(task.expected_output, work.inputs),
+            }
+        )
+        context = TaskContext(work, told, finish)
+        if task.run is None:
+            raise TaskError(f"task {work.key!r} has no run=callable")
+        value = task.run(context)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        raw, data = _as_declared(work.key, task.output_model(), *outputs.from_value(value))
+        if task.callback is not None:
+            task.callback(
+                finish(work.key, TaskOutput(name=work.key, description=told.description, raw=raw, json_dict=data))
+            )
+        return outputs.dump(raw, data)
+
+
+NATIVE = NativeAdapter()
+
+
+def keys_of(crew: Crew) -> list[str]:
+    """The key of each task: its name, or ``task_N``. Raises `BadCrew` on duplicates."""
+    keys = [task.name or f"task_{i}" for i, task in enumerate(crew.tasks, 1)]
+    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+    if twice:
+        raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")
+    for key in keys:
+        if len(key) > 200 or any(ord(char) < 32 for char in key):
+            raise BadCrew(f"the task name {key[:40]!r} is too long or has control characters")
+    return keys
+
+
+def interpolate(text: str, inputs: Any) -> str:
+    """``{name}`` replaced by the input of that name, where there is one."""
+    return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
+
+
+def _task(crew: Crew, key: str) -> Task:
+    found = crew.by_key.get(key)
+    if found is None:
+        crew.by_key.update(zip(keys_of(crew), crew.tasks, strict=True))
+        found = crew.by_key.get(key)
+    if found is None:
+        raise BadCrew(f"the crew file here has no task {key!r}: does it build its tasks from something that differs between machines?")
+    return found
+
+
+def _inputs(crew: Crew) -> frozenset[str]:
+    texts = [text for task in crew.tasks for text in (task.description, task.expected_output, task.output_file or "")]
+    agents = {id(agent): agent for agent in [*crew.agents, *(task.agent for task in crew.tasks if task.agent)]}
+    texts += [text for agent in agents.values() for text in (agent.role, agent.goal, agent.backstory)]
+    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
+
+
+def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] | None:
+    if task.context_is_default:
+        return None
+    names = []
+    for other in task.context or []:
+        if id(other) not in by_task:
+            raise BadCrew(f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks")
+        names.append(by_task[id(other)])
+    return tuple(dict.fromkeys(names))
+
+
+def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | None]) -> dict[str, tuple[str, ...]]:
+    """What each task waits for, and the refusal of contexts that can never be there."""
+    named = {key: context[key] or () for key in keys}
+    refuse_cycles(named)
+    if crew.process is Process.graph:
+        return named
+    position = {key: i for i, key in enumerate(keys)}
+    for key in keys:
+        for other in named[key]:
+            if position[other] >= position[key]:
+                raise BadCrew(
+                    f"task {key!r} has {other!r} in its context, which comes after it: put it first, or use Process.graph"
+                )
+    order = sequential_order((key, task.async_execution) for key, task in zip(keys, crew.tasks, strict=True))
+    # Tasks that start side by side wait for the same ones. Context among them must be waited for by name.
+    beside = {key: order[key] for key, task in zip(keys, crew.tasks, strict=True) if task.async_execution}
+    return {
+        key: tuple(dict.fromkeys([*order[key], *(o for o in named[key] if key in beside and beside.get(o) == order[key])]))
+        for key in keys
+    }
+
+
+def _as_declared(key: str, model: type[BaseModel] | None, raw: str, data: Any) -> tuple[str, Any]:
+    """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
+    if model is None:
+        return raw, data
+    try:
+        fitted = model.model_validate_json(raw) if data is None else model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {where}: {first['msg']}") from None
+    return raw, fitted.model_dump(mode="json")
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -1,0 +1,44 @@
+"""The command line. Each verb of the contract is one command; what a person can put right is said in one line."""
+
+import sys
+
+import click
+
+from runner.cli import fleet, look, steer, submit
+from runner.errors import Exit, RunnerError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="crew-runner", prog_name="runner")
+def cli() -> None:
+    """Run a crew of agents on a fleet of workers, so that nothing that was paid for is ever lost."""
+
+
+for command in (
+    submit.submit, fleet.worker, fleet.supervisor, fleet.flower, fleet.up,
+    look.runs, look.show, look.wait, look.events, look.checkpoint, look.doctor,
+    steer.resume, steer.cancel,
+):  # fmt: skip
+    cli.add_command(command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point of ``runner``."""
+    try:
+        code = cli.main(args=arguments, prog_name="runner", standalone_mode=False)
+    except RunnerError as error:
+        _fail(str(error), error.exit_code)
+    except click.ClickException as error:
+        error.show(sys.stderr)
+        sys.exit(Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"error: {message}", err=True)
+    sys.exit(int(code))

@@ -1,0 +1,101 @@
+"""What ``runner doctor`` looks at."""
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from runner import settings
+from runner.errors import Exit, RunnerError
+from runner.providers.redis.connection import redacted, server_version
+from runner.store import Store, open_store
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at."""
+
+    what: str
+    found: str
+    ok: bool = True
+    hint: str = ""
+    exit_code: int = int(Exit.FAILED)
+
+
+def diagnose() -> list[Finding]:
+    """Everything, in the order in which it is needed."""
+    findings = [
+        Finding(
+            "versions",
+            f"crew-runner {version('crew-runner')}, Python {platform.python_version()}, Celery {version('celery')}, "
+            f"redis-py {version('redis')}",
+        ),
+        _cache(),
+    ]
+    try:
+        store = open_store()
+    except RunnerError as error:
+        return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
+    with store:
+        return [*findings, _redis(store), _durability(store), _eviction(store), _recovery(store), _workers(store)]
+
+
+def _cache() -> Finding:
+    folder = settings.cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    return Finding("bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a folder that can be written")
+
+
+def _redis(store: Store) -> Finding:
+    kind = "embedded" if store.membership is not None else "named"
+    found = ".".join(map(str, server_version(store.client)))
+    return Finding("Redis", f"{kind}, {redacted(store.url)}, command set {found}")
+
+
+def _durability(store: Store) -> Finding:
+    info = store.client.info("persistence")
+    on = str(info.get("aof_enabled")) == "1"
+    return Finding(
+        "append-only file",
+        "on" if on else "off: a restart of Redis would lose runs",
+        ok=on,
+        hint="start Redis with --appendonly yes",
+    )
+
+
+def _eviction(store: Store) -> Finding:
+    policy = str(store.client.info("memory").get("maxmemory_policy", "noeviction"))
+    return Finding(
+        "eviction", policy, ok=policy == "noeviction", hint="set maxmemory-policy noeviction: eviction would lose runs"
+    )
+
+
+def _recovery(store: Store) -> Finding:
+    worker = settings.WorkerSettings()
+    sees = store.workers.connected([int(store.client.client_id())]) is not None
+    return Finding(
+        "a dead worker is noticed",
+        (f"within 0.1 s if its process died, {worker.lease:g} s if its machine vanished")
+        if sees
+        else f"after its lease of {worker.lease:g} s: this Redis does not allow CLIENT LIST",
+    )
+
+
+def _workers(store: Store) -> Finding:
+    alive = store.workers.alive()
+    listed = ", ".join(
+        f"{w.fields.get('host')}:{w.fields.get('pid')} ({w.fields.get('pool')} x {w.fields.get('concurrency')}, "
+        f"queue {w.fields.get('queue')})"
+        for w in alive
+    )
+    needed = store.membership is None
+    return Finding(
+        "workers",
+        listed or ("none; submit starts one when it needs it" if not needed else "none"),
+        ok=bool(alive) or not needed,
+        hint="start one: runner worker",
+    )

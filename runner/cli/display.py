@@ -1,0 +1,103 @@
+"""How a run in progress looks: a live table in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections import OrderedDict
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from runner.cli.stdio import err
+from runner.providers.redis.runs import Event
+
+_MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
+_COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
+
+
+class Display:
+    """Shows events as they come. Use it in a ``with``."""
+
+    def __init__(self, title: str, total: int | None) -> None:
+        self._title = title
+        self._total = total
+        self._began = time.monotonic()
+        self._rows: OrderedDict[str, tuple[str, str, float, float | None]] = OrderedDict()
+        self._live = Live(self, console=err, refresh_per_second=8, transient=False) if err.is_terminal else None
+
+    def __enter__(self) -> "Display":
+        if self._live is not None:
+            self._live.__enter__()
+        else:
+            self._line(self._title)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.__exit__(None, None, None)
+
+    def __call__(self, event: Event) -> None:
+        """Take one event in."""
+        fields, task = event.fields, event.fields.get("task", "")
+        match event.type:
+            case "task_started":
+                attempt = f"attempt {fields['attempt']}" if fields["attempt"] != "1" else ""
+                self._row(task, "running", attempt)
+                self._line(f"started   {task} {attempt}".rstrip())
+            case "task_completed":
+                self._row(task, "done", "", ended=True)
+                self._line(f"done      {task}")
+            case "task_failed":
+                self._row(task, "failed", fields["reason"], ended=True)
+                self._line(f"failed    {task}: {fields['reason']}")
+            case "task_retried":
+                text = f"{fields['reason']}; again in {int(fields['delay_ms']) / 1000:.1f} s"
+                self._row(task, "retry", text)
+                self._line(f"retrying  {task}: {text}")
+            case "task_recovered" | "task_released":
+                self._row(task, "moved", f"handed to another worker: {fields['reason']}")
+                self._line(f"recovered {task}: {fields['reason']}")
+            case "task_progress":
+                self._row(task, "running", fields["text"])
+            case "task_log":
+                self._line(f"log       {task}: {fields['text']}")
+                if self._live is not None:
+                    err.print(Text.assemble((f"{task}: ", "dim"), fields["text"]))
+            case "write_refused":
+                self._line(f"refused   {task}: a late write of a worker that no longer holds it")
+
+    def note(self, text: str) -> None:
+        """A line of our own."""
+        if self._live is not None:
+            err.print(Text(text, style="dim"))
+        else:
+            self._line(text)
+
+    def _row(self, task: str, state: str, text: str, *, ended: bool = False) -> None:
+        began = self._rows[task][2] if task in self._rows else time.monotonic()
+        self._rows[task] = (state, text, began, time.monotonic() if ended else None)
+
+    def _line(self, text: str) -> None:
+        if self._live is None:
+            print(f"{time.monotonic() - self._began:7.1f}s  {text}", file=sys.stderr, flush=True)
+
+    def __rich__(self) -> RenderableType:
+        table = Table.grid(padding=(0, 1))
+        done = sum(state == "done" for state, *_ in self._rows.values())
+        rows = list(self._rows.items())
+        hidden = max(0, len(rows) - 20)
+        finished = [key for key, row in rows if row[0] == "done"][:hidden]
+        for task, (state, text, began, ended) in rows:
+            if task in finished:
+                continue
+            mark: RenderableType = (
+                Spinner("dots", style="cyan") if state == "running" else Text(_MARK[state], style=_COLOUR[state])
+            )
+            seconds = (ended or time.monotonic()) - began
+            table.add_row(mark, Text(task, style=_COLOUR[state]), Text(f"{seconds:5.1f} s", style="dim"), Text(text, style="dim"))
+        of = f"/{self._total}" if self._total else ""
+        head = Text.assemble((self._title, "bold"), (f"   {done}{of} tasks   {time.monotonic() - self._began:.0f} s", "dim"))
+        more = [Text(f"  … and {len(finished)} done before", style="dim")] if finished else []
+        return Group(head, *more, table)

@@ -1,0 +1,161 @@
+"""The processes that serve: worker, supervisor, flower, up."""
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from runner import embedded, local_worker
+from runner.cli import options
+from runner.client import default_queue
+from runner.errors import UsageError
+from runner.providers.redis.connection import NOT_NOW
+from runner.settings import WorkerSettings
+from runner.store import Store, open_store
+from runner.tasks import parent
+
+IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
+
+
+@click.command(short_help="Serve a queue with a pool of processes or threads.")
+@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Tasks at once. Default: the number of cores.")
+@click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
+@click.option("--lease", type=click.FloatRange(min=0.3), metavar="SECONDS", help="A vanished machine is noticed after this (RUNNER_LEASE, 5).")
+@click.option("--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="On SIGTERM a call in flight gets so long (RUNNER_DRAIN_TIMEOUT, 10).")
+@click.option("--loglevel", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False), default="INFO", show_default=True)
+@click.option("--until-idle", is_flag=True, help="End when no run is running any more.")
+@options.queue
+@options.redis_url
+@options.broker_url
+def worker(
+    concurrency: int | None,
+    pool: str,
+    lease: float | None,
+    drain_timeout: float | None,
+    loglevel: str,
+    until_idle: bool,
+    queue: str | None,
+    redis_url: str | None,
+    broker_url: str | None,
+) -> int:
+    """Serve the queue until SIGTERM. A worker that dies is started again."""
+    options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
+    environment = {
+        "RUNNER_CONCURRENCY": str(concurrency or os.cpu_count() or 2),
+        "RUNNER_POOL": pool,
+        "RUNNER_LOGLEVEL": loglevel.upper(),
+        "RUNNER_QUEUE": default_queue(),
+    }
+    if lease is not None:
+        environment["RUNNER_LEASE"] = str(lease)
+    if drain_timeout is not None:
+        environment["RUNNER_DRAIN_TIMEOUT"] = str(drain_timeout)
+    os.environ.update(environment)
+    WorkerSettings()  # a bad setting is said here, once
+    with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
+        environment["RUNNER_REDIS_URL"] = store.url
+        return parent.run(environment, until=_until(store, until_idle), poll=0.5)
+
+
+@contextlib.contextmanager
+def _counted(queue: str) -> Iterator[None]:
+    """With the embedded server, others must know at once that a worker is coming."""
+    if os.environ.get("RUNNER_REDIS_URL"):
+        yield
+        return
+    folder = embedded.default_state_dir()
+    with contextlib.suppress(OSError):  # then joining the server says what is wrong
+        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with local_worker.counted(folder, queue):
+            yield
+            return
+    yield
+
+
+def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
+    """What to look at now and then: that the embedded server is there, and whether there is anything left to do."""
+    if store.membership is None and not until_idle:
+        return None
+    idle_since: list[float] = []
+
+    def tend() -> bool:
+        try:
+            store.tend()
+            busy = store.workers.active_runs() > 0
+        except (*NOT_NOW, OSError):
+            return False
+        if busy or not until_idle:
+            idle_since.clear()
+            return False
+        idle_since.append(time.monotonic())
+        return time.monotonic() - idle_since[0] > IDLE
+
+    return tend
+
+
+@click.command(short_help="Hand back what dead workers held; runs alone.")
+@options.redis_url
+@options.broker_url
+def supervisor(redis_url: str | None, broker_url: str | None) -> int:
+    """Run a supervisor without a worker. Every worker carries one too; one of all leads."""
+    options.apply_environment(redis_url=redis_url, broker_url=broker_url)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    from runner.tasks.steps import make_supervisor
+
+    with open_store() as store:
+        os.environ["RUNNER_REDIS_URL"] = store.url
+        watching = make_supervisor(f"supervisor-{os.uname().nodename}-{os.getpid()}")
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: watching.stop())
+        watching.run()
+    return 0
+
+
+@click.command(short_help="Show jobs and workers live in a browser.")
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST")
+@click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
+@click.option("--basic-auth", metavar="USER:PASSWORD", envvar="RUNNER_FLOWER_AUTH", help="Needed when bound beyond loopback.")
+@options.redis_url
+@options.broker_url
+def flower(address: str, port: int, basic_auth: str | None, redis_url: str | None, broker_url: str | None) -> int:
+    """Start Flower on the runner's jobs."""
+    options.apply_environment(redis_url=redis_url, broker_url=broker_url)
+    if not _is_loopback(address) and not basic_auth:
+        raise UsageError(
+            f"Flower on {address} would let anybody stop workers: give --basic-auth USER:PASSWORD (or "
+            "RUNNER_FLOWER_AUTH), or bind it to 127.0.0.1"
+        )
+    if basic_auth and not all(basic_auth.partition(":")[::2]):
+        raise UsageError("--basic-auth must be USER:PASSWORD")
+    with open_store() as store:
+        os.environ["RUNNER_REDIS_URL"] = store.url
+        from runner.tasks import flower as flower_side
+
+        flower_side.serve(store, address, port, basic_auth)
+    return 0
+
+
+def _is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+@click.command(short_help="Server, worker, supervisor and Flower, until Ctrl-C.")
+@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N")
+@click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="Flower's port.")
+@options.queue
+@options.redis_url
+def up(concurrency: int | None, port: int, queue: str | None, redis_url: str | None) -> int:
+    """Start everything on this machine: the embedded server, a worker with its supervisor, and Flower."""
+    options.apply_environment(redis_url=redis_url, queue=queue)
+    from runner.cli.together import run_together
+
+    with open_store() as store:
+        click.echo(f"redis   {store.url}", err=True)
+        click.echo(f"flower  http://127.0.0.1:{port}", err=True)
+        worker_arguments = ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])]
+        return run_together([worker_arguments, ["supervisor"], ["flower", "--port", str(port)]], tend=store.tend)

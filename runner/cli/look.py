@@ -1,0 +1,216 @@
+"""The verbs that only read: runs, show, wait, events, checkpoint list, doctor."""
+
+import dataclasses
+import sys
+import time
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from runner.cli import options
+from runner.cli.diagnosis import diagnose
+from runner.cli.stdio import ago, only, out, print_json
+from runner.cli.submit import follow, report
+from runner.client import Client
+from runner.errors import Exit
+from runner.providers.redis.runs import Event
+
+_STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+@click.command(short_help="List runs, newest first.")
+@click.option("--limit", type=click.IntRange(min=1), default=30, metavar="N")
+@options.as_json
+@options.redis_url
+def runs(limit: int, as_json: bool, redis_url: str | None) -> int:
+    """List the newest runs."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        found = client.runs(limit)
+    if as_json:
+        print_json([_run_json(run) for run in found])
+        return 0
+    if not found:
+        click.echo("no runs yet: runner submit crew.py")
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("run", "crew", "status", "started", "took", "recoveries"):
+        table.add_column(head)
+    for run in found:
+        took = ((run.ended_at or _now()) - run.created_at) / 1000
+        table.add_row(
+            run.id, Text(run.crew), Text(run.status.value, style=_STYLE[run.status.value]), ago(run.created_at, _now()),
+            f"{took:.1f} s", str(run.recoveries or ""),
+        )  # fmt: skip
+    out.print(table)
+    return 0
+
+
+def _run_json(run: Any) -> dict[str, Any]:
+    data = dataclasses.asdict(run)
+    data["run_id"] = data.pop("id")
+    data["status"] = run.status.value
+    data["ledger"] = run.ledger
+    for name in ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "inputs"):
+        data.pop(name)
+    return data
+
+
+@click.command(short_help="Show a run: its tasks, its ledger, how it stands.")
+@click.argument("run_id", metavar="RUN")
+@options.as_json
+@options.redis_url
+def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
+    """Show RUN as it stands now."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        store = client.store.runs
+        run = store.get(run_id)
+        plan = store.plan(run_id)
+        committed = store.committed(run_id, run.branch)
+        flying = {task.task: task for task in store.in_flight(run_id, run.branch)}
+        kept = {name: len(store.checkpoints(run_id, name)) for name in store.branches(run_id)}
+        result = client.run(run_id).result()
+    rows = []
+    for task in plan.tasks:
+        if task.key in committed:
+            rows.append({"task": task.key, "state": "committed", "seq": committed[task.key].seq})
+        elif task.key in flying:
+            one = flying[task.key]
+            rows.append(
+                {"task": task.key, "state": one.state, "attempt": one.attempt, "worker": one.worker, "error": one.error}
+            )
+        else:
+            rows.append({"task": task.key, "state": "waiting"})
+    if as_json:
+        print_json({**result.to_dict(), **_run_json(run), "tasks": rows, "checkpoints": kept})
+        return 0
+    took = ((run.ended_at or _now()) - run.created_at) / 1000
+    out.print(
+        Text.assemble(
+            (run.crew, "bold"), f"  {run.id}  ", (run.status.value, _STYLE[run.status.value]),
+            f"  branch {run.branch}  {took:.1f} s",
+        )  # fmt: skip
+    )
+    if run.error:
+        out.print(Text(run.error, style="red"))
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("task", "state", "attempt", "where"):
+        table.add_column(head)
+    for row in rows:
+        table.add_row(
+            Text(str(row["task"])), str(row["state"]), str(row.get("attempt", "")),
+            Text(str(row.get("error") or row.get("worker") or "")),
+        )  # fmt: skip
+    out.print(table)
+    ledger = run.ledger
+    out.print(
+        f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
+        f"{run.recoveries} recoveries; checkpoints: "
+        + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none")
+    )
+    return 0
+
+
+@click.command(short_help="Wait for a run and print its result.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@options.as_json
+@options.redis_url
+def wait(run_id: str, timeout: float | None, as_json: bool, redis_url: str | None) -> int:
+    """Wait for RUN; the exit code says how it ended, as submit's does."""
+    options.apply_environment(redis_url=redis_url)
+    with only(clean=True) as write, Client() as client:
+        handle = client.run(run_id)
+        record = handle.record
+        if record.status.value == "running":
+            client.ensure_worker(record.queue)
+        if timeout is None:
+            return follow(handle, record.crew, len(client.store.runs.plan(run_id).tasks), as_json, write)
+        try:
+            result = handle.wait(timeout)
+        except TimeoutError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return int(Exit.WAITING)
+        report(result, as_json, write)
+        return int(result.exit_code)
+
+
+@click.command(short_help="Print what happened in a run.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
+@options.as_json
+@options.redis_url
+def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> int:
+    """Print the events of RUN, one a line (with --json, one JSON object a line)."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        for event in client.run(run_id).events(follow=follow):
+            if as_json:
+                print_json({"seq": event.seq, "at": event.at, "type": event.type, **event.fields})
+            else:
+                click.echo(_event_line(event))
+    return 0
+
+
+def _event_line(event: Event) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(event.at / 1000)) + f".{event.at % 1000:03d}"
+    fields = " ".join(f"{name}={value}" for name, value in event.fields.items() if name not in ("task", "branch"))
+    return f"{clock}  {event.type:<22} {event.fields.get('task', '')}  {fields}".rstrip()
+
+
+@click.group(short_help="Look at checkpoints.")
+def checkpoint() -> None:
+    """Look at the checkpoints that a run keeps."""
+
+
+@checkpoint.command("list", short_help="List the checkpoints of a run.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--branch", metavar="NAME", help="Of one branch only.")
+@options.as_json
+@options.redis_url
+def list_(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+    """List the checkpoints of RUN by branch, oldest first."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        found = client.checkpoints(run_id, branch)
+    if as_json:
+        print_json([dataclasses.asdict(record) for record in found])
+        return 0
+    if not found:
+        click.echo("no checkpoints kept")
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("checkpoint", "branch", "seq", "at", "task", "parent"):
+        table.add_column(head, no_wrap=head == "checkpoint")
+    for record in found:
+        table.add_row(
+            record.id, record.branch, str(record.seq), f"{record.trigger}", Text(record.task), record.parent
+        )
+    out.print(table)
+    return 0
+
+
+@click.command(short_help="Check that everything needed is there.")
+@options.as_json
+@options.redis_url
+def doctor(as_json: bool, redis_url: str | None) -> int:
+    """Say what Redis, which workers and what settings this machine would use, and what is wrong with them."""
+    options.apply_environment(redis_url=redis_url)
+    findings = diagnose()
+    if as_json:
+        print_json([finding.__dict__ for finding in findings])
+    else:
+        for finding in findings:
+            mark, style = ("ok", "green") if finding.ok else ("!!", "red")
+            out.print(Text.assemble((mark, style), f"  {finding.what}: {finding.found}"))
+            if not finding.ok and finding.hint:
+                out.print(Text(f"    {finding.hint}", style="yellow"))
+    bad = [finding for finding in findings if not finding.ok]
+    return int(bad[0].exit_code) if bad else 0

@@ -1,0 +1,76 @@
+"""Options that several commands share, and how inputs are read."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from runner.errors import BadInput
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def redis_url(function: F) -> F:
+    """``--redis-url``."""
+    return click.option(
+        "--redis-url",
+        metavar="URL",
+        help="The state's Redis (RUNNER_REDIS_URL). Without one, an embedded server is used.",
+    )(function)
+
+
+def broker_url(function: F) -> F:
+    """``--broker-url``."""
+    return click.option(
+        "--broker-url", metavar="URL", help="Celery's broker (RUNNER_BROKER_URL). Default: the state's Redis."
+    )(function)
+
+
+def queue(function: F) -> F:
+    """``--queue``."""
+    return click.option("--queue", metavar="Q", help="The Celery queue (RUNNER_QUEUE). Default: runner.")(function)
+
+
+def as_json(function: F) -> F:
+    """``--json``."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")(function)
+
+
+def apply_environment(*, redis_url: str | None = None, broker_url: str | None = None, queue: str | None = None) -> None:
+    """What was given on the command line holds for this process and those it starts."""
+    for name, value in (("RUNNER_REDIS_URL", redis_url), ("RUNNER_BROKER_URL", broker_url), ("RUNNER_QUEUE", queue)):
+        if value:
+            os.environ[name] = value
+
+
+def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
+    """``--inputs FILE`` (JSON, ``-`` for stdin), then each ``--input k=v`` (text) or ``k:=v`` (JSON) over it."""
+    inputs: dict[str, Any] = {}
+    if file is not None:
+        try:
+            text = click.get_text_stream("stdin").read() if file == "-" else Path(file).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--inputs {file} cannot be read: {error}") from None
+        found = _json(text, f"--inputs {file}")
+        if not isinstance(found, dict):
+            raise BadInput(f"--inputs {file} must hold a JSON object, not a {type(found).__name__}")
+        inputs.update(found)
+    for pair in pairs:
+        name, found_sign, value = pair.partition("=")
+        if not found_sign or not name.strip(":"):
+            raise BadInput(f"--input {pair!r} is not k=v")
+        if name.endswith(":"):
+            inputs[name[:-1]] = _json(value, f"--input {name[:-1]}")
+        else:
+            inputs[name] = value
+    return inputs
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{where} is not JSON: {error}") from None

@@ -1,0 +1,54 @@
+"""What goes where: results on stdout, everything else on stderr."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rich.console import Console
+
+err = Console(stderr=True, highlight=False)
+out = Console(highlight=False)
+
+
+def print_json(data: Any) -> None:
+    """One JSON value on stdout."""
+    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def only(clean: bool) -> Iterator[Callable[[str], None]]:
+    """Gives a function that writes to stdout. If ``clean``, all else that is written there goes to stderr meanwhile.
+
+    A crew file may print when it is imported, also from C code.
+    """
+    sys.stdout.flush()
+    if not clean:
+        yield lambda text: (sys.stdout.write(text), sys.stdout.flush(), None)[-1]
+        return
+    saved = os.dup(1)
+    os.dup2(2, 1)
+
+    def write(text: str) -> None:
+        data = text.encode()
+        while data:
+            data = data[os.write(saved, data) :]
+
+    try:
+        yield write
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
+def ago(ms: int, now_ms: int) -> str:
+    """A time as "3 min ago"."""
+    seconds = max(0, (now_ms - ms) // 1000)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{seconds} s ago"

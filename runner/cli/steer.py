@@ -1,0 +1,59 @@
+"""``runner resume`` and ``runner cancel``."""
+
+import click
+
+from runner.cli import options
+from runner.cli.stdio import err, only, print_json
+from runner.cli.submit import follow, report
+from runner.client import Client
+
+
+@click.command(short_help="Let a run go on that failed or was cancelled.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest.")
+@click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
+@click.option("--keep-code", is_flag=True, help="Use the crew's files as they were submitted, though they changed.")
+@click.option("--detach", is_flag=True, help="Return at once.")
+@options.as_json
+@options.redis_url
+def resume(
+    run_id: str,
+    checkpoint: str | None,
+    accept_code_change: bool,
+    keep_code: bool,
+    detach: bool,
+    as_json: bool,
+    redis_url: str | None,
+) -> int:
+    """Let RUN go on where it stopped. What is committed is not done again; recorded steps are replayed."""
+    options.apply_environment(redis_url=redis_url)
+    with only(clean=True) as write, Client() as client:
+        handle = client.resume(
+            run_id, checkpoint=checkpoint, accept_code_change=accept_code_change, keep_code=keep_code
+        )
+        if not handle.created:
+            err.print(f"run {run_id} is completed: nothing is left to do")
+            result = handle.result()
+            report(result, as_json, write)
+            return int(result.exit_code)
+        if detach:
+            write(f"{handle.id}\n")
+            return 0
+        return follow(handle, handle.record.crew, None, as_json, write)
+
+
+@click.command(short_help="Stop a run.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--reason", default="cancelled by a person", metavar="TEXT")
+@options.as_json
+@options.redis_url
+def cancel(run_id: str, reason: str, as_json: bool, redis_url: str | None) -> int:
+    """Stop RUN. Tasks in flight stop at once; what is recorded stays, and the run can be resumed."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        client.run(run_id).cancel(reason)
+    if as_json:
+        print_json({"run_id": run_id, "status": "cancelled"})
+    else:
+        click.echo(f"{run_id} cancelled")
+    return 0

@@ -1,0 +1,60 @@
+"""The crew of a run, as code: fetched once by its hash, unpacked once, loaded once per process."""
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner import adapters, bundle, loader
+from runner.adapters import Adapter
+from runner.plan import Plan
+
+
+class Bundles(Protocol):
+    """Where bundles come from."""
+
+    def bundle(self, sha: str) -> bytes:
+        """The data of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A crew, and how it is planned and performed."""
+
+    crew: Any
+    adapter: Adapter
+    plan: Plan
+
+
+class CodeCache:
+    """The crews that this process has loaded; the newest few."""
+
+    def __init__(self, source: Bundles, folder: Path, size: int = 16) -> None:
+        self._source = source
+        self._folder = folder / "bundles"
+        self._size = size
+        self._loaded: OrderedDict[tuple[str, str, str], Loaded] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, sha: str, module: str, attr: str, name: str) -> Loaded:
+        """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`."""
+        key = (sha, module, attr)
+        with self._lock:
+            if key in self._loaded:
+                self._loaded.move_to_end(key)
+                return self._loaded[key]
+        found = self._load(sha, module, attr, name)  # unlocked: one slow import holds nobody else up
+        with self._lock:
+            self._loaded[key] = found
+            while len(self._loaded) > self._size:
+                self._loaded.popitem(last=False)
+        return found
+
+    def _load(self, sha: str, module: str, attr: str, name: str) -> Loaded:
+        root = self._folder / sha
+        if not root.is_dir():
+            root = bundle.unpack(self._source.bundle(sha), sha, self._folder)
+        _, crew = loader.find_crew(loader.load(root, module, key=sha), attr, adapters.is_crew)
+        adapter = adapters.required(crew)
+        return Loaded(crew, adapter, adapter.plan(crew, name))

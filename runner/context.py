@@ -1,0 +1,93 @@
+"""What a task's callable sees: its one argument."""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, overload
+
+from runner.output import TaskOutput
+from runner.task import Task
+from runner.work import Work
+
+T = TypeVar("T")
+
+
+class Outputs(Mapping[str, TaskOutput]):
+    """The outputs of the tasks this one depends on, directly or not, by name; each is fetched when it is first used."""
+
+    def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
+        self._work = work
+        self._finish = finish
+        self._have: dict[str, TaskOutput] = {key: finish(key, output) for key, output in work.given.items()}
+        self._names: list[str] | None = None
+
+    def _earlier(self) -> list[str]:
+        if self._names is None:
+            self._names = self._work.plan.earlier(self._work.key)
+        return self._names
+
+    def __getitem__(self, name: str) -> TaskOutput:
+        if name not in self._have:
+            if name not in self._earlier():
+                near = difflib.get_close_matches(name, self._earlier(), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._earlier()) or 'none'}"
+                raise KeyError(f"{name!r} is no task that {self._work.key!r} depends on; {hint}")
+            self._have[name] = self._finish(name, self._work.fetch([name])[name])
+        return self._have[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._earlier())
+
+    def __len__(self) -> int:
+        return len(self._earlier())
+
+    def fetch_all(self) -> None:
+        """Get what is missing in one go."""
+        missing = [name for name in self._earlier() if name not in self._have]
+        if missing:
+            for name, output in self._work.fetch(missing).items():
+                self._have[name] = self._finish(name, output)
+
+
+class TaskContext:
+    """Inputs, earlier outputs, durable steps, and a way to say how it goes."""
+
+    def __init__(self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
+        self._work = work
+        self.task = task
+        self.inputs = dict(work.inputs)
+        self.outputs = Outputs(work, finish)
+        self.run_id = work.run_id
+        self.branch = work.branch
+        self.attempt = work.attempt
+
+    @property
+    def context(self) -> list[TaskOutput]:
+        """The outputs of the declared context, in its order; without one, of every earlier task."""
+        declared = self._work.plan.by_key[self._work.key].context
+        if declared is None:
+            self.outputs.fetch_all()
+            return [self.outputs[name] for name in self.outputs]
+        return [self.outputs[name] for name in declared]
+
+    @overload
+    def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do ``fn(*args, **kwargs)`` durably: recorded, and not done again when the task resumes.
+
+        The result is what JSON (or the function's return annotation) gives back, the first time too. With an async
+        function it gives a coroutine to await.
+        """
+        if not callable(fn):
+            raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
+        return self._work.journal.step(str(name), fn, args, kwargs)
+
+    def log(self, text: str) -> None:
+        """Put a line among the run's events."""
+        self._work.note("task_log", str(text))
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Say how far the task is."""
+        amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"
+        self._work.note("task_progress", f"{amount} {text}".strip())

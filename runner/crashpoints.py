@@ -1,0 +1,36 @@
+"""Named points between two writes, at which tests kill the process.
+
+``RUNNER_CRASH_AT=NAME:FLAG`` kills the first process that reaches NAME, and leaves the file FLAG. Without it, passing a
+point costs one comparison.
+"""
+
+import os
+import signal
+from pathlib import Path
+from typing import Literal
+
+CrashPoint = Literal[
+    "run created, nothing waited for",
+    "job received, not claimed",
+    "claimed, not begun",
+    "step begun, not done",
+    "step done, not recorded",
+    "step recorded, task not ended",
+    "task done, not committed",
+    "task committed, job not ended",
+    "attempt failed, not recorded",
+    "asked to stop, not handed back",
+]
+
+_NAME, _, _FLAG = os.environ.get("RUNNER_CRASH_AT", "").partition(":")
+
+
+def reached(point: CrashPoint) -> None:
+    """Die here by SIGKILL, if a test asked for it and no process has died here yet."""
+    if point != _NAME:
+        return
+    try:
+        Path(_FLAG).touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)

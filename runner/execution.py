@@ -1,0 +1,215 @@
+"""Doing one job: claim, perform, and store what came of it.
+
+Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
+"""
+
+import contextvars
+import socket
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner import backoff, crashpoints, loader
+from runner import output as outputs
+from runner.code import CodeCache, Loaded
+from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut
+from runner.gate import Gate
+from runner.journal import Journal
+from runner.output import TaskOutput
+from runner.plan import Plan, PlannedTask
+from runner.providers.redis import jobs
+from runner.providers.redis.connection import Line, connect
+from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
+from runner.providers.redis.runs import Runs
+from runner.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The task is done: its output, and who waits for it."""
+
+    output: str
+    unlocks: tuple[PlannedTask, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """It failed, and may try again after ``delay`` seconds."""
+
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """It failed for good."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """It stops here, to go on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It is somebody else's: there is nothing to store."""
+
+
+Decision = Commit | Retry | Fail | Release | Lost
+
+
+class Stops(Protocol):
+    """Where the tasks in flight of a process are known to those who stop them."""
+
+    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
+        """Stops reach the task while in this context; ``timeout`` is in seconds."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process takes no more tasks."""
+
+
+class Executor:
+    """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool."""
+
+    def __init__(self, url: str, *, worker: str, process: str, cache: Path, stops: Stops) -> None:
+        self._client = connect(url, name=f"runner:{worker}:{process}")
+        self._line = Line(self._client)
+        self._runs = Runs(self._client)
+        self._code = CodeCache(self._runs, cache)
+        self._worker = worker
+        self._process = process
+        self._stops = stops
+
+    @property
+    def client(self) -> "Redis":
+        """The client beside the line that tasks use."""
+        return self._client
+
+    def do(self, job: Job) -> Decision | Refusal:
+        """Do one job. What it returns is already stored."""
+        crashpoints.reached("job received, not claimed")
+        if self._stops.draining:
+            jobs.return_job(self._line, job)
+            return Refusal("draining")
+        claim = jobs.claim(self._line, job, worker=self._worker, process=self._process)
+        if isinstance(claim, Refusal):
+            return claim
+        crashpoints.reached("claimed, not begun")
+        gate = Gate()
+        task = ClaimedTask(self._line, claim)
+        journal = Journal(claim.recorded, task, gate)
+        # Each task has a context of its own: Celery's pools leak context variables from one to the next.
+        decision = contextvars.Context().run(self._perform, claim, task, journal, gate)
+        try:
+            self._store(decision, task, journal)
+        except ClaimLost:
+            return Lost()
+        crashpoints.reached("task committed, job not ended")
+        return decision
+
+    def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate) -> Decision:
+        failed: Exception
+        loaded: Loaded | None = None
+        try:
+            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
+            plan = self._plan_of(claim, loaded)
+            planned = plan.by_key[claim.job.task]
+            with loader.using(claim.bundle), self._stops.watching(gate, claim, planned.timeout):
+                output = loaded.adapter.perform(loaded.crew, self._work(claim, plan, task, journal, gate))
+            crashpoints.reached("task done, not committed")
+            return Commit(output, plan.dependents[planned.key])
+        except ClaimLost:
+            return Lost()
+        except Interrupted:
+            crashpoints.reached("asked to stop, not handed back")
+            return Release()
+        except TimedOut:
+            failed = TaskTimeout(str(gate.stopping))
+        except MissingDependency as error:
+            return Fail(f"{error} (on worker host {socket.gethostname()}); install it there and resume the run")
+        except ImportError as error:  # an import inside a function
+            why = loader.explain(error, Path())
+            return Fail(f"{why} (on worker host {socket.gethostname()}); install it there and resume the run")
+        except Exception as error:
+            failed = error
+        if isinstance(gate.stopping, ClaimLost):
+            return Lost()
+        if isinstance(gate.stopping, Interrupted):
+            return Release()  # what it raised came of being interrupted
+        crashpoints.reached("attempt failed, not recorded")
+        return _after_failure(failed, claim, loaded)
+
+    def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
+        """The plan from the code; the stored one where the code plans differently on this machine."""
+        if loaded.plan.digest == claim.plan_digest:
+            return loaded.plan
+        return self._runs.plan(claim.job.run_id)
+
+    def _work(self, claim: Claim, plan: Plan, task: ClaimedTask, journal: Journal, gate: Gate) -> Work:
+        job = claim.job
+
+        def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+            found = self._runs.outputs_of(job.run_id, job.branch, list(keys))
+            return {key: output.as_task_output(key) for key, output in found.items()}
+
+        def note(kind: str, text: str) -> None:
+            with gate.write():
+                task.note(kind, text)
+            gate.check()
+
+        return Work(
+            run_id=job.run_id,
+            branch=job.branch,
+            attempt=job.attempt,
+            key=job.task,
+            plan=plan,
+            inputs=claim.inputs,
+            journal=journal,
+            fetch=fetch,
+            note=note,
+            given={key: _task_output(key, stored) for key, stored in claim.context.items()},
+        )
+
+    def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
+        replayed = journal.take_replayed()
+        match decision:
+            case Commit(output, unlocks):
+                task.commit(output, unlocks, replayed=replayed)
+            case Retry(delay, reason):
+                task.retry(delay, reason, replayed=replayed)
+            case Fail(reason):
+                task.fail(reason, replayed=replayed)
+            case Release():
+                task.release(replayed=replayed)
+            case Lost():
+                pass
+
+
+def _after_failure(error: Exception, claim: Claim, loaded: Loaded | None) -> Decision:
+    reason = describe(error)
+    if loaded is None:
+        return Fail(reason)
+    allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
+    failures = claim.failures + 1
+    return Retry(backoff.delay(failures, first), reason) if failures <= allowed else Fail(reason)
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, RunnerError):
+        return text
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/runner/" not in f.filename]
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+
+
+def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:
+    raw, data = outputs.load(stored)
+    return TaskOutput(name=key, raw=raw, json_dict=data)

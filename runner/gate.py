@@ -1,0 +1,69 @@
+"""Where a task may be stopped from outside, and where not.
+
+A task's code can be stopped at once; inside a call (a step) it is given time, so that what is being paid for ends and
+is recorded; inside a write to the store never. One gate stands beside one task in flight.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+
+class Gate:
+    """Asked by the one who stops (a signal handler, a timer, another thread) and passed by the task itself."""
+
+    def __init__(self) -> None:
+        # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
+        self._lock = threading.RLock()
+        self._calls = 0
+        self._writes = 0
+        self._stop: BaseException | None = None
+
+    @property
+    def stopping(self) -> BaseException | None:
+        """What the task is to be stopped with, if it is."""
+        return self._stop
+
+    @property
+    def in_call(self) -> bool:
+        """Whether the task is inside a step."""
+        return self._calls > 0
+
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """The task is inside a step: a polite stop waits for its end."""
+        self.check()
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[None]:
+        """The task writes to the store: no stop breaks in."""
+        with self._lock:
+            self._writes += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._writes -= 1
+
+    def check(self) -> None:
+        """Stop here, if the task is to stop. The task calls this before each step and after each write."""
+        if self._stop is not None:
+            raise self._stop
+
+    def ask(self, stop: BaseException) -> None:
+        """Ask the task to stop. The first reason stands, but a lost claim overrides a polite stop."""
+        with self._lock:
+            if self._stop is None or not getattr(stop, "polite", False):
+                self._stop = stop
+
+    def may_break_in(self, *, force: bool) -> bool:
+        """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
+        with self._lock:
+            return self._stop is not None and self._writes == 0 and (force or self._calls == 0)

@@ -1,0 +1,162 @@
+"""Durable steps inside one task: replay what is recorded, else do it and record it.
+
+A step is known by its name, its arguments and its occurrence: the second call with the same name and arguments is
+another step. So steps may be done in any order, and from several threads. Arguments that are not JSON count by their
+type only.
+"""
+
+import hashlib
+import inspect
+import json
+import threading
+import typing
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from runner import crashpoints
+from runner.gate import Gate
+
+
+class Recorder(Protocol):
+    """Where the steps of one task go."""
+
+    def begin_step(self) -> None:
+        """A step is about to be done."""
+
+    def record_step(self, step: str, value: str, *, replayed: int) -> None:
+        """It was done: keep its result."""
+
+    def drop_step(self) -> None:
+        """It was begun and raised."""
+
+
+class Journal:
+    """The steps of one task in flight."""
+
+    def __init__(self, recorded: Mapping[str, str], recorder: Recorder, gate: Gate) -> None:
+        self._recorded = dict(recorded)
+        self._recorder = recorder
+        self._gate = gate
+        self._occurrences: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._replayed = 0
+
+    def take_replayed(self) -> int:
+        """How many steps were replayed since this was last asked."""
+        count, self._replayed = self._replayed, 0
+        return count
+
+    def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async."""
+        with self._lock:
+            identity = _identity(name, args, kwargs)
+            self._occurrences[identity] += 1
+            key = f"{identity}#{self._occurrences[identity]}"
+            recorded = self._recorded.get(key)
+            if recorded is not None:
+                self._replayed += 1
+        result_type = _result_type(fn)
+        if inspect.iscoroutinefunction(fn):
+            return self._astep(key, recorded, result_type, fn, args, kwargs)
+        if recorded is not None:
+            self._gate.check()
+            return _load(recorded, result_type)
+        with self._gate.call():
+            self._begin()
+            try:
+                value = fn(*args, **kwargs)
+            except Exception:
+                self._drop()
+                raise
+            text = self._record(name, key, value, result_type)
+        self._gate.check()
+        return _load(text, result_type)
+
+    async def _astep(
+        self, key: str, recorded: str | None, result_type: Any, fn: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        if recorded is not None:
+            self._gate.check()
+            return _load(recorded, result_type)
+        with self._gate.call():
+            self._begin()
+            try:
+                value = await fn(*args, **kwargs)
+            except Exception:
+                self._drop()
+                raise
+            text = self._record(key.split("(")[0], key, value, result_type)
+        self._gate.check()
+        return _load(text, result_type)
+
+    def _begin(self) -> None:
+        with self._gate.write(), self._lock:
+            self._recorder.begin_step()
+        crashpoints.reached("step begun, not done")
+
+    def _drop(self) -> None:
+        with self._gate.write(), self._lock:
+            self._recorder.drop_step()
+
+    def _record(self, name: str, key: str, value: Any, result_type: Any) -> str:
+        crashpoints.reached("step done, not recorded")
+        text = _dump(name, value, result_type)
+        with self._gate.write(), self._lock:
+            self._recorder.record_step(key, text, replayed=self.take_replayed())
+            self._recorded[key] = text
+        crashpoints.reached("step recorded, task not ended")
+        return text
+
+
+def _identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if not args and not kwargs:
+        return name
+    plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
+    return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
+
+
+def _canonical(value: Any) -> Any:
+    """The value as JSON that is the same in every process: sets in order, strange objects by their type."""
+    if isinstance(value, Mapping):
+        return {str(k): _canonical(v) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_canonical(v) for v in value), key=lambda v: json.dumps(v, sort_keys=True))
+    if isinstance(value, list | tuple):
+        return [_canonical(v) for v in value]
+    try:
+        return to_jsonable_python(value, fallback=lambda other: f"<{type(other).__qualname__}>", bytes_mode="base64")
+    except (PydanticSerializationError, ValueError):
+        return f"<{type(value).__qualname__}>"
+
+
+def _result_type(fn: Callable[..., Any]) -> Any:
+    """The adapter of the function's return annotation, if it says more than plain JSON does."""
+    found = getattr(fn, "__annotations__", {}).get("return")
+    if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
+        return None
+    try:
+        return TypeAdapter(typing.get_type_hints(fn)["return"])
+    except Exception:  # an annotation pydantic cannot use says nothing about JSON either
+        return None
+
+
+def _dump(name: str, value: Any, result_type: Any) -> str:
+    try:
+        if result_type is not None:
+            return json.dumps(result_type.dump_python(value, mode="json", warnings=False), ensure_ascii=False)
+        return json.dumps(to_jsonable_python(value, bytes_mode="base64"), ensure_ascii=False)
+    except (PydanticSerializationError, TypeError, ValueError):
+        raise TypeError(
+            f"step {name!r} returned a {type(value).__qualname__}, which is not JSON: "
+            "return text, numbers, lists or dicts, or annotate the function with the model it returns"
+        ) from None
+
+
+def _load(text: str, result_type: Any) -> Any:
+    """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
+    value = json.loads(text)
+    return value if result_type is None else result_type.validate_python(value, strict=False)

@@ -1,0 +1,267 @@
+"""Import a crew file and find the crew in it. Whatever is wrong with it is said in one line.
+
+Each bundle has a namespace of its own (``runner/isolation.py``), kept under a key: the bundle's sha256, or ``key_of`` a
+folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
+"""
+
+import difflib
+import hashlib
+import importlib
+import inspect
+import itertools
+import os
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType, ModuleType
+
+from runner.errors import BadCrew, MissingDependency, RunnerError
+from runner.isolation import PREFIX, Namespace, finder
+from runner.target import Target
+
+KEPT = 32  # bundles that stay imported in one process
+
+_users: Counter[str] = Counter()
+_clock = itertools.count()
+_lock = threading.RLock()  # over _users and the finder's list, never held during an import
+
+
+class ModuleMissing(MissingDependency):
+    """A module that the crew imports is neither in the bundle nor installed here."""
+
+    def __init__(self, message: str, module: str) -> None:
+        super().__init__(message)
+        self.module = module
+
+
+def key_of(folder: Path) -> str:
+    """The key for a folder on this machine that was not unpacked from a bundle."""
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+
+
+def load(root: Path, module: str, *, key: str, only: str | None = None) -> ModuleType:
+    """The module of that dotted name in ``root``, imported once per key.
+
+    ``only`` names the one package in ``root`` that belongs to the crew, where ``root`` holds more than that.
+    """
+    with using(key):
+        space = _namespace(key, root, only)
+        with space.lock:
+            was_loaded = any(sys.modules.get(name) for name in space.modules() if name != space.name)
+            before = list(sys.path)
+            try:
+                return importlib.import_module(f"{space.name}.{module}")
+            except (Exception, SystemExit) as error:
+                if not was_loaded:
+                    space.drop()  # what it imported before it failed goes too
+                raise explain(error, root, f"{module}: ") from error
+            finally:
+                space.keep_paths(before)
+
+
+def load_target(target: Target) -> ModuleType:
+    """The crew file on this machine, seeing what its bundle will hold and no more of its surroundings."""
+    only = target.include.name if target.include != target.root else None
+    return load(target.root, target.module, key=key_of(target.include), only=only)
+
+
+@contextmanager
+def using(key: str) -> Iterator[None]:
+    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code."""
+    name = _name(key)
+    with _lock:
+        _users[name] += 1
+        if space := finder().spaces.get(name):
+            space.last_used = next(_clock)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[name] -= 1
+            if not _users[name]:
+                del _users[name]
+
+
+def unload(key: str) -> bool:
+    """Drop a bundle's modules; False if it is in use (then nothing is done) or not loaded."""
+    return _unload(_name(key))
+
+
+def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
+    """Why a crew's code could not be imported, in one line that starts with the place in it.
+
+    Good for an ``ImportError`` at run time too, from an import inside a function.
+    """
+    if isinstance(error, RunnerError) and type(error) is not BadCrew:
+        return error
+    text = " ".join(plain_names(str(error)).split())
+    frame, line = _last_frame(error)
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
+        place, text = f"{_relative(error.filename, root)}:{error.lineno}: ", plain_names(error.msg)
+    elif frame:
+        place = f"{_relative(frame.f_code.co_filename, root)}:{line}: "
+    if isinstance(error, BadCrew):
+        return BadCrew(f"{place}{text}")
+    missing: BaseException | None = error
+    if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
+        missing = error.__cause__ or error.__context__
+    if isinstance(missing, ModuleNotFoundError) and missing.name:
+        name = plain_names(missing.name)
+        if name.partition(".")[0] == "runner":
+            return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
+        if name != missing.name or _holds(root, name):
+            return BadCrew(f"{place}no module named {name!r} in the crew's folder")
+        return ModuleMissing(f"{place}no module named {name!r}{'' if missing is error else f' ({text})'}", name)
+    if isinstance(error, SystemExit):
+        return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code})")
+    text = text if len(text) <= 500 else f"{text[:500]} ..."
+    return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
+
+
+def plain_names(text: str) -> str:
+    """The text with modules called as the crew's own code calls them."""
+    return re.sub(rf"\b{PREFIX}[0-9a-f]{{16}}\.", "", text)
+
+
+def find_crew(module: ModuleType, attr: str | None, is_crew: Callable[[object], bool]) -> tuple[str, object]:
+    """The crew in a loaded module and its name: the named one, or the only one there is."""
+    if attr is not None:
+        return attr, _named_crew(module, attr, is_crew)
+    crews: dict[int, tuple[str, object]] = {}
+    # Public names first, so that they name what also has a private one; private crews count if they are all there is.
+    for name, value in sorted(vars(module).items(), key=lambda item: item[0].startswith("_")):
+        if is_crew(value) and (not name.startswith("_") or not any(not n.startswith("_") for n, _ in crews.values())):
+            crews.setdefault(id(value), (name, value))
+    file = _file(module)
+    if len(crews) > 1:
+        names = ", ".join(name for name, _ in crews.values())
+        first = next(iter(crews.values()))[0]
+        raise BadCrew(f"{file} has {len(crews)} crews: {names}; name one, as in {file}:{first}")
+    if not crews:
+        raise BadCrew(f"{file}: no crew in it; {_what_else(module)}")
+    return next(iter(crews.values()))
+
+
+def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]) -> object:
+    file = _file(module)
+    value: object = module
+    walked: list[str] = []
+    for name in attr.split("."):
+        if inspect.isclass(value) and not isinstance(
+            inspect.getattr_static(value, name, None), (staticmethod, classmethod)
+        ):
+            value = _call(value, f"{file}:{'.'.join(walked)}", module)  # a method wants an instance
+        if not hasattr(value, name):
+            owner = f"{file}:{'.'.join(walked)}" if walked else file
+            near = difflib.get_close_matches(name, [n for n in dir(value) if not n.startswith("__")], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; {_what_else(module)}" if not walked else ""
+            raise BadCrew(f"{owner} has no {name!r}{hint}")
+        value = getattr(value, name)
+        walked.append(name)
+    if not is_crew(value) and callable(value):
+        value = _call(value, f"{file}:{attr}", module)
+        if not is_crew(value):
+            if inspect.iscoroutine(value):
+                value.close()
+            raise BadCrew(f"{file}:{attr} returned {_kind(value)}, not a crew")
+    if not is_crew(value):
+        raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew")
+    return value
+
+
+def _call(function: object, label: str, module: ModuleType) -> object:
+    assert callable(function)
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
+    except ValueError:
+        pass  # a builtin that does not tell its signature
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        space = finder().spaces.get(module.__name__.partition(".")[0])
+        raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
+
+
+def _namespace(key: str, root: Path, only: str | None) -> Namespace:
+    with _lock:
+        spaces = finder().spaces
+        # Never taken out and put back: other threads look their imports up in there without the lock.
+        space = spaces.get(_name(key)) or Namespace(_name(key), root.resolve(), only)
+        space.last_used = next(_clock)
+        spaces[space.name] = space
+        oldest_first = sorted(spaces.values(), key=lambda space: space.last_used)
+        for space_to_go in oldest_first[: max(0, len(spaces) - KEPT)]:
+            _unload(space_to_go.name)
+        return space
+
+
+def _unload(name: str) -> bool:
+    with _lock:
+        if _users[name] or name not in finder().spaces:
+            return False
+        finder().spaces.pop(name).drop()
+        return True
+
+
+def _name(key: str) -> str:
+    is_hash = re.fullmatch(r"[0-9a-f]{16,}", key)
+    return PREFIX + (key if is_hash else hashlib.sha256(key.encode()).hexdigest())[:16]
+
+
+def _last_frame(error: BaseException) -> tuple[FrameType | None, int]:
+    """The deepest frame of the error that is the crew's own code."""
+    found: tuple[FrameType | None, int] = (None, 0)
+    for frame, line in walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith(PREFIX):
+            found = (frame, line)
+    return found
+
+
+def _relative(filename: str, root: Path) -> str:
+    path = Path(filename)
+    return str(path.relative_to(root.resolve())) if path.is_relative_to(root.resolve()) else filename
+
+
+def _holds(root: Path, name: str) -> bool:
+    top, dot, _ = name.partition(".")
+    folder = root / top
+    return (root / f"{top}.py").is_file() or (folder / "__init__.py").is_file() or (bool(dot) and folder.is_dir())
+
+
+def _file(module: ModuleType) -> str:
+    return Path(module.__file__).name if module.__file__ else plain_names(module.__name__)
+
+
+def _what_else(module: ModuleType) -> str:
+    """What a module defines by itself, for the person who expected a crew there."""
+    own = [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and (
+            not (inspect.isclass(value) or inspect.isroutine(value))
+            or getattr(value, "__module__", None) == module.__name__
+        )
+    ]
+    if not own:
+        return "it defines nothing"
+    listed = ", ".join(f"{name} ({_kind(value)})" for name, value in own[:6])
+    more = f" and {len(own) - 6} more" if len(own) > 6 else ""
+    return f"it defines {listed}{more}"
+
+
+def _kind(value: object) -> str:
+    if inspect.isclass(value):
+        return "a class"
+    if inspect.isroutine(value):
+        return "a function"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

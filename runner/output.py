@@ -1,0 +1,75 @@
+"""What a task gave back, and how it stands in the store: as JSON, never as an object to be rebuilt by name."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, Field
+from pydantic_core import to_json, to_jsonable_python
+
+
+class TaskOutput(BaseModel):
+    """The output of one task.
+
+    ``raw`` is always text. ``json_dict`` is there when the task gave a dict, a list or a model; ``pydantic`` when the
+    code at hand names a model for it (``output_pydantic``, or the return annotation of ``run``).
+    """
+
+    name: str | None = None
+    description: str = ""
+    expected_output: str | None = None
+    raw: str = ""
+    json_dict: Any = None
+    pydantic: Any = Field(default=None, exclude=True)
+    agent: str = ""
+
+    def __str__(self) -> str:
+        return self.raw
+
+    def __getitem__(self, key: str) -> Any:
+        if self.json_dict is None:
+            raise KeyError(f"task {self.name!r} gave text, not a dict: use .raw")
+        return self.json_dict[key]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The output as a dict; empty for plain text."""
+        return dict(self.json_dict) if isinstance(self.json_dict, Mapping) else {}
+
+
+def from_value(value: Any) -> tuple[str, Any]:
+    """Turn what a callable returned into ``(raw, json_dict)``.
+
+    Text stays as it is; a model, dict or list becomes JSON and its text; ``None`` becomes empty text; a number or a
+    bool becomes its JSON text.
+    """
+    if value is None:
+        return "", None
+    if isinstance(value, str):
+        return value, None
+    if isinstance(value, TaskOutput):
+        return value.raw, value.json_dict
+    data = to_jsonable_python(value, fallback=_refuse)
+    text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(data, ensure_ascii=False)
+    return text, data if isinstance(data, dict | list) else None
+
+
+def dump(raw: str, json_dict: Any) -> str:
+    """The stored form: ``{"raw": text}`` or, where the text is just the JSON's own, ``{"json": value}``."""
+    if json_dict is not None and raw == json.dumps(json_dict, ensure_ascii=False):
+        return to_json({"json": json_dict}).decode()
+    if json_dict is not None:
+        return to_json({"raw": raw, "json": json_dict}).decode()
+    return to_json({"raw": raw}).decode()
+
+
+def load(stored: Mapping[str, Any]) -> tuple[str, Any]:
+    """The inverse of `dump`, from the decoded record."""
+    data = stored.get("json")
+    raw = stored.get("raw")
+    return (json.dumps(data, ensure_ascii=False) if raw is None else str(raw)), data
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(
+        f"a task returned a {type(value).__qualname__}, which is not JSON: return text, a dict, a list or a pydantic model"
+    )

@@ -1,0 +1,59 @@
+"""Settings: from the command line, else the environment, else these defaults. Times are in seconds."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.errors import UsageError
+
+DEFAULT_QUEUE = "runner"
+
+
+def _number(name: str, default: float, least: float) -> float:
+    text = os.environ.get(name)
+    if text is None or not text.strip():
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{name} must be a number, got {text!r}") from None
+    if value < least:
+        raise UsageError(f"{name} must be at least {least:g}, got {value:g}")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker lives and dies.
+
+    A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
+    task that kills its workers ``max_attempts`` times without recording a step fails its run.
+    """
+
+    lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
+    drain_timeout: float = field(default_factory=lambda: _number("RUNNER_DRAIN_TIMEOUT", 10.0, 0.0))
+    max_attempts: int = field(default_factory=lambda: int(_number("RUNNER_MAX_ATTEMPTS", 5, 1)))
+    resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds."""
+        return int(self.lease * 1000)
+
+    @property
+    def beat(self) -> float:
+        """Between two heartbeats: five in a lease, at least one a second."""
+        return min(1.0, self.lease / 5)
+
+
+def cache_dir() -> Path:
+    """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
+    given = os.environ.get("RUNNER_CACHE_DIR")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crew-runner"
+
+
+def bundle_limit() -> int:
+    """The most that a bundle may hold, in bytes."""
+    return int(_number("RUNNER_BUNDLE_LIMIT", 32 * 2**20, 1))

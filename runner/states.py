@@ -1,0 +1,65 @@
+"""The states of runs and of tasks, and every move between them, as tables.
+
+Rule: a move that is not in a table does not happen. The Lua scripts make the moves; the property tests hold them to
+these tables, and ``docs/internals.md`` draws them.
+"""
+
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    running = "running"  #: some task may run, runs, or waits for its time
+    completed = "completed"  #: every task is committed
+    failed = "failed"  #: a task failed for good; can be resumed
+    cancelled = "cancelled"  #: a person stopped it; can be resumed
+    waiting = "waiting"  #: it needs a person's answer
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more happens unless a person asks for it."""
+        return self is not RunStatus.running
+
+
+class TaskState(StrEnum):
+    """Where a task of a branch stands. A task not listed anywhere is ``waiting``; one with an output is ``committed``."""
+
+    waiting = "waiting"  #: something it depends on is not committed
+    queued = "queued"  #: its job was sent, or is to be sent
+    running = "running"  #: a worker holds the claim
+    delayed = "delayed"  #: an attempt failed; the next one has a time
+    held = "held"  #: the run is over; nothing is sent until it is resumed
+    failed = "failed"  #: no attempts left
+    committed = "committed"  #: its output is stored, for ever
+
+
+RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
+    RunStatus.running: {
+        "finish": RunStatus.completed,
+        "fail": RunStatus.failed,
+        "cancel": RunStatus.cancelled,
+        "ask": RunStatus.waiting,
+    },
+    RunStatus.completed: {"branch": RunStatus.running},
+    RunStatus.failed: {"resume": RunStatus.running, "branch": RunStatus.running},
+    RunStatus.cancelled: {"resume": RunStatus.running, "branch": RunStatus.running},
+    RunStatus.waiting: {"resume": RunStatus.running, "cancel": RunStatus.cancelled, "branch": RunStatus.running},
+}
+
+TASK_MOVES: dict[TaskState, dict[str, TaskState]] = {
+    TaskState.waiting: {"unlock": TaskState.queued},
+    TaskState.queued: {"claim": TaskState.running, "hold": TaskState.held},
+    TaskState.running: {
+        "commit": TaskState.committed,
+        "release": TaskState.queued,
+        "reap": TaskState.queued,
+        "retry": TaskState.delayed,
+        "fail": TaskState.failed,
+        "hold": TaskState.held,
+    },
+    TaskState.delayed: {"due": TaskState.queued, "hold": TaskState.held},
+    TaskState.held: {"resume": TaskState.queued},
+    TaskState.failed: {"resume": TaskState.queued},
+    TaskState.committed: {},
+}

@@ -1,0 +1,74 @@
+"""A task of a crew. The fields are CrewAI's; ``run`` is ours: the work in plain Python."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from runner.agent import Agent
+from runner.output import TaskOutput
+
+_UNSET: Any = object()
+
+
+class Task(BaseModel):
+    """One piece of work.
+
+    ``context`` names the tasks whose outputs it works on; left out, it is every earlier task. ``timeout`` and
+    ``retry_delay`` are seconds; ``max_retries`` counts the attempts after the first that may follow an exception.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    name: str | None = None
+    description: str = ""
+    expected_output: str = ""
+    run: Callable[..., Any] | None = None
+    agent: Agent | None = None
+    context: list["Task"] | None = Field(default_factory=lambda: _UNSET)
+    async_execution: bool = False
+    output_pydantic: type[BaseModel] | None = None
+    output_json: type[BaseModel] | None = None
+    output_file: str | None = None
+    callback: Callable[[TaskOutput], Any] | None = None
+    tools: list[Any] = Field(default_factory=list)
+    guardrail: Any = None
+    human_input: bool = False
+    markdown: bool = False
+    config: dict[str, Any] | None = None
+    timeout: float | None = Field(default=None, gt=0)
+    max_retries: int = Field(default=0, ge=0)
+    retry_delay: float = Field(default=1.0, ge=0)
+    output: TaskOutput | None = Field(default=None, exclude=True)
+
+    @field_validator("run")
+    @classmethod
+    def _takes_a_context(cls, run: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if run is None:
+            return None
+        try:
+            inspect.signature(run).bind(object())
+        except TypeError:
+            raise ValueError(f"run={getattr(run, '__name__', run)!r} must take one argument, the context") from None
+        except ValueError:  # a builtin without a signature: it will tell when called
+            pass
+        return run
+
+    @property
+    def context_is_default(self) -> bool:
+        """Whether ``context`` was left out, which means every earlier task."""
+        return self.context is _UNSET
+
+    def output_model(self) -> type[BaseModel] | None:
+        """The model the code at hand names for this task's output."""
+        if self.output_pydantic or self.output_json:
+            return self.output_pydantic or self.output_json
+        if self.run is None:
+            return None
+        try:
+            returned = typing.get_type_hints(self.run).get("return")
+        except Exception:  # an annotation that does not resolve names no model
+            return None
+        return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None

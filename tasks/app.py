@@ -1,0 +1,81 @@
+"""The Celery app. Celery carries messages of ids; everything that must not be lost is in the store."""
+
+import os
+from typing import Any
+
+from celery import Celery
+
+from runner.providers.redis.envelope import JOB, job_arguments
+from runner.providers.redis.jobs import Job
+from runner.settings import DEFAULT_QUEUE
+
+
+def state_url() -> str:
+    """The state's Redis, as the command that started this process set it."""
+    return os.environ.get("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0")
+
+
+def kombu_url(url: str) -> str:
+    """kombu's spelling of a unix socket."""
+    return "redis+socket://" + url.removeprefix("unix://") if url.startswith("unix://") else url
+
+
+def broker_url() -> str:
+    """Celery's broker: the state's Redis unless another was named."""
+    return kombu_url(os.environ.get("RUNNER_BROKER_URL") or state_url())
+
+
+def make_app() -> Celery:
+    """A configured app with the one task that there is."""
+    app = Celery("runner", set_as_current=True)
+    app.conf.update(
+        broker_url=broker_url(),
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            # The store's claims and its own resend are the recovery; kombu's is kept far away.
+            "visibility_timeout": 86_400,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+            "priority_steps": [0],
+            "client_name": os.environ.get("RUNNER_WORKER_ID", "runner") + ":celery",
+        },
+        accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        event_serializer="json",
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        # A job is acknowledged when a child takes it: redelivery by the broker would only run things twice.
+        task_acks_late=False,
+        worker_prefetch_multiplier=1,
+        # A job waiting behind a long one in a worker could run elsewhere.
+        worker_disable_prefetch=True,
+        worker_hijack_root_logger=True,
+        worker_redirect_stdouts=False,
+        worker_send_task_events=False,
+        task_send_sent_event=False,
+        task_default_queue=os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE),
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_proc_alive_timeout=60.0,
+        enable_utc=True,
+    )
+    return app
+
+
+app = make_app()
+
+
+def send(job: Job, queue: str) -> None:
+    """Hand a job to the broker (where the broker is not the state's Redis)."""
+    arguments: dict[str, Any] = job_arguments(job.run_id, job.branch, job.task, job.attempt)
+    app.send_task(
+        JOB,
+        kwargs=arguments,
+        queue=queue,
+        task_id=f"{job.ref.replace('|', '.')}.{job.attempt}",
+        shadow=job.task,
+        argsrepr="()",
+        kwargsrepr=repr(arguments),
+        ignore_result=True,
+    )

@@ -1,0 +1,85 @@
+"""The one Celery task: do a job. And what each process needs to do it."""
+
+import logging
+import os
+import threading
+from typing import Any
+
+from celery.signals import worker_process_init
+
+from runner.execution import Executor
+from runner.providers.redis import jobs as store
+from runner.providers.redis.connection import connect
+from runner.providers.redis.envelope import JOB
+from runner.providers.redis.jobs import Job
+from runner.providers.redis.workers import Workers
+from runner.settings import WorkerSettings, cache_dir
+from runner.tasks.app import app, state_url
+from runner.tasks.stops import TaskStops
+
+log = logging.getLogger(__name__)
+
+
+class Process:
+    """What a process keeps between jobs: how its tasks are stopped, and an executor for each thread."""
+
+    def __init__(self, *, on_main_thread: bool) -> None:
+        self.worker = os.environ["RUNNER_WORKER_ID"]
+        self.settings = WorkerSettings()
+        probe = connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0)
+        self.stops = TaskStops(
+            self.settings.drain_timeout, lambda claim: store.holds(probe, claim), on_main_thread=on_main_thread
+        )
+        self._on_main_thread = on_main_thread
+        self._local = threading.local()
+
+    def name(self) -> str:
+        """What claims call this process: its pid; in a threads pool the thread as well."""
+        return str(os.getpid()) if self._on_main_thread else f"{os.getpid()}-{threading.get_ident()}"
+
+    def do(self, job: Job) -> None:
+        """Do one job. What cannot even be stored gives the claim back, so that no task hangs on a living process."""
+        try:
+            self._executor().do(job)
+        except Exception:
+            log.exception("job %s.%s attempt %d broke off; handing its task back", job.run_id, job.task, job.attempt)
+            Workers(self._executor().client).reap(
+                self.worker,
+                process=self.name(),
+                reason="an error inside the runner, see the worker's log",
+                max_attempts=self.settings.max_attempts,
+            )
+
+    def _executor(self) -> Executor:
+        found: Executor | None = getattr(self._local, "executor", None)
+        if found is None:
+            found = Executor(
+                state_url(), worker=self.worker, process=self.name(), cache=cache_dir(), stops=self.stops
+            )
+            self._local.executor = found
+        return found
+
+
+_process: Process | None = None
+_lock = threading.Lock()
+
+
+def process(*, on_main_thread: bool = False) -> Process:
+    """This process's own; made at first use (in a threads pool) or when a pool child starts."""
+    global _process
+    with _lock:
+        if _process is None:
+            _process = Process(on_main_thread=on_main_thread)
+    return _process
+
+
+@worker_process_init.connect
+def _pool_child_starts(**_: Any) -> None:
+    """In each new pool child, on its main thread."""
+    process(on_main_thread=True).stops.install()
+
+
+@app.task(name=JOB, ignore_result=True)
+def job(run: str, branch: str, task: str, attempt: int) -> None:
+    """Do one task of one branch of one run. Gives nothing back: results would show in Flower."""
+    process().do(Job(run, branch, task, attempt))

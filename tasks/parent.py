@@ -1,0 +1,64 @@
+"""The parent of a worker: restarts it when it dies, passes on what it is asked, and never leaves it behind alone."""
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from types import FrameType
+
+QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
+LONGEST_PAUSE = 10.0
+_PR_SET_PDEATHSIG = 1
+
+
+def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = None, poll: float = 1.0) -> int:
+    """Keep one worker running until asked to end, or until ``until()`` says so. Returns the exit code."""
+    asked: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def ask(signum: int, _frame: FrameType | None) -> None:
+        asked.append(signum)
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                # Once is enough; whoever asks a third time means it.
+                child.send_signal(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, ask)
+    pause = 0.1
+    while True:
+        started = time.monotonic()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "runner.tasks.worker"],
+            env={**os.environ, **environment},
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads here
+        )
+        if asked:  # it came between two children
+            child.send_signal(signal.SIGTERM)
+        code = _wait(child, asked, until, poll)
+        if asked or (until is not None and code == 0 and until()):
+            return 0
+        pause = 0.1 if time.monotonic() - started > QUICK else min(pause * 2, LONGEST_PAUSE)
+        print(f"runner worker: the worker process ended with {code}; starting another", file=sys.stderr, flush=True)
+        time.sleep(pause)
+
+
+def _wait(
+    child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float
+) -> int:
+    while True:
+        try:
+            return child.wait(timeout=poll if until is not None else None)
+        except subprocess.TimeoutExpired:
+            if until is not None and not asked and until():
+                child.send_signal(signal.SIGTERM)
+                return child.wait()
+
+
+def _end_with_parent() -> None:
+    """Linux: a parent that is killed takes the worker along, which then hands its tasks back."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

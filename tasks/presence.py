@@ -1,0 +1,255 @@
+"""How a worker shows that it lives, and how it sees that it no longer holds what it held.
+
+One thread of the main process beats the lease for the whole worker: a pool child may hold its GIL for a minute. The
+connection it beats on is the one whose closing tells the supervisor that the process died.
+"""
+
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from runner.providers.redis.connection import NOT_NOW, connect
+from runner.providers.redis.workers import Beat, HeldClaim, Workers
+from runner.settings import WorkerSettings
+from runner.tasks.stops import DRAIN, RECHECK
+
+log = logging.getLogger(__name__)
+
+HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
+STALL = 15.0  #: a full queue and a free slot for so long mean that Celery stopped consuming
+
+
+class Presence(threading.Thread):
+    """The lease of one worker, and the watch over its pool."""
+
+    def __init__(
+        self,
+        url: str,
+        worker: str,
+        settings: WorkerSettings,
+        *,
+        about: dict[str, Any],
+        children: Callable[[], Iterable[int]],
+        stop_here: Callable[[str], None] | None,
+        restart: Callable[[str], None],
+        slots: int,
+        queue: str | None,
+    ) -> None:
+        super().__init__(name="presence", daemon=True)
+        self._url = url
+        self._worker = worker
+        self._settings = settings
+        self._about = about
+        self._children = children
+        self._stop_here = stop_here
+        self._restart = restart
+        self._slots = slots
+        self._queue = queue
+        self._client: Redis | None = None
+        self._pidfds: dict[int, int] = {}
+        self._recheck = 0
+        self._offset = 0.0
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
+        self._draining = threading.Event()
+        self._drain_seen = False
+        self._drain_end = float("inf")
+        self._stopped = threading.Event()
+        self._stalled_since: float | None = None
+        self.registered = threading.Event()
+
+    # -- from other threads and signal handlers
+
+    def drain(self) -> None:
+        """The worker was asked to end: hand everything back."""
+        self._draining.set()
+        os.write(self._wake_w, b"d")
+
+    def leave(self) -> None:
+        """The worker ends: nothing of it is left in the store."""
+        self._stopped.set()
+        os.write(self._wake_w, b"s")
+        self.join(5)
+        try:
+            self._workers().reap(self._worker, reason="its worker left", max_attempts=self._settings.max_attempts)
+        except (RedisError, OSError):
+            pass  # Redis is away: the lease lapses
+
+    # -- the thread
+
+    def run(self) -> None:
+        """Beat, look, wait; for ever."""
+        while not self._stopped.is_set():
+            try:
+                self._beat()
+                if self._draining.is_set():
+                    self._drain()
+                self._watch_queue()
+            except NOT_NOW:
+                self._disconnect()
+                self._stopped.wait(0.1)
+                continue
+            except Exception:
+                log.exception("the heartbeat stumbled and goes on")
+            self._wait()
+
+    def _workers(self) -> Workers:
+        if self._client is None:
+            timeout = max(0.3, min(5.0, self._settings.lease))
+            self._client = connect(self._url, name=f"runner:{self._worker}", timeout=timeout, single=True)
+            self._register()
+        return Workers(self._client)
+
+    def _register(self) -> None:
+        assert self._client is not None
+        workers = Workers(self._client)
+        server, client_id = workers.me()
+        about = json.dumps({**self._about, "server": server, "client_id": client_id}, sort_keys=True)
+        before = workers.beat(self._worker, self._settings.lease_ms, about)
+        self._take(before)
+        if not before.stood and self.registered.is_set():
+            log.warning("worker %s had lost its lease and is back; its tasks look if they still hold", self._worker)
+            self._tell(RECHECK)
+        self.registered.set()
+
+    def _beat(self) -> None:
+        workers = self._workers()
+        answer = workers.beat(self._worker, self._settings.lease_ms)
+        if not answer.stood:
+            self._register()
+            return
+        self._take(answer)
+        for claim in answer.claims:
+            self._kill_if_hung(claim, answer.at)
+
+    def _take(self, answer: Beat) -> None:
+        if answer.recheck != self._recheck:
+            self._recheck = answer.recheck
+            self._tell(RECHECK)
+
+    def _wait(self) -> None:
+        """Until the next beat, unless the connection closes, a child dies, or somebody wakes us."""
+        end = time.monotonic() + self._settings.beat
+        while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
+            self._track_children()
+            sock = self._socket()
+            readable, _, _ = select.select(
+                [*([sock] if sock else []), self._wake_r, *self._pidfds.values()], [], [], min(left, 0.1)
+            )
+            if self._wake_r in readable:
+                os.read(self._wake_r, 64)
+                return
+            if sock in readable:  # nothing is asked, so this is its end
+                self._disconnect()
+                return
+            dead = [pid for pid, fd in self._pidfds.items() if fd in readable]
+            for pid in dead:
+                self._child_died(pid)
+
+    def _socket(self) -> socket.socket | None:
+        connection = self._client.connection if self._client is not None else None
+        return getattr(connection, "_sock", None)
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+    # -- the pool
+
+    def _track_children(self) -> None:
+        for pid in self._children():
+            if pid not in self._pidfds:
+                try:
+                    self._pidfds[pid] = os.pidfd_open(pid)
+                except (OSError, AttributeError):
+                    continue
+
+    def _child_died(self, pid: int) -> None:
+        os.close(self._pidfds.pop(pid))
+        try:
+            refs = self._workers().reap(
+                self._worker, process=str(pid), reason="its process died", max_attempts=self._settings.max_attempts
+            )
+        except NOT_NOW:
+            self._disconnect()
+            return
+        if refs:
+            log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
+
+    def _kill_if_hung(self, claim: HeldClaim, now: int) -> None:
+        """A task that outlives its timeout by so much does not hear us: its process goes."""
+        if claim.deadline and now > claim.deadline + HANG_GRACE * 1000 and claim.process.isdigit():
+            log.error("task %s hangs beyond its timeout; killing process %s", claim.ref, claim.process)
+            _kill(int(claim.process), signal.SIGKILL)
+
+    def _tell(self, signum: int) -> None:
+        if self._stop_here is not None:
+            self._stop_here("drain" if signum == DRAIN else "recheck")
+            return
+        for pid in self._children():
+            _kill(pid, signum)
+
+    # -- draining
+
+    def _drain(self) -> None:
+        if not self._drain_seen:
+            self._drain_seen = True
+            self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
+            log.warning("worker %s is asked to end; handing its tasks back", self._worker)
+            self._unblock_consumer()
+            self._tell(DRAIN)
+        if time.monotonic() > self._drain_end:
+            log.error("worker %s: tasks did not stop in time; taking them back", self._worker)
+            for pid in self._children():
+                _kill(pid, signal.SIGKILL)
+            self._workers().reap(
+                self._worker, reason="it did not stop in time", max_attempts=self._settings.max_attempts
+            )
+            if self._stop_here is not None:
+                os._exit(0)
+            self._drain_end = float("inf")
+
+    def _unblock_consumer(self) -> None:
+        """The consumer's waiting BRPOP would steal the very jobs that are handed back."""
+        client = self._workers().client
+        wanted = f"name={self._worker}:celery "
+        text = client.execute_command("CLIENT", "LIST", "TYPE", "normal")
+        for line in str(text).splitlines():
+            if wanted in line and "cmd=brpop" in line:
+                client.client_unblock(int(line.split(" ", 1)[0][3:]))
+
+    # -- a consumer that stopped consuming
+
+    def _watch_queue(self) -> None:
+        """Celery has been known to stop consuming after a lost connection; then only a restart helps."""
+        if self._queue is None or self._draining.is_set():
+            return
+        workers = self._workers()
+        waiting = workers.queue_length(self._queue)
+        if not waiting or workers.claimed(self._worker) >= self._slots:
+            self._stalled_since = None
+        elif self._stalled_since is None:
+            self._stalled_since = time.monotonic()
+        elif time.monotonic() - self._stalled_since > STALL:
+            self._stalled_since = None
+            self._restart(f"{waiting} job(s) wait, slots are free, and nothing was taken for {STALL:g} s")
+
+
+def _kill(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+

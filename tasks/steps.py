@@ -1,0 +1,134 @@
+"""What our worker adds to Celery's: presence and a supervisor, as boot steps, and the hand-back at SIGTERM."""
+
+import logging
+import os
+import platform
+import signal
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from celery import bootsteps
+from celery.signals import worker_shutting_down
+
+from runner.providers.redis.connection import connect
+from runner.providers.redis.jobs import Job
+from runner.providers.redis.runs import Runs
+from runner.settings import WorkerSettings
+from runner.supervisor import Supervisor
+from runner.tasks import app as celery_side
+from runner.tasks import jobs
+from runner.tasks.presence import Presence
+
+log = logging.getLogger(__name__)
+
+
+class PresenceStep(bootsteps.StartStopStep):
+    """Starts with the pool, ends after it; outlives the broker's reconnects."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, parent: Any, **_: Any) -> None:
+        self.presence: Presence | None = None
+
+    def start(self, parent: Any) -> None:
+        """Register before the first message is consumed."""
+        settings = WorkerSettings()
+        threads = not hasattr(parent.pool, "_pool") or not hasattr(parent.pool._pool, "_pool")
+        url = celery_side.state_url()
+        queue = celery_side.app.conf.task_default_queue
+        own_broker = celery_side.broker_url() == celery_side.kombu_url(url)
+        self.presence = Presence(
+            url,
+            os.environ["RUNNER_WORKER_ID"],
+            settings,
+            about={
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "pool": "threads" if threads else "prefork",
+                "concurrency": parent.concurrency,
+                "queue": queue,
+                "lease": settings.lease,
+                "python": platform.python_version(),
+            },
+            children=_no_children if threads else lambda: [p.pid for p in list(parent.pool._pool._pool)],
+            stop_here=_stop_here if threads else None,
+            restart=lambda why: _restart(why),
+            slots=parent.concurrency,
+            queue=queue if own_broker else None,
+        )
+        self.presence.start()
+        worker_shutting_down.connect(self._shutting_down)
+        if not self.presence.registered.wait(30):
+            log.warning("the store does not answer yet; claims wait for it")
+
+    def stop(self, parent: Any) -> None:
+        """The pool is down: leave."""
+        if self.presence is not None:
+            self.presence.leave()
+
+    def terminate(self, parent: Any) -> None:
+        """The same in a hurry."""
+        self.stop(parent)
+
+    def _shutting_down(self, **_: Any) -> None:
+        # In a signal handler: only say it. The thread does it.
+        if self.presence is not None:
+            self.presence.drain()
+
+
+class SupervisorStep(bootsteps.StartStopStep):
+    """A supervisor in every worker; one of them leads."""
+
+    requires = (PresenceStep,)
+
+    def __init__(self, parent: Any, **_: Any) -> None:
+        self.supervisor: Supervisor | None = None
+        self.thread: threading.Thread | None = None
+
+    def start(self, parent: Any) -> None:
+        """Start it in a thread."""
+        self.supervisor = make_supervisor(f"{os.environ['RUNNER_WORKER_ID']}:supervisor")
+        self.thread = threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True)
+        self.thread.start()
+
+    def stop(self, parent: Any) -> None:
+        """Stop it; another worker's takes over."""
+        if self.supervisor is not None and self.thread is not None:
+            self.supervisor.stop()
+            self.thread.join(5)
+
+
+def make_supervisor(name: str) -> Supervisor:
+    """A supervisor on this process's settings."""
+    url = celery_side.state_url()
+    send = None
+    if celery_side.broker_url() != celery_side.kombu_url(url):
+        runs = Runs(connect(url, name=f"runner:{name}:outbox"))
+
+        def send(job: Job) -> None:
+            celery_side.send(job, runs.field(job.run_id, "queue"))
+
+    return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send)
+
+
+def install(app: Any) -> None:
+    """Add both steps to the app's worker."""
+    app.steps["worker"].add(PresenceStep)
+    app.steps["worker"].add(SupervisorStep)
+
+
+def _no_children() -> Iterable[int]:
+    return ()
+
+
+def _stop_here(what: str) -> None:
+    stops = jobs.process().stops
+    stops.drain() if what == "drain" else stops.recheck()
+
+
+def _restart(why: str) -> None:
+    log.error("restarting this worker: %s", why)
+    os.environ["RUNNER_EXIT_CODE"] = "75"
+    os.kill(os.getpid(), signal.SIGTERM)

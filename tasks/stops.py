@@ -1,0 +1,132 @@
+"""How a stop reaches the tasks in flight of this process.
+
+In a pool child the task runs on the main thread, and a signal's handler raises in it, also out of a sleep or a socket.
+In a threads pool the exception is set in the task's thread and comes at its next bytecode.
+"""
+
+import contextlib
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+from runner.errors import ClaimLost, Interrupted, TimedOut
+from runner.gate import Gate
+from runner.providers.redis.jobs import Claim
+
+# Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
+DRAIN = getattr(signal, "SIGRTMIN", signal.SIGURG) + (1 if hasattr(signal, "SIGRTMIN") else 0)
+RECHECK = getattr(signal, "SIGRTMIN", signal.SIGIO) + (2 if hasattr(signal, "SIGRTMIN") else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    gate: Gate
+    claim: Claim
+    thread: int
+
+
+class TaskStops:
+    """The tasks in flight here, and the ways to stop them."""
+
+    def __init__(self, drain_timeout: float, holds: Callable[[Claim], bool], *, on_main_thread: bool) -> None:
+        self._drain_timeout = drain_timeout
+        self._holds = holds
+        self._on_main_thread = on_main_thread
+        self._flying: dict[int, _InFlight] = {}
+        self._draining = False
+        self._force = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process takes no more tasks."""
+        return self._draining
+
+    @contextlib.contextmanager
+    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
+        """Stops reach this task while in the context."""
+        me = threading.get_ident()
+        timer = threading.Timer(timeout, self._time_out, (me, timeout)) if timeout else None
+        self._flying[me] = _InFlight(gate, claim, me)
+        try:
+            if self._draining:
+                gate.ask(Interrupted("the worker is draining"))
+                gate.check()
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            yield
+        finally:
+            self._flying.pop(me, None)
+            if timer is not None:
+                timer.cancel()
+            if not self._on_main_thread:
+                _raise_in(me, None)
+
+    def drain(self) -> None:
+        """Take no more tasks; stop those between steps now, those in a call when it ends or the time is up."""
+        self._draining = True
+        for task in list(self._flying.values()):
+            task.gate.ask(Interrupted("the worker is draining"))
+        if self._flying:
+            timer = threading.Timer(self._drain_timeout, self._force_out)
+            timer.daemon = True
+            timer.start()
+        self._break_in()
+
+    def recheck(self) -> None:
+        """Stop the tasks whose claims are lost."""
+        for task in list(self._flying.values()):
+            with contextlib.suppress(Exception):  # Redis is away: the next heartbeat asks again
+                if not self._holds(task.claim):
+                    task.gate.ask(ClaimLost(f"the claim on {task.claim.job.ref} is lost"))
+        self._break_in()
+
+    def install(self) -> None:
+        """Let signals drain and recheck (a pool child's main thread)."""
+        signal.signal(DRAIN, lambda *_: self.drain())
+        signal.signal(RECHECK, lambda *_: self.recheck())
+        signal.signal(signal.SIGTERM, self._terminated)
+
+    def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
+        """The whole process group was asked to end: hand the task back, then go."""
+        if not self._flying:
+            raise SystemExit(0)
+        self.drain()
+
+    def _time_out(self, thread: int, timeout: float) -> None:
+        task = self._flying.get(thread)
+        if task is not None:
+            task.gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
+            self._poke()
+
+    def _force_out(self) -> None:
+        self._force = True
+        self._poke()
+
+    def _poke(self) -> None:
+        """From another thread: let the task's own thread look."""
+        if self._on_main_thread:
+            os.kill(os.getpid(), RECHECK)
+        else:
+            self._break_in()
+
+    def _break_in(self) -> None:
+        """Raise the stop in each task that may be broken into; the others meet it at their next step."""
+        for task in list(self._flying.values()):
+            stop = task.gate.stopping
+            if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
+                continue
+            if self._on_main_thread:
+                raise stop
+            _raise_in(task.thread, type(stop))
+
+
+def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
+    """Raise in another thread at its next bytecode; ``None`` takes back what it has not met yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(exception) if exception else None
+    )

@@ -1,0 +1,43 @@
+"""The worker process proper: ``python -m runner.tasks.worker``. `runner worker` starts it under a parent."""
+
+import os
+import socket
+import sys
+import uuid
+
+
+def main() -> None:
+    """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
+    os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
+    # The identity must stand before the app reads it.
+    from runner.tasks import jobs, steps
+    from runner.tasks.app import app, state_url
+
+    steps.install(app)
+    pool = os.environ.get("RUNNER_POOL", "prefork")
+    arguments = [
+        "worker",
+        f"--pool={pool}",
+        f"--concurrency={os.environ.get('RUNNER_CONCURRENCY', '2')}",
+        f"--hostname={os.environ['RUNNER_WORKER_ID']}@%h",
+        f"--loglevel={os.environ.get('RUNNER_LOGLEVEL', 'INFO')}",
+        f"--queues={app.conf.task_default_queue}",
+        "--without-gossip",
+        "--without-mingle",
+    ]
+    if pool == "threads":
+        jobs.process(on_main_thread=False)
+    from runner.providers.redis.connection import connect
+    from runner.providers.redis.workers import Workers
+
+    try:
+        if Workers(connect(state_url())).watched():
+            arguments.append("--task-events")
+    except Exception:  # Redis is away: Flower turns events on itself, a little later
+        pass
+    app.worker_main(arguments)
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(int(os.environ.get("RUNNER_EXIT_CODE", "0")))
