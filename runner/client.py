@@ -126,7 +126,8 @@ class RunHandle:
 
     def result(self) -> RunResult:
         """What the run came to, or has so far."""
-        return self.client.patient(lambda: _result(self.client.store.runs, self.id), self)
+        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id), self)
+        return result
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
         """Write the outputs that tasks want in files, relative to ``folder`` (the working directory)."""
@@ -251,9 +252,8 @@ class Client:
             else:
                 branch = run.branch
             done = runs.committed(run_id, branch if start is None else start.branch, start.seq if start else None)
-            if len(done) == len(runs.plan(run_id).tasks):
-                if start is None and run.status is RunStatus.completed:
-                    return RunHandle(self, run_id, created=False)
+            if run.status is RunStatus.completed and start is None and len(done) == len(runs.plan(run_id).tasks):
+                return RunHandle(self, run_id, created=False)
             fields, plan = self._code_now(run, accept_code_change, keep_code)
             answer = runs.resume(run, branch, start=start, fields=fields, plan=plan)
             if answer == "resumed":
@@ -267,7 +267,7 @@ class Client:
         """The fields to set where the crew's files have changed since, if that is accepted."""
         path = self.store.runs.field(run.id, "target")
         host, _, target = path.partition(":")
-        if keep or not accept and (host != socket.gethostname() or not Path(target.split("::")[0]).exists()):
+        if keep or (not accept and (host != socket.gethostname() or not Path(target.split("::")[0]).exists())):
             return {}, None
         file, _, attr = target.partition("::")
         if accept:
@@ -372,7 +372,9 @@ def _fields(
                 max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
             )
         except ValueError as error:
-            raise UsageError(str(error).splitlines()[2].strip().removeprefix("Value error, ").split(" [type=")[0]) from None
+            raise UsageError(
+                str(error).splitlines()[2].strip().removeprefix("Value error, ").split(" [type=")[0]
+            ) from None
     target = prepared.target
     return {
         "crew": prepared.plan.crew,

@@ -3,7 +3,7 @@
 import difflib
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 CheckpointEventType = Literal[
     "task_started", "task_completed", "task_failed",
@@ -35,9 +35,7 @@ class CheckpointConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known)] = Field(
-        default_factory=lambda: ["task_completed"]
-    )
+    on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known)] = ["task_completed"]
     max_checkpoints: Annotated[int | None, AfterValidator(_positive)] = None
 
     @property

@@ -21,7 +21,7 @@ from runner.journal import Journal
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
-from runner.providers.redis.connection import Line, connect
+from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
 from runner.work import Work
@@ -87,7 +87,7 @@ class Executor:
         self._stops = stops
 
     @property
-    def client(self) -> "Redis":
+    def client(self) -> Client:
         """The client beside the line that tasks use."""
         return self._client
 

@@ -1,6 +1,6 @@
 """``crew.kickoff()``: the same plan and the same way of performing a task, in this process and without a store."""
 
-import threading
+import json
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -133,14 +133,9 @@ def _perform(
         fetch=fetch,
         note=lambda kind, text: None,  # noqa: ARG005 - nobody asked for a record
     )
-    import json
-
     raw, data = outputs.load(json.loads(adapter.perform(crew, work)))
     output = TaskOutput(name=key, raw=raw, json_dict=data)
     model = crew.by_key[key].output_model()
     if model is not None and data is not None:
         output.pydantic = model.model_validate(data)
     return output
-
-
-_ = threading

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 
 def _lock_path(state_dir: Path, queue: str) -> Path:
@@ -50,15 +51,15 @@ def ensure(state_dir: Path, queue: str) -> bool:
     return True
 
 
-def _await_lock(lock: object, process: "subprocess.Popen[bytes]") -> None:
+def _await_lock(lock: IO[str], process: "subprocess.Popen[bytes]") -> None:
     """Until the new worker is counted, or is dead."""
     import time
 
     end = time.monotonic() + 10
     while time.monotonic() < end and process.poll() is None:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[call-overload]
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        fcntl.flock(lock, fcntl.LOCK_UN)  # type: ignore[call-overload]
+        fcntl.flock(lock, fcntl.LOCK_UN)
         time.sleep(0.02)

@@ -71,5 +71,6 @@ def load(stored: Mapping[str, Any]) -> tuple[str, Any]:
 
 def _refuse(value: Any) -> Any:
     raise TypeError(
-        f"a task returned a {type(value).__qualname__}, which is not JSON: return text, a dict, a list or a pydantic model"
+        f"a task returned a {type(value).__qualname__}, which is not JSON: "
+        "return text, a dict, a list or a pydantic model"
     )

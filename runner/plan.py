@@ -79,7 +79,9 @@ class Plan:
                 entry["timeout"] = task.timeout
             tasks.append(entry)
         return json.dumps(
-            {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}, ensure_ascii=False, separators=(",", ":")
+            {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks},
+            ensure_ascii=False,
+            separators=(",", ":"),
         )
 
     @cached_property
@@ -152,7 +154,7 @@ def refuse_cycles(after: Mapping[str, Iterable[str]]) -> None:
                 path.pop()
                 done.add(key)
             elif key in path:
-                raise BadCrew(f"the tasks wait for each other: {' -> '.join([*path[path.index(key):], key])}")
+                raise BadCrew(f"the tasks wait for each other: {' -> '.join([*path[path.index(key) :], key])}")
             elif key not in done:
                 path.append(key)
                 stack.append((key, True))

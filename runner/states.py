@@ -23,7 +23,7 @@ class RunStatus(StrEnum):
 
 
 class TaskState(StrEnum):
-    """Where a task of a branch stands. A task not listed anywhere is ``waiting``; one with an output is ``committed``."""
+    """Where a task of a branch stands. One not listed anywhere is ``waiting``; one with an output is ``committed``."""
 
     waiting = "waiting"  #: something it depends on is not committed
     queued = "queued"  #: its job was sent, or is to be sent

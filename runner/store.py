@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from redis import Redis
-
 from runner import embedded
-from runner.providers.redis.connection import check, connect
+from runner.providers.redis.connection import Client, check, connect
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -18,7 +16,7 @@ class Store:
     """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis."""
 
     url: str
-    client: Redis
+    client: Client
     membership: embedded.Membership | None = None
     state_dir: Path = field(default_factory=embedded.default_state_dir)
 

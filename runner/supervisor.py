@@ -9,9 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from redis import Redis
-
-from runner.providers.redis.connection import NOT_NOW
+from runner.providers.redis.connection import NOT_NOW, Client
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.workers import WorkerInfo, Workers
 from runner.settings import WorkerSettings
@@ -43,7 +41,7 @@ class Supervisor:
 
     def __init__(
         self,
-        connect: Callable[[], "Redis"],
+        connect: Callable[[], Client],
         name: str,
         settings: WorkerSettings,
         send: Callable[[Job], None] | None = None,

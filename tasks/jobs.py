@@ -53,9 +53,7 @@ class Process:
     def _executor(self) -> Executor:
         found: Executor | None = getattr(self._local, "executor", None)
         if found is None:
-            found = Executor(
-                state_url(), worker=self.worker, process=self.name(), cache=cache_dir(), stops=self.stops
-            )
+            found = Executor(state_url(), worker=self.worker, process=self.name(), cache=cache_dir(), stops=self.stops)
             self._local.executor = found
         return found
 

@@ -35,7 +35,7 @@ def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = No
         child = subprocess.Popen(
             [sys.executable, "-m", "runner.tasks.worker"],
             env={**os.environ, **environment},
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - no threads here
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         if asked:  # it came between two children
             child.send_signal(signal.SIGTERM)
@@ -47,9 +47,7 @@ def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = No
         time.sleep(pause)
 
 
-def _wait(
-    child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float
-) -> int:
+def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float) -> int:
     while True:
         try:
             return child.wait(timeout=poll if until is not None else None)

@@ -4,6 +4,7 @@ One thread of the main process beats the lease for the whole worker: a pool chil
 connection it beats on is the one whose closing tells the supervisor that the process died.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -15,10 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from redis import Redis
-from redis.exceptions import RedisError
-
-from runner.providers.redis.connection import NOT_NOW, connect
+from runner.providers.redis.connection import NOT_NOW, Client, connect
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
 from runner.tasks.stops import DRAIN, RECHECK
@@ -55,7 +53,7 @@ class Presence(threading.Thread):
         self._restart = restart
         self._slots = slots
         self._queue = queue
-        self._client: Redis | None = None
+        self._client: Client | None = None
         self._pidfds: dict[int, int] = {}
         self._recheck = 0
         self._offset = 0.0
@@ -80,10 +78,8 @@ class Presence(threading.Thread):
         self._stopped.set()
         os.write(self._wake_w, b"s")
         self.join(5)
-        try:
+        with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses
             self._workers().reap(self._worker, reason="its worker left", max_attempts=self._settings.max_attempts)
-        except (RedisError, OSError):
-            pass  # Redis is away: the lease lapses
 
     # -- the thread
 
@@ -143,9 +139,8 @@ class Presence(threading.Thread):
         while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
             self._track_children()
             sock = self._socket()
-            readable, _, _ = select.select(
-                [*([sock] if sock else []), self._wake_r, *self._pidfds.values()], [], [], min(left, 0.1)
-            )
+            watched: list[Any] = [*([sock] if sock else []), self._wake_r, *self._pidfds.values()]
+            readable, _, _ = select.select(watched, [], [], min(left, 0.1))
             if self._wake_r in readable:
                 os.read(self._wake_r, 64)
                 return
@@ -247,9 +242,5 @@ class Presence(threading.Thread):
 
 
 def _kill(pid: int, signum: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
-    except ProcessLookupError:
-        pass
-
-

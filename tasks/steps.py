@@ -29,7 +29,7 @@ class PresenceStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, parent: Any, **_: Any) -> None:
+    def __init__(self, parent: Any, **_: Any) -> None:  # noqa: ARG002 - a boot step's signature
         self.presence: Presence | None = None
 
     def start(self, parent: Any) -> None:
@@ -63,7 +63,7 @@ class PresenceStep(bootsteps.StartStopStep):
         if not self.presence.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")
 
-    def stop(self, parent: Any) -> None:
+    def stop(self, parent: Any) -> None:  # noqa: ARG002
         """The pool is down: leave."""
         if self.presence is not None:
             self.presence.leave()
@@ -83,17 +83,17 @@ class SupervisorStep(bootsteps.StartStopStep):
 
     requires = (PresenceStep,)
 
-    def __init__(self, parent: Any, **_: Any) -> None:
+    def __init__(self, parent: Any, **_: Any) -> None:  # noqa: ARG002 - a boot step's signature
         self.supervisor: Supervisor | None = None
         self.thread: threading.Thread | None = None
 
-    def start(self, parent: Any) -> None:
+    def start(self, parent: Any) -> None:  # noqa: ARG002
         """Start it in a thread."""
         self.supervisor = make_supervisor(f"{os.environ['RUNNER_WORKER_ID']}:supervisor")
         self.thread = threading.Thread(target=self.supervisor.run, name="supervisor", daemon=True)
         self.thread.start()
 
-    def stop(self, parent: Any) -> None:
+    def stop(self, parent: Any) -> None:  # noqa: ARG002
         """Stop it; another worker's takes over."""
         if self.supervisor is not None and self.thread is not None:
             self.supervisor.stop()

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from redis import Redis
-
 from runner.errors import ClaimLost
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import Line, patiently
+from runner.providers.redis.connection import Client, Line, patiently
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +132,7 @@ def return_job(line: Line, job: Job) -> None:
     )
 
 
-def holds(client: "Redis", claim: Claim) -> bool:
+def holds(client: Client, claim: Claim) -> bool:
     """Whether the claim still holds. Asked beside the task's own line, while the task may be using that."""
     branch = keys.branch_key(claim.job.run_id, claim.job.branch)
     token = client.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
@@ -165,7 +163,9 @@ class ClaimedTask:
         """Note that a step begins. It costs no round trip: nobody waits for the answer."""
         self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
 
-    def record_step(self, step: str, value: str, *, replayed: int, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+    def record_step(
+        self, step: str, value: str, *, replayed: int, prompt_tokens: int = 0, completion_tokens: int = 0
+    ) -> None:
         """Record a step's result: one round trip."""
         self._fenced(
             self._record,
@@ -181,9 +181,7 @@ class ClaimedTask:
 
     def drop_step(self) -> None:
         """A begun step raised: it is not in doubt."""
-        patiently(
-            partial(scripts.load("drop_step"), self._line, task=self._task, token=self._claim.token)
-        )
+        patiently(partial(scripts.load("drop_step"), self._line, task=self._task, token=self._claim.token))
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""

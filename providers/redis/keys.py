@@ -23,7 +23,7 @@ key                                  type     holds, and how long
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:branches``                    set      the run's branches
 ``…RUN:events``                      stream   what happened, newest 2,000 or so
-``…RUN:branch:B``                    hash     the branch: sequence, tasks left, head checkpoint, where it left its parent
+``…RUN:branch:B``                    hash     the branch: sequence, tasks left, head checkpoint, its parent
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
 ``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed

@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from redis import Redis
-
 from runner import output as outputs
 from runner.errors import Conflict, NotFound
 from runner.output import TaskOutput
 from runner.plan import Plan, frontier, waits
 from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
 from runner.states import RunStatus
 
@@ -107,7 +106,7 @@ class Event:
 class Runs:
     """The runs in a store."""
 
-    def __init__(self, client: "Redis") -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
 
     # -- accepting
@@ -150,7 +149,9 @@ class Runs:
         """The run. Raises `NotFound`."""
         found: dict[str, str] = self.client.hgetall(keys.run_key(run_id))
         if "status" not in found:
-            raise NotFound(f"there is no run {run_id}: `runner runs` lists them (a finished run is kept for a while only)")
+            raise NotFound(
+                f"there is no run {run_id}: `runner runs` lists them (a finished run is kept for a while only)"
+            )
         return _run_record(run_id, found)
 
     def newest(self, limit: int = 50) -> list[RunRecord]:
@@ -277,8 +278,8 @@ class Runs:
     ) -> str:
         """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
 
-        Returns "resumed", "changed" (somebody else moved it), "no bundle" or "taken". ``plan`` is a new one, where the code
-        changed. Raises `Conflict` if all is done.
+        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "no bundle"
+        or "taken". Raises `Conflict` if all is done.
         """
         changed = plan
         plan = changed or self.plan(run.id)
@@ -316,7 +317,11 @@ class Runs:
 
 def _flatten(stream: Any) -> Any:
     """RESP3 nests a stream's entries once more than RESP2."""
-    return stream[0] if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple) else stream
+    return (
+        stream[0]
+        if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple)
+        else stream
+    )
 
 
 def _run_record(run_id: str, found: dict[str, str]) -> RunRecord:

@@ -91,4 +91,3 @@ def _builder(name: str, template: str) -> str:
     arguments = pieces[1::2]
     joined = [f'"{piece}"' if i % 2 == 0 else piece for i, piece in enumerate(pieces) if piece]
     return f"local function {name}({','.join(arguments)}) return {'..'.join(joined)} end"
-

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from redis import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import Job, stamp
 
 
@@ -50,7 +50,7 @@ class WorkerInfo:
 class Workers:
     """The leases of one partition."""
 
-    def __init__(self, client: "Redis", home: str | None = None) -> None:
+    def __init__(self, client: Client, home: str | None = None) -> None:
         self.client = client
         self.home = home or keys.home()
 
@@ -75,7 +75,14 @@ class Workers:
         return Beat(bool(stood), int(recheck), at, tuple(claims))
 
     def reap(
-        self, worker: str, *, reason: str, max_attempts: int, process: str = "", about: str = "", only_lapsed: bool = False
+        self,
+        worker: str,
+        *,
+        reason: str,
+        max_attempts: int,
+        process: str = "",
+        about: str = "",
+        only_lapsed: bool = False,
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back."""
         _, refs = scripts.load("reap")(
@@ -100,7 +107,9 @@ class Workers:
         pipe = self.client.pipeline(transaction=False)
         for worker, _ in leases:
             pipe.hget(self._key("worker_key", worker=worker), "about")
-        return [WorkerInfo(w, int(score), about or "") for (w, score), about in zip(leases, pipe.execute(), strict=True)]
+        return [
+            WorkerInfo(w, int(score), about or "") for (w, score), about in zip(leases, pipe.execute(), strict=True)
+        ]
 
     def lapsed(self, now: int) -> list[tuple[str, int]]:
         """Workers whose lease has lapsed, and when it did."""

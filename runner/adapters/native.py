@@ -117,7 +117,9 @@ def _task(crew: Crew, key: str) -> Task:
         crew.by_key.update(zip(keys_of(crew), crew.tasks, strict=True))
         found = crew.by_key.get(key)
     if found is None:
-        raise BadCrew(f"the crew file here has no task {key!r}: does it build its tasks from something that differs between machines?")
+        raise BadCrew(
+            f"there is no task {key!r} in the crew here: are its tasks made from something that differs between machines?"
+        )
     return found
 
 
@@ -134,7 +136,9 @@ def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] |
     names = []
     for other in task.context or []:
         if id(other) not in by_task:
-            raise BadCrew(f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks")
+            raise BadCrew(
+                f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
+            )
         names.append(by_task[id(other)])
     return tuple(dict.fromkeys(names))
 
@@ -150,13 +154,15 @@ def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | Non
         for other in named[key]:
             if position[other] >= position[key]:
                 raise BadCrew(
-                    f"task {key!r} has {other!r} in its context, which comes after it: put it first, or use Process.graph"
+                    f"task {key!r} has {other!r} in its context, which comes later: put it first, or use Process.graph"
                 )
     order = sequential_order((key, task.async_execution) for key, task in zip(keys, crew.tasks, strict=True))
     # Tasks that start side by side wait for the same ones. Context among them must be waited for by name.
     beside = {key: order[key] for key, task in zip(keys, crew.tasks, strict=True) if task.async_execution}
     return {
-        key: tuple(dict.fromkeys([*order[key], *(o for o in named[key] if key in beside and beside.get(o) == order[key])]))
+        key: tuple(
+            dict.fromkeys([*order[key], *(o for o in named[key] if key in beside and beside.get(o) == order[key])])
+        )
         for key in keys
     }
 

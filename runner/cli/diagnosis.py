@@ -47,7 +47,9 @@ def _cache() -> Finding:
         writable = os.access(folder, os.W_OK)
     except OSError:
         writable = False
-    return Finding("bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a folder that can be written")
+    return Finding(
+        "bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a folder that can be written"
+    )
 
 
 def _redis(store: Store) -> Finding:

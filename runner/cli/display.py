@@ -96,8 +96,12 @@ class Display:
                 Spinner("dots", style="cyan") if state == "running" else Text(_MARK[state], style=_COLOUR[state])
             )
             seconds = (ended or time.monotonic()) - began
-            table.add_row(mark, Text(task, style=_COLOUR[state]), Text(f"{seconds:5.1f} s", style="dim"), Text(text, style="dim"))
+            table.add_row(
+                mark, Text(task, style=_COLOUR[state]), Text(f"{seconds:5.1f} s", style="dim"), Text(text, style="dim")
+            )
         of = f"/{self._total}" if self._total else ""
-        head = Text.assemble((self._title, "bold"), (f"   {done}{of} tasks   {time.monotonic() - self._began:.0f} s", "dim"))
+        head = Text.assemble(
+            (self._title, "bold"), (f"   {done}{of} tasks   {time.monotonic() - self._began:.0f} s", "dim")
+        )
         more = [Text(f"  … and {len(finished)} done before", style="dim")] if finished else []
         return Group(head, *more, table)

@@ -23,11 +23,28 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 
 
 @click.command(short_help="Serve a queue with a pool of processes or threads.")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Tasks at once. Default: the number of cores.")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Tasks at once. Default: the number of cores."
+)
 @click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
-@click.option("--lease", type=click.FloatRange(min=0.3), metavar="SECONDS", help="A vanished machine is noticed after this (RUNNER_LEASE, 5).")
-@click.option("--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="On SIGTERM a call in flight gets so long (RUNNER_DRAIN_TIMEOUT, 10).")
-@click.option("--loglevel", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False), default="INFO", show_default=True)
+@click.option(
+    "--lease",
+    type=click.FloatRange(min=0.3),
+    metavar="SECONDS",
+    help="A vanished machine is noticed after this (RUNNER_LEASE, 5).",
+)
+@click.option(
+    "--drain-timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="On SIGTERM a call in flight gets so long (RUNNER_DRAIN_TIMEOUT, 10).",
+)
+@click.option(
+    "--loglevel",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+)
 @click.option("--until-idle", is_flag=True, help="End when no run is running any more.")
 @options.queue
 @options.redis_url
@@ -119,7 +136,9 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 @click.command(short_help="Show jobs and workers live in a browser.")
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
-@click.option("--basic-auth", metavar="USER:PASSWORD", envvar="RUNNER_FLOWER_AUTH", help="Needed when bound beyond loopback.")
+@click.option(
+    "--basic-auth", metavar="USER:PASSWORD", envvar="RUNNER_FLOWER_AUTH", help="Needed when bound beyond loopback."
+)
 @options.redis_url
 @options.broker_url
 def flower(address: str, port: int, basic_auth: str | None, redis_url: str | None, broker_url: str | None) -> int:

@@ -45,9 +45,13 @@ def runs(limit: int, as_json: bool, redis_url: str | None) -> int:
     for run in found:
         took = ((run.ended_at or _now()) - run.created_at) / 1000
         table.add_row(
-            run.id, Text(run.crew), Text(run.status.value, style=_STYLE[run.status.value]), ago(run.created_at, _now()),
-            f"{took:.1f} s", str(run.recoveries or ""),
-        )  # fmt: skip
+            run.id,
+            Text(run.crew),
+            Text(run.status.value, style=_STYLE[run.status.value]),
+            ago(run.created_at, _now()),
+            f"{took:.1f} s",
+            str(run.recoveries or ""),
+        )
     out.print(table)
     return 0
 
@@ -94,9 +98,11 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
     took = ((run.ended_at or _now()) - run.created_at) / 1000
     out.print(
         Text.assemble(
-            (run.crew, "bold"), f"  {run.id}  ", (run.status.value, _STYLE[run.status.value]),
+            (run.crew, "bold"),
+            f"  {run.id}  ",
+            (run.status.value, _STYLE[run.status.value]),
             f"  branch {run.branch}  {took:.1f} s",
-        )  # fmt: skip
+        )
     )
     if run.error:
         out.print(Text(run.error, style="red"))
@@ -105,9 +111,11 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
         table.add_column(head)
     for row in rows:
         table.add_row(
-            Text(str(row["task"])), str(row["state"]), str(row.get("attempt", "")),
+            Text(str(row["task"])),
+            str(row["state"]),
+            str(row.get("attempt", "")),
             Text(str(row.get("error") or row.get("worker") or "")),
-        )  # fmt: skip
+        )
     out.print(table)
     ledger = run.ledger
     out.print(
@@ -190,9 +198,7 @@ def list_(run_id: str, branch: str | None, as_json: bool, redis_url: str | None)
     for head in ("checkpoint", "branch", "seq", "at", "task", "parent"):
         table.add_column(head, no_wrap=head == "checkpoint")
     for record in found:
-        table.add_row(
-            record.id, record.branch, str(record.seq), f"{record.trigger}", Text(record.task), record.parent
-        )
+        table.add_row(record.id, record.branch, str(record.seq), f"{record.trigger}", Text(record.task), record.parent)
     out.print(table)
     return 0
 

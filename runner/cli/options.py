@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,7 +52,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     if file is not None:
         try:
-            text = click.get_text_stream("stdin").read() if file == "-" else Path(file).read_text("utf-8")
+            text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"--inputs {file} cannot be read: {error}") from None
         found = _json(text, f"--inputs {file}")

@@ -10,7 +10,9 @@ from runner.client import Client
 
 @click.command(short_help="Let a run go on that failed or was cancelled.")
 @click.argument("run_id", metavar="RUN")
-@click.option("--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest.")
+@click.option(
+    "--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest."
+)
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
 @click.option("--keep-code", is_flag=True, help="Use the crew's files as they were submitted, though they changed.")
 @click.option("--detach", is_flag=True, help="Return at once.")

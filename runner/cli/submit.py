@@ -12,19 +12,30 @@ from runner.cli.display import Display
 from runner.cli.stdio import err, only
 from runner.client import Client, RunHandle, RunResult
 from runner.errors import Exit
+from runner.inprocess import refuse_missing
 
 
 @click.command(short_help="Run a crew on the fleet and wait for its result.")
 @click.argument("target")
-@click.option("--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V takes V as JSON. Repeatable.")
+@click.option(
+    "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V takes V as JSON. Repeatable."
+)
 @click.option("--inputs", "inputs_file", metavar="FILE", help="Inputs as a JSON object; - reads stdin.")
 @click.option("--id", "key", metavar="KEY", help="Submitting twice with the same KEY gives the same run.")
 @options.as_json
 @click.option("--detach", is_flag=True, help="Print the run id and return.")
 @click.option("--max-checkpoints", type=click.IntRange(min=1), metavar="N", help="Keep the newest N on each branch.")
 @click.option("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
-@click.option("--keep", type=click.FloatRange(min=1), default=verbs.KEEP, metavar="SECONDS", help="Keep a finished run so long (7 days).")
-@click.option("--bundle-limit", type=click.IntRange(min=1), metavar="BYTES", help="The most that is packed (RUNNER_BUNDLE_LIMIT).")
+@click.option(
+    "--keep",
+    type=click.FloatRange(min=1),
+    default=verbs.KEEP,
+    metavar="SECONDS",
+    help="Keep a finished run so long (7 days).",
+)
+@click.option(
+    "--bundle-limit", type=click.IntRange(min=1), metavar="BYTES", help="The most that is packed (RUNNER_BUNDLE_LIMIT)."
+)
 @options.queue
 @options.redis_url
 @options.broker_url
@@ -52,7 +63,7 @@ def submit(
     with only(clean=True) as write:
         inputs = options.read_inputs(pairs, inputs_file)
         prepared = verbs.prepare(target, limit=bundle_limit)
-        verbs.refuse_missing(prepared.plan, inputs)
+        refuse_missing(prepared.plan, inputs)
         with Client() as client:
             handle = client.submit(
                 prepared, inputs, id=key, max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep
