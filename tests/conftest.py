@@ -260,3 +260,9 @@ def own_fleet(own_server: Server) -> Iterator[Fleet]:
     yield one
     one.end()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., Any]:
+    """`eventually`, for test files (which cannot import this one)."""
+    return eventually

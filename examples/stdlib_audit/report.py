@@ -154,7 +154,7 @@ def circles(ranks: Ranks) -> str:
 def tests_say(ranks: Ranks) -> str:
     """How much is tested."""
     if not ranks["tests"]["modules"]:
-        return "**No test suites** come with this interpreter."
+        return "**No test suites** were read, so nothing is said about tests."
     untested = [name for name in ranks["untested"] if not name.startswith("_")]
     ratio = ranks["tests"]["code"] / max(1, ranks["library"]["code"])
     return (

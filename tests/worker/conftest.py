@@ -1,0 +1,88 @@
+"""Crews whose steps leave a trace in a file, so that what was done how often can be counted."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from runner.client import Client, RunHandle
+
+LOGGED = """
+    import os, time
+    from runner import Crew, Process, Task
+
+    def trace(line):
+        with open({log!r}, "a") as out:
+            out.write(line + chr(10))
+
+    def work(label, i, seconds):
+        time.sleep(seconds)
+        trace(f"step {{label}} {{i}}")
+        return {{"label": label, "i": i, "pid": os.getpid()}}
+
+    def steps(label, n, seconds):
+        def run(ctx):
+            trace(f"task {{label}} {{ctx.attempt}}")
+            return " ".join(str(ctx.step("work", work, label, i, seconds)["i"]) for i in range(n))
+        return run
+"""
+
+
+@dataclass
+class Trace:
+    """What the steps wrote."""
+
+    path: Path
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    def steps(self) -> Counter[str]:
+        return Counter(line for line in self.lines() if line.startswith("step "))
+
+    def repeated(self) -> int:
+        """How often a step was done once more than once."""
+        return sum(count - 1 for count in self.steps().values())
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    return Trace(tmp_path / "trace")
+
+
+@pytest.fixture
+def crew_of(write_crew: Callable[..., Path], trace: Trace) -> Callable[[str], Path]:
+    """A crew file of the given tasks; ``steps(label, n, seconds)`` is a run of n traced steps."""
+    import textwrap
+
+    def make(tasks: str, name: str = "crew") -> Path:
+        head = textwrap.dedent(LOGGED).format(log=str(trace.path))
+        return write_crew(head + "\n" + textwrap.dedent(tasks), name)
+
+    return make
+
+
+@pytest.fixture
+def reconcile(trace: Trace) -> Callable[[Client, RunHandle], None]:
+    """The count at the end of a run: each task committed once, each step paid once but for those in doubt."""
+
+    def check(client: Client, handle: RunHandle) -> None:
+        result = handle.result()
+        assert result.status == "completed", result
+        completed = Counter(e.fields["task"] for e in handle.events() if e.type == "task_completed")
+        assert set(completed.values()) == {1}, completed
+        assert completed.keys() == result.outputs.keys()
+        assert trace.repeated() <= result.ledger["in_doubt"], (trace.steps(), result)
+        record = json.dumps(result.to_dict())
+        assert record
+
+    return check
+
+
+@pytest.fixture
+def own_client(own_server: object) -> Iterator[Client]:
+    """A client on the server that the test may kill."""
+    with Client(own_server.url) as one:  # type: ignore[attr-defined]
+        yield one

@@ -1,0 +1,203 @@
+"""Workers are killed, stopped and asked to end, and every run completes with each recorded step paid once."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runner.client import Client
+
+TASKS = """
+    crew = Crew(tasks=[
+        Task(name="a", run=steps("a", 15, 0.05)),
+        Task(name="b", run=steps("b", 15, 0.05), async_execution=True),
+        Task(name="c", run=steps("c", 15, 0.05), async_execution=True),
+        Task(name="d", run=steps("d", 3, 0.05)),
+    ])
+"""
+
+
+def holder(client: Client, run_id: str, fleet: Any, eventually: Callable[..., Any]) -> Any:
+    """The worker that holds a task of the run."""
+
+    def look() -> Any:
+        held = {t.worker for t in client.store.runs.in_flight(run_id, "main") if t.state == "running"}
+        return next((w for w in fleet.workers if w.about().get("id") in held), None)
+
+    return eventually(look, why="a worker holds a task")
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_killed_process_group_is_noticed_and_its_task_goes_on(
+    pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    # Given two workers with the default lease and a run on one of them
+    for _ in range(2):
+        fleet.start("--concurrency", "2", "--pool", pool)
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    # When the whole process group of that one is killed
+    holder(client, handle.id, fleet, eventually).kill_group()
+    # Then the run completes, the recorded steps are replayed, and it says what happened
+    result = handle.wait(60)
+    reconcile(client, handle)
+    assert result.recoveries >= 1
+    assert result.ledger["replayed"] >= 4
+    reasons = [e.fields["reason"] for e in handle.events() if e.type == "task_recovered"]
+    assert "its connection closed" in reasons
+
+
+def test_a_killed_pool_child_is_noticed_by_its_parent(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    worker = fleet.start("--concurrency", "2")
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    busy = next(c for c in client.store.workers.beat(worker.about()["id"], 5000).claims)
+    os.kill(int(busy.process), signal.SIGKILL)
+    result = handle.wait(60)
+    reconcile(client, handle)
+    assert result.recoveries == 1
+    assert [e.fields["reason"] for e in handle.events() if e.type == "task_recovered"] == ["its process died"]
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_sigterm_hands_back_between_steps(
+    pool: str, whole_group: bool, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    for _ in range(2):
+        fleet.start("--concurrency", "2", "--pool", pool)
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    worker = holder(client, handle.id, fleet, eventually)
+    worker.signal_group(signal.SIGTERM) if whole_group else worker.terminate()
+    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    assert worker.process.returncode == 0
+    result = handle.wait(60)
+    reconcile(client, handle)
+    # nothing is in doubt: the call in flight ended and was recorded
+    assert result.ledger["in_doubt"] == 0
+    assert trace.repeated() == 0
+    assert any(e.type == "task_released" for e in handle.events())
+
+
+def test_sigterm_in_a_long_call_waits_for_drain_timeout_then_interrupts(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
+    # Given a task in a call that takes longer than the drain timeout
+    first = fleet.start("--concurrency", "1", "--drain-timeout", "0.5")
+    tasks = """
+        def long(ctx):
+            trace(f"task long {ctx.attempt}")
+            if ctx.attempt == 1:
+                ctx.step("forever", time.sleep, 600)
+            return "done"
+        crew = Crew(tasks=[Task(name="long", run=long)])
+    """
+    handle = client.submit(crew_of(tasks))
+    eventually(lambda: "task long 1" in trace.lines(), why="the task runs")
+    first.terminate()
+    eventually(lambda: first.process.poll() is not None, within=20, why="the worker ends")
+    assert first.process.returncode == 0
+    fleet.start("--concurrency", "1")
+    result = handle.wait(30)
+    assert result.status == "completed"
+    # the interrupted call may have been done: it is counted
+    assert result.ledger["in_doubt"] == 1
+    assert result.recoveries == 1
+
+
+def test_a_stopped_worker_loses_its_claim_and_its_late_write_is_refused(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    for _ in range(2):
+        fleet.start("--concurrency", "1", "--lease", "0.6")
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    frozen = holder(client, handle.id, fleet, eventually)
+    frozen.signal_group(signal.SIGSTOP)
+    eventually(
+        lambda: [e for e in handle.events() if e.type == "task_recovered" and e.fields["worker"] == frozen.about()["id"]]
+        or [e for e in handle.events() if e.type == "task_recovered"],
+        why="the lease lapses",
+    )
+    frozen.signal_group(signal.SIGCONT)
+    handle.wait(60)
+    reconcile(client, handle)
+    # the frozen worker is back, registered anew, and holds nothing
+    eventually(lambda: frozen.about(), why="the worker registers again")
+
+
+def test_late_write_is_refused(fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any) -> None:
+    """A claim that was taken back while its process was in a call: the record is refused, nothing changes."""
+    tasks = """
+        def once(i):
+            trace(f"step once {i}")
+            while not os.path.exists(GO): time.sleep(0.02)
+            return i
+        def run(ctx):
+            trace(f"task t {ctx.attempt}")
+            if ctx.attempt == 1:
+                ctx.step("once", once, 1)
+            return f"by attempt {ctx.attempt}"
+        crew = Crew(tasks=[Task(name="t", run=run)])
+    """
+    go = trace.path.parent / "go"
+    worker = fleet.start("--concurrency", "2", "--pool", "threads")
+    handle = client.submit(crew_of(tasks.replace("GO", repr(str(go)))))
+    eventually(lambda: trace.steps()["step once 1"], why="the call")
+    # the claim is taken back while the call goes on; another thread does the task
+    client.store.workers.reap(worker.about()["id"], reason="test", max_attempts=5)
+    result = handle.wait(30)
+    assert result.outputs == {"t": "by attempt 2"}
+    go.touch()
+    eventually(lambda: any(e.type == "write_refused" for e in handle.events()), why="the late write is refused")
+    assert handle.result().outputs == {"t": "by attempt 2"}
+
+
+def test_poison(fleet: Any, client: Client, crew_of: Any, trace: Any) -> None:
+    """A task that kills its worker again and again fails the run; it does not circulate for ever."""
+    fleet.start("--concurrency", "1", RUNNER_MAX_ATTEMPTS="3")
+    tasks = """
+        import signal
+        crew = Crew(tasks=[Task(name="bad", run=lambda ctx: (trace("task bad"), os.kill(os.getpid(), signal.SIGKILL)))])
+    """
+    result = client.submit(crew_of(tasks)).wait(60)
+    assert result.status == "failed"
+    assert "took its worker down 3 times" in str(result.error)
+    assert trace.lines() == ["task bad"] * 3
+
+
+def test_a_killed_redis_comes_back_and_the_run_completes(
+    own_server: Any, own_fleet: Any, own_client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    for _ in range(2):
+        own_fleet.start("--concurrency", "2")
+    handle = own_client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    own_server.kill()
+    own_server.start()
+    handle.wait(90)
+    reconcile(own_client, handle)
+
+
+def test_the_submitter_is_killed_and_wait_gives_the_result(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
+    import json
+
+    fleet.start("--concurrency", "2")
+    submitter = fleet.popen("submit", str(crew_of(TASKS)), "--json")
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    os.killpg(submitter.pid, signal.SIGKILL)
+    submitter.communicate()
+    run_id = client.runs()[0].id
+    done = fleet.runner("wait", run_id, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["outputs"]["d"] == "0 1 2"
+
+
+_ = Path
