@@ -58,6 +58,7 @@ def make_app() -> Celery:
         task_default_queue=os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE),
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_proc_alive_timeout=60.0,
+        worker_lost_wait=0.1,
         enable_utc=True,
     )
     return app

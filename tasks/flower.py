@@ -1,47 +1,108 @@
-"""Flower on our app. It shows ids and names only: messages carry nothing else."""
+"""Flower on our app. It shows names and ids: messages carry nothing else, and no address shows its password."""
 
+import asyncio
+import contextlib
 import logging
+import signal
+import sys
 import threading
+from typing import Any
 
+from celery import Celery
+from flower.app import Flower
+from flower.inspector import Inspector
+from flower.options import options
+from flower.urls import settings
+from tornado.ioloop import IOLoop
+
+from runner.errors import UsageError
+from runner.providers.redis.connection import redacted
 from runner.store import Store
 from runner.tasks.app import app
 
 MONITOR_TERM = 15  #: seconds that "a Flower watches" holds without being said again
+COLUMNS = "name,state,received,runtime,worker,uuid"  #: the id, which is the longest and tells nothing new, comes last
+
+#: Flower tells of every refused page, and of every look at workers when there are none.
+QUIET = ("tornado.access", "tornado.general", "flower.inspector")
+
+
+class _Inspector(Inspector):  # type: ignore[misc]
+    """What workers say of themselves, less the broker's password: kombu keeps a socket's whole URL as the host name."""
+
+    def _on_update(self, workername: str, method: str, response: Any) -> None:
+        if method == "stats":
+            broker = (response.get("consumer") or response).get("broker", {})
+            broker["hostname"] = redacted(str(broker.get("hostname", "")))
+        super()._on_update(workername, method, response)
 
 
 def serve(store: Store, address: str, port: int, basic_auth: str | None) -> None:
-    """Run Flower until a signal ends it."""
-    arguments = [
-        "flower",
-        f"--address={address}",
-        f"--port={port}",
-        "--purge_offline_workers=60",
-        "--max_tasks=10000",
-    ]
-    if basic_auth:
-        arguments.append(f"--basic_auth={basic_auth}")
-    stop = threading.Event()
-    threading.Thread(target=_say_so, args=(store, stop), daemon=True).start()
-    logging.getLogger("tornado.access").setLevel(logging.WARNING)
+    """Run Flower until SIGTERM or SIGINT. Raises `UsageError` where it cannot listen."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    for name in QUIET:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    flower = _make(app, address, port, basic_auth)
     try:
-        app.start(argv=arguments)
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            raise
-    finally:
-        stop.set()
+        bound = flower.start_http_server()
+    except OSError as error:
+        raise UsageError(f"Flower cannot listen on {_netloc(address, port)}: {error.strerror}") from None
+    loop = asyncio.get_event_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, flower.stop)
+    watch = _Watch(store)
+    watch.start()
+    print(f"Flower at http://{_netloc(address, bound)}", file=sys.stderr, flush=True)
+    flower.start()
+    logging.disable()  # what was asked of the workers just now is not waited for, and says so
+    watch.end()
 
 
-def _say_so(store: Store, stop: threading.Event) -> None:
-    """Workers that start later send events from their first job on; those that run are asked to now."""
-    first = True
-    while not stop.is_set():
+def _make(capp: Celery, address: str, port: int, basic_auth: str | None) -> Flower:
+    IOLoop.current()  # makes the event loop
+    options.address = address
+    options.port = port
+    options.basic_auth = [basic_auth] if basic_auth else []
+    options.read_only = not basic_auth  # without a password Flower refuses what its buttons ask for
+    options.tasks_columns = COLUMNS
+    options.max_tasks = 10_000
+    options.purge_offline_workers = 60
+    flower = Flower(capp=capp, options=options, **settings)
+    flower.inspector = _Inspector(flower.io_loop, capp, options.inspect_timeout / 1000)
+    return flower
+
+
+def _netloc(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+class _Watch(threading.Thread):
+    """Says that a Flower watches: workers that start meanwhile send events from their first job on.
+
+    Those that run are asked to, by Flower itself.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._store = store
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(self._say()):
+            pass
+        # Events cost a busy worker half its speed. Another Flower asks for them again within seconds.
+        with contextlib.suppress(Exception):
+            app.control.disable_events()
+
+    def end(self) -> None:
+        """Flower ends; Redis may be away."""
+        self._ended.set()
+        self.join(2.0)
+
+    def _say(self) -> float:
         try:
-            store.tend()
-            store.workers.watch(MONITOR_TERM)
-            if first:
-                app.control.enable_events()
-                first = False
+            self._store.tend()
+            self._store.workers.watch(MONITOR_TERM)
         except Exception:
             logging.getLogger(__name__).warning("Redis does not answer; Flower waits for it")
-        stop.wait(MONITOR_TERM / 3)
+        return MONITOR_TERM / 3

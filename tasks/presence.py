@@ -23,6 +23,7 @@ from runner.tasks.stops import DRAIN, RECHECK
 
 log = logging.getLogger(__name__)
 
+CHILD = b"c"  #: what a new child writes into the wake-up pipe
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 STALL = 15.0  #: a full queue and a free slot for so long mean that Celery stopped consuming
 
@@ -40,6 +41,7 @@ class Presence(threading.Thread):
         children: Callable[[], Iterable[int]],
         stop_here: Callable[[str], None] | None,
         restart: Callable[[str], None],
+        free_slot: Callable[[int], None],
         slots: int,
         queue: str | None,
     ) -> None:
@@ -51,6 +53,7 @@ class Presence(threading.Thread):
         self._children = children
         self._stop_here = stop_here
         self._restart = restart
+        self._free_slot = free_slot
         self._slots = slots
         self._queue = queue
         self._client: Client | None = None
@@ -66,7 +69,11 @@ class Presence(threading.Thread):
         self._stalled_since: float | None = None
         self.registered = threading.Event()
 
-    # -- from other threads and signal handlers
+    # -- from other threads, signal handlers and pool children
+
+    def child_starts(self) -> None:
+        """In a pool child, before it takes its first job: be watched from now on."""
+        os.write(self._wake_w, CHILD)
 
     def drain(self) -> None:
         """The worker was asked to end: hand everything back."""
@@ -127,6 +134,7 @@ class Presence(threading.Thread):
         self._take(answer)
         for claim in answer.claims:
             self._kill_if_hung(claim, answer.at)
+        self._reap_childless(answer.claims)
 
     def _take(self, answer: Beat) -> None:
         if answer.recheck != self._recheck:
@@ -141,8 +149,7 @@ class Presence(threading.Thread):
             sock = self._socket()
             watched: list[Any] = [*([sock] if sock else []), self._wake_r, *self._pidfds.values()]
             readable, _, _ = select.select(watched, [], [], min(left, 0.1))
-            if self._wake_r in readable:
-                os.read(self._wake_r, 64)
+            if self._wake_r in readable and os.read(self._wake_r, 64).strip(CHILD):
                 return
             if sock in readable:  # nothing is asked, so this is its end
                 self._disconnect()
@@ -172,15 +179,24 @@ class Presence(threading.Thread):
 
     def _child_died(self, pid: int) -> None:
         os.close(self._pidfds.pop(pid))
+        self._free_slot(pid)
         try:
-            refs = self._workers().reap(
-                self._worker, process=str(pid), reason="its process died", max_attempts=self._settings.max_attempts
-            )
+            self._reap_process(pid)
         except NOT_NOW:
             self._disconnect()
-            return
+
+    def _reap_process(self, pid: int) -> None:
+        refs = self._workers().reap(
+            self._worker, process=str(pid), reason="its process died", max_attempts=self._settings.max_attempts
+        )
         if refs:
             log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
+
+    def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:
+        """Claims of children that died before they could be watched."""
+        alive = {str(pid) for pid in self._children()}
+        for process in {claim.process for claim in claims if claim.process.isdigit()} - alive:
+            self._reap_process(int(process))
 
     def _kill_if_hung(self, claim: HeldClaim, now: int) -> None:
         """A task that outlives its timeout by so much does not hear us: its process goes."""

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from celery import bootsteps
-from celery.signals import worker_shutting_down
+from celery.signals import worker_process_init, worker_shutting_down
+from celery.worker import state
 
 from runner.providers.redis.connection import connect
 from runner.providers.redis.jobs import Job
@@ -29,8 +30,7 @@ class PresenceStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, parent: Any, **_: Any) -> None:  # noqa: ARG002 - a boot step's signature
-        self.presence: Presence | None = None
+    presence: Presence | None = None  #: of the class, for there is one worker in a process
 
     def start(self, parent: Any) -> None:
         """Register before the first message is consumed."""
@@ -39,7 +39,7 @@ class PresenceStep(bootsteps.StartStopStep):
         url = celery_side.state_url()
         queue = celery_side.app.conf.task_default_queue
         own_broker = celery_side.broker_url() == celery_side.kombu_url(url)
-        self.presence = Presence(
+        presence = PresenceStep.presence = Presence(
             url,
             os.environ["RUNNER_WORKER_ID"],
             settings,
@@ -54,23 +54,17 @@ class PresenceStep(bootsteps.StartStopStep):
             },
             children=_no_children if threads else lambda: [p.pid for p in list(parent.pool._pool._pool)],
             stop_here=_stop_here if threads else None,
-            restart=lambda why: _restart(why),
+            restart=_restart,
+            free_slot=_free_slot,
             slots=parent.concurrency,
             queue=queue if own_broker else None,
         )
-        self.presence.start()
+        presence.start()
         worker_shutting_down.connect(self._shutting_down)
-        if not self.presence.registered.wait(30):
+        if not presence.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")
 
-    def stop(self, parent: Any) -> None:  # noqa: ARG002
-        """The pool is down: leave."""
-        if self.presence is not None:
-            self.presence.leave()
-
-    def terminate(self, parent: Any) -> None:
-        """The same in a hurry."""
-        self.stop(parent)
+    # No stop(): boot steps end before the pool does, and until then the tasks in it live by this lease. See `leave`.
 
     def _shutting_down(self, **_: Any) -> None:
         # In a signal handler: only say it. The thread does it.
@@ -119,6 +113,18 @@ def install(app: Any) -> None:
     app.steps["worker"].add(SupervisorStep)
 
 
+@worker_process_init.connect
+def _child_starts(**_: Any) -> None:
+    if PresenceStep.presence is not None:
+        PresenceStep.presence.child_starts()
+
+
+def leave() -> None:
+    """The worker is down: nothing of it is left in the store."""
+    if PresenceStep.presence is not None:
+        PresenceStep.presence.leave()
+
+
 def _no_children() -> Iterable[int]:
     return ()
 
@@ -126,6 +132,14 @@ def _no_children() -> Iterable[int]:
 def _stop_here(what: str) -> None:
     stops = jobs.process().stops
     stops.drain() if what == "drain" else stops.recheck()
+
+
+def _free_slot(pid: int) -> None:
+    """Celery would count a dead child's job as running for seconds yet, and take no other in its place."""
+    for request in list(state.active_requests):
+        if request.worker_pid == pid:
+            state.active_requests.discard(request)
+            state.reserved_requests.discard(request)
 
 
 def _restart(why: str) -> None:

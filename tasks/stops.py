@@ -49,6 +49,9 @@ class TaskStops:
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
         me = threading.get_ident()
+        if self._on_main_thread:
+            # billiard sets its own after the child's start; ours hands the task back first.
+            signal.signal(signal.SIGTERM, self._terminated)
         timer = threading.Timer(timeout, self._time_out, (me, timeout)) if timeout else None
         self._flying[me] = _InFlight(gate, claim, me)
         try:
@@ -89,7 +92,6 @@ class TaskStops:
         """Let signals drain and recheck (a pool child's main thread)."""
         signal.signal(DRAIN, lambda *_: self.drain())
         signal.signal(RECHECK, lambda *_: self.recheck())
-        signal.signal(signal.SIGTERM, self._terminated)
 
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
         """The whole process group was asked to end: hand the task back, then go."""

@@ -35,7 +35,10 @@ def main() -> None:
             arguments.append("--task-events")
     except Exception:  # Redis is away: Flower turns events on itself, a little later
         pass
-    app.worker_main(arguments)
+    try:
+        app.worker_main(arguments)
+    finally:
+        steps.leave()
 
 
 if __name__ == "__main__":

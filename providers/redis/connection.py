@@ -1,6 +1,5 @@
 """Connections to Redis: how they are opened, and which of their errors mean "not now"."""
 
-import contextlib
 import random
 import re
 import time
@@ -14,6 +13,7 @@ from redis.exceptions import (
     BusyLoadingError,
     ConnectionError,
     NoPermissionError,
+    NoScriptError,
     RedisError,
     ResponseError,
     TimeoutError,
@@ -41,6 +41,8 @@ class Line:
     def __init__(self, client: Client) -> None:
         self._connection: Any = client.connection_pool.get_connection()
         self._unread = 0
+        self.fresh = True
+        """Whether the server may not know our scripts: a new connection may be to a new server."""
 
     def later(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
@@ -59,8 +61,12 @@ class Line:
             self._connection.send_command(*command)
             while self._unread:
                 self._unread -= 1
-                with contextlib.suppress(ResponseError):
+                try:
                     self._connection.read_response()
+                except NoScriptError:
+                    self.fresh = True
+                except ResponseError:
+                    pass
             return self._connection.read_response()
         except ResponseError:
             raise
@@ -71,6 +77,7 @@ class Line:
     def close(self) -> None:
         """Close the socket; the next command opens it again."""
         self._unread = 0
+        self.fresh = True
         self._connection.disconnect()
 
 

@@ -161,6 +161,9 @@ class ClaimedTask:
 
     def begin_step(self) -> None:
         """Note that a step begins. It costs no round trip: nobody waits for the answer."""
+        if self._line.fresh:
+            patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
+            self._line.fresh = False
         self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
 
     def record_step(

@@ -1,6 +1,7 @@
 """The processes that serve: worker, supervisor, flower, up."""
 
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -137,7 +138,10 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
 @click.option(
-    "--basic-auth", metavar="USER:PASSWORD", envvar="RUNNER_FLOWER_AUTH", help="Needed when bound beyond loopback."
+    "--basic-auth",
+    metavar="USER:PASSWORD",
+    envvar="RUNNER_FLOWER_AUTH",
+    help="Needed when bound beyond loopback. Better given as RUNNER_FLOWER_AUTH: command lines can be read by others.",
 )
 @options.redis_url
 @options.broker_url
@@ -149,8 +153,8 @@ def flower(address: str, port: int, basic_auth: str | None, redis_url: str | Non
             f"Flower on {address} would let anybody stop workers: give --basic-auth USER:PASSWORD (or "
             "RUNNER_FLOWER_AUTH), or bind it to 127.0.0.1"
         )
-    if basic_auth and not all(basic_auth.partition(":")[::2]):
-        raise UsageError("--basic-auth must be USER:PASSWORD")
+    if basic_auth and not (all(basic_auth.partition(":")[::2]) and basic_auth.isascii()):
+        raise UsageError("--basic-auth must be USER:PASSWORD, in ASCII")
     with open_store() as store:
         os.environ["RUNNER_REDIS_URL"] = store.url
         from runner.tasks import flower as flower_side
@@ -160,7 +164,10 @@ def flower(address: str, port: int, basic_auth: str | None, redis_url: str | Non
 
 
 def _is_loopback(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
 
 
 @click.command(short_help="Server, worker, supervisor and Flower, until Ctrl-C.")

@@ -74,7 +74,7 @@ def reconcile(trace: Trace) -> Callable[[Client, RunHandle], None]:
         completed = Counter(e.fields["task"] for e in handle.events() if e.type == "task_completed")
         assert set(completed.values()) == {1}, completed
         assert completed.keys() == result.outputs.keys()
-        assert trace.repeated() <= result.ledger["in_doubt"], (trace.steps(), result)
+        assert trace.repeated() <= result.ledger["in_doubt"], (trace.lines(), [(e.type, e.fields) for e in handle.events()])
         record = json.dumps(result.to_dict())
         assert record
 

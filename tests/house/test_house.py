@@ -1,0 +1,170 @@
+"""The rules of the house: lint, format, types, imports, sizes."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+
+#: The pure core: the standard library and pydantic, so that it can be tested without a socket.
+CORE = (
+    *("agent", "backoff", "config", "context", "crashpoints", "crew", "errors", "gate", "journal", "output", "plan"),
+    *("settings", "states", "task", "work", "adapters/__init__", "adapters/native", "inprocess"),
+)
+#: These import no more than the standard library, and what is named.
+NARROW = {"bundle": {"pathspec"}, "loader": set(), "isolation": set(), "target": set(), "local_worker": set()}
+
+LONGEST = 400
+#: Files that may be longer, each with its reason.
+LONGER: dict[str, str] = {}
+
+
+def check(*command: str, cwd: Path, **environment: str) -> None:
+    """The command must succeed; what it said is the failure's message."""
+    found = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+    if found.returncode:
+        pytest.fail(f"{' '.join(command)}\n{found.stdout}{found.stderr}", pytrace=False)
+
+
+def test_ruff_finds_nothing(root):
+    check(str(SCRIPTS / "ruff"), "check", "--output-format=concise", ".", cwd=root)
+
+
+def test_the_code_is_formatted(root):
+    check(str(SCRIPTS / "ruff"), "format", "--check", ".", cwd=root)
+
+
+def test_mypy_finds_nothing(root):
+    check(sys.executable, "-m", "mypy", cwd=root)
+
+
+def test_mypy_is_strict_about_every_package(root):
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mypy"]
+    assert settings["strict"] is True
+    assert settings["files"] == ["runner"]
+    assert {name for name in ("tasks", "providers") if (root / "runner" / name).is_symlink()} == {"tasks", "providers"}
+    relaxed = {key for override in settings["overrides"] for key in override} - {"module"}
+    assert relaxed == {"ignore_missing_imports", "disallow_untyped_decorators", "disallow_subclassing_any"}
+
+
+# -- imports
+
+
+def contracts_hold(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [SCRIPTS / "lint-imports", "--no-logo", "--no-cache"],
+        cwd=folder, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(folder)},
+    )  # fmt: skip
+
+
+def test_imports_point_one_way(root):
+    found = contracts_hold(root)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.fixture(scope="module")
+def planted(copy_repository):
+    """Adds a line to a module of a copy and gives what lint-imports says of it."""
+    there = copy_repository()
+
+    def plant(file: str, line: str) -> subprocess.CompletedProcess[str]:
+        path = there / file
+        before = path.read_text() if path.exists() else None
+        path.write_text((before or '"""A new module."""\n') + f"\n{line}\n")
+        found = contracts_hold(there)
+        path.write_text(before) if before is not None else path.unlink()
+        return found
+
+    return plant
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "broken"),
+    [
+        ("runner/plan.py", "import runner.client", "imports point one way"),
+        ("runner/gate.py", "from runner.providers.redis import keys", "imports point one way"),
+        ("providers/redis/keys.py", "from runner.tasks import app", "imports point one way"),
+        ("runner/supervisor.py", "from runner import execution", "imports point one way"),
+        ("runner/client.py", "import redis", "only providers.redis imports redis"),
+        ("runner/supervisor.py", "def later():\n    import celery", "only tasks imports Celery"),
+        ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
+        ("runner/client.py", "import rich.console", "only cli imports click and rich"),
+        ("runner/brand_new.py", "", "imports point one way"),
+    ],
+)
+def test_a_wrong_arrow_is_caught(planted, file, line, broken):
+    found = planted(file, line)
+    assert found.returncode != 0
+    assert re.search(rf"^{re.escape(broken)}.* BROKEN", found.stdout, re.MULTILINE), found.stdout
+
+
+def imported(file: Path) -> set[str]:
+    """The top-level names of all that a file imports, anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative imports resolve from the real path in an editor; name it in full"
+            names.add((node.module or "").partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("module", [*CORE, *NARROW])
+def test_the_core_imports_the_standard_library_and_pydantic(root, module):
+    allowed = NARROW.get(module, {"pydantic", "pydantic_core"})
+    assert imported(root / "runner" / f"{module}.py") - sys.stdlib_module_names - {"runner"} <= allowed
+
+
+@pytest.mark.parametrize("folder", ["runner/embedded"])
+def test_the_embedded_server_imports_the_standard_library(root, folder):
+    for file in (root / folder).glob("*.py"):
+        assert imported(file) - sys.stdlib_module_names <= {"runner"}
+
+
+def test_a_crew_file_pays_for_no_more_than_it_uses():
+    code = "import sys, json; import runner; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    expensive = {"redis", "celery", "kombu", "flower", "click", "rich", "pathspec"}
+    assert not expensive & set(json.loads(said))
+
+
+# -- the repository
+
+
+def test_no_python_file_is_long(root, files):
+    lengths = {name: len((root / name).read_text("utf-8").splitlines()) for name in files if name.endswith(".py")}
+    too_long = {name: lines for name, lines in lengths.items() if lines > LONGEST and name not in LONGER}
+    assert too_long == {}, f"over {LONGEST} lines: give a part of it a module of its own"
+    assert {name for name in LONGER if lengths.get(name, 0) <= LONGEST} == set(), "no longer an exception"
+
+
+def test_no_file_names_a_place_of_one_machine(root, files):
+    needle = "/".join(("", "work", ""))
+    naming = []
+    for name in files:
+        path = root / name
+        if path.is_symlink():
+            continue
+        data = path.read_bytes()
+        if b"\0" not in data and re.search(rf"(?<![\w.}}]){needle}", data.decode("utf-8", "replace")):
+            naming.append(name)
+    assert naming == []
+
+
+def test_the_tests_are_run_the_way_the_readme_says(root):
+    command = "python -m pytest"
+    run = (root / ".ci" / "run").read_text().splitlines()
+    assert run[-1].split(' "$@"')[0] == command
+    assert command in (root / "README.md").read_text()
+    assert os.access(root / ".ci" / "run", os.X_OK)
