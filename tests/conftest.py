@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 from redis import Redis
+
 from runner.client import Client
 from runner.embedded import find_binary
 

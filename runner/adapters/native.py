@@ -118,7 +118,7 @@ def _task(crew: Crew, key: str) -> Task:
         found = crew.by_key.get(key)
     if found is None:
         raise BadCrew(
-            f"there is no task {key!r} in the crew here: are its tasks made from something that differs between machines?"
+            f"there is no task {key!r} in the crew here: its tasks must not depend on what differs between machines"
         )
     return found
 

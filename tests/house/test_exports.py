@@ -4,6 +4,7 @@ import inspect
 import re
 
 import pytest
+
 import runner
 from runner import errors
 

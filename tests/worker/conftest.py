@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from runner.client import Client, RunHandle
 
 LOGGED = """
