@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 from celery import Celery
 from flower.app import Flower
@@ -27,7 +28,7 @@ COLUMNS = "name,state,received,runtime,worker,uuid"  #: the id, which is the lon
 QUIET = ("tornado.access", "tornado.general", "flower.inspector")
 
 
-class _Inspector(Inspector):  # type: ignore[misc]
+class _Inspector(Inspector):
     """What workers say of themselves, less the broker's password: kombu keeps a socket's whole URL as the host name."""
 
     def _on_update(self, workername: str, method: str, response: Any) -> None:
@@ -37,8 +38,8 @@ class _Inspector(Inspector):  # type: ignore[misc]
         super()._on_update(workername, method, response)
 
 
-def serve(store: Store, address: str, port: int, basic_auth: str | None) -> None:
-    """Run Flower until SIGTERM or SIGINT. Raises `UsageError` where it cannot listen."""
+def serve(store: Store, address: str, port: int, basic_auth: str | None) -> NoReturn:
+    """Run Flower until SIGTERM or SIGINT, which end this process. Raises `UsageError` where it cannot listen."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -54,8 +55,8 @@ def serve(store: Store, address: str, port: int, basic_auth: str | None) -> None
     watch.start()
     print(f"Flower at http://{_netloc(address, bound)}", file=sys.stderr, flush=True)
     flower.start()
-    logging.disable()  # what was asked of the workers just now is not waited for, and says so
     watch.end()
+    os._exit(0)  # Flower's threads would first wait for the workers' answers, or for a Redis that is away
 
 
 def _make(capp: Celery, address: str, port: int, basic_auth: str | None) -> Flower:

@@ -160,7 +160,6 @@ def flower(address: str, port: int, basic_auth: str | None, redis_url: str | Non
         from runner.tasks import flower as flower_side
 
         flower_side.serve(store, address, port, basic_auth)
-    return 0
 
 
 def _is_loopback(address: str) -> bool:

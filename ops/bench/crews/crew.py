@@ -1,0 +1,55 @@
+"""The crews that are measured. ``crew.py:NAME`` picks one; parameters are inputs."""
+
+import os
+import time
+
+from runner import Crew, Task
+from runner.context import TaskContext
+
+
+def mark(path: str, word: str, i: int) -> None:
+    """One line: what, which step, which process, when. The monotonic clock is one for all processes of a machine."""
+    line = f"{word} {i} {os.getpid()} {time.monotonic():.6f}\n".encode()
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, line)
+    os.close(file)
+
+
+def marked(path: str, i: int, seconds: float) -> int:
+    mark(path, "begin", i)
+    time.sleep(seconds)
+    mark(path, "end", i)
+    return i
+
+
+def walk(ctx: TaskContext) -> str:
+    """Steps that leave marks, until told to stop."""
+    path, i = ctx.inputs["marks"], 0
+    while not os.path.exists(path + ".stop"):  # noqa: PTH110 - Path costs more than the step
+        ctx.step("marked", marked, path, i, ctx.inputs["inside"])
+        time.sleep(ctx.inputs["between"])
+        i += 1
+    return f"{i} steps"
+
+
+def kilobyte(i: int) -> str:
+    return f"{i:06d}" + "x" * 1018
+
+
+def journal(ctx: TaskContext) -> dict[str, float]:
+    """Steps with a result of 1 KB, one after the other."""
+    count = ctx.inputs["steps"]
+    began = time.perf_counter()
+    for i in range(count):
+        ctx.step("kilobyte", kilobyte, i)
+    return {"steps": count, "seconds": time.perf_counter() - began}
+
+
+def nothing(ctx: TaskContext) -> str:  # noqa: ARG001 - what a task takes
+    return "done"
+
+
+walker = Crew(name="walker", tasks=[Task(name="walk", run=walk)])
+steps = Crew(name="steps", tasks=[Task(name="journal", run=journal)])
+hundred = Crew(name="hundred", tasks=[Task(name=f"task {i:03d}", run=nothing) for i in range(100)])
+one = Crew(name="one", tasks=[Task(name="only", run=nothing)])

@@ -1,0 +1,64 @@
+"""The Redis that everything is measured on: the embedded binary on a socket of its own, append-only file on."""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis import Redis
+from runner.embedded import find_binary
+from waiting import until
+
+SETTINGS = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxclients", "5000")
+
+
+@dataclass
+class Server:
+    """A running server."""
+
+    folder: Path
+
+    @property
+    def socket(self) -> str:
+        return str(self.folder / "s.sock")
+
+    @property
+    def url(self) -> str:
+        """The runner's store: database 0."""
+        return f"unix://{self.socket}"
+
+    @property
+    def peer_url(self) -> str:
+        """The peer's broker: the same server, database 1."""
+        return f"redis+socket://{self.socket}?virtual_host=1"
+
+    def client(self, db: int = 0) -> Redis:
+        return Redis(unix_socket_path=self.socket, db=db, decode_responses=True)
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[Server]:
+    """A server for as long as the context lasts."""
+    server = Server(Path(tempfile.mkdtemp(prefix="bench-")))
+    process = subprocess.Popen(
+        [
+            find_binary(), "--port", "0", "--unixsocket", server.socket, "--dir", server.folder,
+            "--logfile", server.folder / "log", *SETTINGS,
+        ]
+    )  # fmt: skip
+    try:
+        until(lambda: _answers(server), "the server answers")
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(server.folder, ignore_errors=True)
+
+
+def _answers(server: Server) -> bool:
+    with contextlib.suppress(Exception), server.client() as client:
+        return bool(client.ping())
+    return False
