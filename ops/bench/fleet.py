@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from redis import Redis
-from runner.providers.redis.workers import Workers
 from servers import Server
 from waiting import until
+
+from runner.providers.redis.workers import Workers
 
 HERE = Path(__file__).parent
 CONCURRENCY = 2
@@ -121,7 +122,7 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def celery_worker(server: Server):  # noqa: ANN201
+def celery_worker(server: Server):
     """A plain Celery worker that serves the peer's tasks."""
     with (server.folder / "peer.log").open("wb") as log:
         group = Group(

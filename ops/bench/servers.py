@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from redis import Redis
-from runner.embedded import find_binary
 from waiting import until
+
+from runner.embedded import find_binary
 
 SETTINGS = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxclients", "5000")
 

@@ -1,0 +1,107 @@
+"""What a long run costs to keep: bytes for each task, and the time of a commit early and late.
+
+The commits go through the store's own claim and commit, without Celery, so that nothing else is measured.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+
+from redis import Redis
+from servers import Server
+from table import Row
+from waiting import until
+
+from runner import output
+from runner.plan import Plan, PlannedTask
+from runner.providers.redis import jobs, keys
+from runner.providers.redis.connection import Line, connect
+from runner.providers.redis.jobs import ClaimedTask, Job
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.workers import Workers
+
+WINDOW = 200
+PAYLOAD = 1024
+CONTROL = 'return redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])'
+
+
+class LongRun:
+    """One sequential run that is driven by hand."""
+
+    def __init__(self, line: Line, runs: Runs, run_id: str, tasks: int) -> None:
+        self._line = line
+        self._tasks = [PlannedTask(f"task-{i:05d}", after=(f"task-{i - 1:05d}",) if i else ()) for i in range(tasks)]
+        self.id = run_id
+        fields = {
+            "crew": "long", "adapter": "native", "bundle": "", "module": "crew", "attr": "crew", "plan": "", "queue": "q",
+            "result_task": self._tasks[-1].key, "output_files": "{}", "inputs": "{}", "keep": "3600000", "envelope": "",
+            "checkpoint_on": ",task_completed,", "max_checkpoints": "0",
+        }  # fmt: skip
+        runs.create(run_id, Plan("long", tuple(self._tasks)), fields)
+        self._next = 0
+
+    def one(self) -> float:
+        """Claim and commit the next task; gives the seconds of the commit alone."""
+        i = self._next
+        self._next += 1
+        claim = jobs.claim(self._line, Job(self.id, "main", self._tasks[i].key, 1), worker="w", process="1")
+        if isinstance(claim, jobs.Refusal):
+            raise RuntimeError(claim.reason)
+        text = output.dump(f"{i:06d}".ljust(PAYLOAD, "x"), None)
+        began = time.perf_counter()
+        ClaimedTask(self._line, claim).commit(text, self._tasks[i + 1 : i + 2], replayed=0)
+        return time.perf_counter() - began
+
+
+def measure(server: Server, tasks: int) -> Iterator[Row]:
+    client = connect(server.url)
+    line, runs = Line(client), Runs(client)
+    Workers(client).beat("w", 3_600_000, "{}")
+    redis = server.client()
+    control = redis.script_load(CONTROL)
+    aof_before = redis.info("persistence")["aof_current_size"]
+    long = LongRun(line, runs, "r-long", tasks)
+    for _ in range(tasks - WINDOW):
+        long.one()
+    # The last commits of the long run beside the first of a fresh one, and beside a raw script: drift cancels.
+    fresh = LongRun(line, runs, "r-fresh", tasks)
+    late, early, raw = [], [], []
+    for i in range(WINDOW):
+        late.append(long.one())
+        early.append(fresh.one())
+        began = time.perf_counter()
+        redis.evalsha(control, 1, "control", i, "x" * PAYLOAD)
+        raw.append(time.perf_counter() - began)
+    written = redis.info("persistence")["aof_current_size"] - aof_before
+    yield bytes_row(redis, long.id, tasks, written)
+    yield commit_row(late, early, raw, tasks)
+
+
+def bytes_row(redis: "Redis[str]", run_id: str, tasks: int, written: int) -> Row:
+    outputs = tasks * PAYLOAD
+    found = {key: redis.memory_usage(key, samples=0) or 0 for key in redis.scan_iter(f"{keys.run_key(run_id)}*", 1000)}
+    ratio = sum(found.values()) / outputs
+    redis.bgrewriteaof()
+    until(lambda: not _rewriting(redis), "the append-only file is rewritten")
+    rewritten = redis.info("persistence")["aof_base_size"]
+    parts = sorted(found.items(), key=lambda item: -item[1])[:4]
+    named = ", ".join(f"{key.removeprefix(keys.run_key(run_id)) or 'run'} {size / outputs:.2f}" for key, size in parts)
+    return Row(
+        "bytes", f"memory for {tasks:,} tasks of 1 KB / bytes of their outputs", ratio,
+        f"{ratio:.2f} ({named}); append-only file {written / outputs:.2f} as written, {rewritten / outputs:.2f} rewritten",
+        "< 1.5", ratio < 1.5,
+    )  # fmt: skip
+
+
+def _rewriting(redis: "Redis[str]") -> bool:
+    info = redis.info("persistence")
+    return bool(info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
+
+
+def commit_row(late: list[float], early: list[float], raw: list[float], tasks: int) -> Row:
+    last, first, bare = (statistics.median(samples) * 1e6 for samples in (late, early, raw))
+    return Row(
+        "commit", f"commit at task {tasks:,} / at task 10 (medians of {WINDOW}, interleaved)", last / first,
+        f"{last:.0f} us / {first:.0f} us", "< 1.2", last / first < 1.2, f"{bare:.0f} us: bare script of 1 KB",
+        f"{last / first:.2f}", {"late": late, "early": early, "raw": raw},
+    )  # fmt: skip
