@@ -1,154 +1,26 @@
-"""The verbs: submit a crew, watch a run, let it go on, cancel it."""
+"""The verbs: submit a crew, look at runs, let one go on."""
 
-import hashlib
-import io
-import json
-import os
 import secrets
 import socket
-import tarfile
 import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import adapters, bundle, crashpoints, loader, local_worker, settings
-from runner.adapters import Adapter
-from runner.bundle import Bundle
-from runner.config import CheckpointConfig
-from runner.errors import BadCrew, BadInput, Conflict, Exit, MissingDependency, UsageError
-from runner.inprocess import refuse_missing, write_file
+from runner import bundle, crashpoints, local_worker, settings
+from runner.errors import Conflict
+from runner.handle import RunHandle, RunResult
+from runner.inprocess import refuse_missing
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
-from runner.providers.redis.envelope import template
-from runner.providers.redis.runs import CheckpointRecord, Event, RunRecord, Runs
+from runner.providers.redis.runs import CheckpointRecord, RunRecord
 from runner.states import RunStatus
 from runner.store import Store, open_store
-from runner.target import Target, parse_target
+from runner.submission import KEEP, Prepared, code_digest, default_queue, prepare, run_fields, run_id_for
+from runner.target import parse_target
 
-KEEP = 7 * 24 * 3600.0
-EXIT_OF = {
-    RunStatus.completed: Exit.COMPLETED,
-    RunStatus.failed: Exit.FAILED,
-    RunStatus.cancelled: Exit.CANCELLED,
-    RunStatus.waiting: Exit.WAITING,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A crew that was loaded, planned and packed: it can be run. Nothing is stored yet."""
-
-    target: Target
-    attr: str
-    plan: Plan
-    packed: Bundle
-    checkpoints: CheckpointConfig | None
-    output_files: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """What a run came to. ``outputs`` are texts by task; ``ledger`` is the account of its steps."""
-
-    run_id: str
-    status: str
-    branch: str
-    result: str | None
-    outputs: dict[str, str]
-    ledger: dict[str, int]
-    recoveries: int
-    error: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @property
-    def exit_code(self) -> Exit:
-        """The exit code that says the same."""
-        return EXIT_OF.get(RunStatus(self.status), Exit.COMPLETED)
-
-
-@dataclass
-class RunHandle:
-    """One run, to watch and to steer."""
-
-    client: "Client"
-    id: str
-    created: bool = True
-    _from: str = field(default="0", repr=False)
-
-    @property
-    def record(self) -> RunRecord:
-        """The run as it stands now."""
-        return self.client.store.runs.get(self.id)
-
-    @property
-    def status(self) -> str:
-        """Where it stands: running, completed, failed, cancelled or waiting."""
-        return self.record.status.value
-
-    def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """What happened so far; with ``follow``, on until the run is over."""
-        runs = self.client.store.runs
-        last = self._from if after is None else after
-        if not follow:
-            yield from runs.events(self.id, last)
-            return
-        while True:
-            over = self.client.patient(lambda: runs.get(self.id), self).status.over
-            found = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)  # noqa: B023
-            for event in found:
-                last = event.id
-                yield event
-            if over and not found:
-                return
-
-    def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
-        """Until the run is over. Raises TimeoutError after ``timeout`` seconds; the run goes on."""
-        end = None if timeout is None else time.monotonic() + timeout
-        runs = self.client.store.runs
-        last = self._from
-        while True:
-            over = self.client.patient(lambda: runs.get(self.id), self).status.over
-            for event in self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self):  # noqa: B023
-                last = event.id
-                if on_event is not None:
-                    on_event(event)
-            if over:
-                return self.result()
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
-
-    def result(self) -> RunResult:
-        """What the run came to, or has so far."""
-        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id), self)
-        return result
-
-    def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write the outputs that tasks want in files, relative to ``folder`` (the working directory)."""
-        runs = self.client.store.runs
-        wanted = json.loads(runs.field(self.id, "output_files") or "{}")
-        outputs = self.result().outputs
-        inputs = self.record.inputs
-        return [
-            write_file(str((folder or Path()) / name), outputs[task], inputs)
-            for task, name in wanted.items()
-            if task in outputs
-        ]
-
-    def cancel(self, reason: str = "cancelled by a person") -> str:
-        """Stop it. Returns the status it had; raises `Conflict` if it was over."""
-        was = self.client.store.runs.cancel(self.id, reason)
-        if was == "gone":
-            self.record  # noqa: B018 - raises NotFound with the hint
-        if was not in ("running", "waiting"):
-            raise Conflict(f"run {self.id} is {was}: there is nothing to cancel")
-        return was
+__all__ = ["Client", "RunHandle", "RunResult"]
 
 
 class Client:
@@ -189,7 +61,7 @@ class Client:
         prepared = target if isinstance(target, Prepared) else prepare(str(target))
         given = dict(inputs or {})
         refuse_missing(prepared.plan, given)
-        fields = _fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep)
+        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep)
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
         crashpoints.reached("run created, nothing waited for")
@@ -312,101 +184,3 @@ class Client:
             except NOT_NOW:
                 time.sleep(0.2)
                 self.store.tend()
-
-
-def default_queue() -> str:
-    """The queue that jobs go to unless told otherwise."""
-    return os.environ.get("RUNNER_QUEUE", settings.DEFAULT_QUEUE)
-
-
-def run_id_for(id: str) -> str:
-    """The run id that an idempotent submission gets."""
-    if not id.strip():
-        raise UsageError("--id must not be empty")
-    return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
-
-
-def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
-    """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
-    target = parse_target(target_text)
-    try:
-        module = loader.load_target(target)
-    except MissingDependency as error:
-        raise BadCrew(f"{error}: install it where you submit from, too") from None
-    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew)
-    adapter: Adapter = adapters.required(crew)
-    plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
-    packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    return Prepared(target, attr, plan, packed, adapter.checkpoints(crew), adapter.output_files(crew))
-
-
-def code_digest(packed: Bundle) -> str:
-    """Tells whether code changed: data beside it may, a run's own log files among them."""
-    digest = hashlib.sha256()
-    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed.data)), mode="r:") as tar:
-        for member in tar:
-            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml")):
-                content = tar.extractfile(member)
-                digest.update(f"{member.name}\0".encode() + (content.read() if content else b"") + b"\0")
-    return digest.hexdigest()
-
-
-def _fields(
-    prepared: Prepared,
-    inputs: dict[str, Any],
-    max_checkpoints: int | None,
-    checkpoint_on: list[str] | None,
-    queue: str,
-    keep: float,
-) -> dict[str, str]:
-    try:
-        inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"the inputs are not JSON: {error}") from None
-    config = prepared.checkpoints
-    if checkpoint_on or max_checkpoints is not None:
-        base = config or CheckpointConfig()
-        try:
-            config = CheckpointConfig(
-                on_events=checkpoint_on or base.on_events,  # type: ignore[arg-type]
-                max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
-            )
-        except ValueError as error:
-            raise UsageError(
-                str(error).splitlines()[2].strip().removeprefix("Value error, ").split(" [type=")[0]
-            ) from None
-    target = prepared.target
-    return {
-        "crew": prepared.plan.crew,
-        "adapter": "native",
-        "bundle": prepared.packed.sha256,
-        "code": code_digest(prepared.packed),
-        "module": prepared.packed.module,
-        "attr": prepared.attr,
-        "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),
-        "plan": prepared.plan.digest,
-        "result_task": prepared.plan.result,
-        "output_files": json.dumps(prepared.output_files),
-        "inputs": inputs_json,
-        "queue": queue,
-        "keep": str(int(keep * 1000)),
-        "checkpoint_on": f",{','.join(config.on_events)}," if config else "",
-        "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
-        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
-    }
-
-
-def _result(runs: Runs, run_id: str) -> RunResult:
-    run = runs.get(run_id)
-    committed = runs.committed(run_id, run.branch)
-    final = committed.get(runs.field(run_id, "result_task"))
-    return RunResult(
-        run_id=run_id,
-        status=run.status.value,
-        branch=run.branch,
-        result=final.raw if final and run.status is RunStatus.completed else None,
-        outputs={task: output.raw for task, output in sorted(committed.items(), key=lambda item: item[1].seq)},
-        ledger=run.ledger,
-        recoveries=run.recoveries,
-        error=run.error or None,
-    )

@@ -1,5 +1,6 @@
 """Settings: from the command line, else the environment, else these defaults. Times are in seconds."""
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ def _number(name: str, default: float, least: float) -> float:
         value = float(text)
     except ValueError:
         raise UsageError(f"{name} must be a number, got {text!r}") from None
+    if not math.isfinite(value):
+        raise UsageError(f"{name} must be a number, got {text!r}")
     if value < least:
         raise UsageError(f"{name} must be at least {least:g}, got {value:g}")
     return value

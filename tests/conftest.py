@@ -151,7 +151,7 @@ class WorkerProcess:
         """What the worker registered; empty until it has."""
         for key in self.redis.scan_iter("runner:{p0}:worker:*"):
             about = json.loads(self.redis.hget(key, "about") or "{}")
-            if about and os.path.exists(f"/proc/{about['pid']}") and os.getpgid(about["pid"]) == self.pid:
+            if about and Path(f"/proc/{about['pid']}").exists() and os.getpgid(about["pid"]) == self.pid:
                 return {**about, "id": key.rsplit(":", 1)[1]}
         return {}
 

@@ -38,8 +38,10 @@ class Idle:
         workers = Workers(client)
         server, client_id = workers.me()
         settings = WorkerSettings()
-        about = {"server": server, "client_id": client_id, "host": "here", "pid": number, "pool": "prefork",
-                 "concurrency": CONCURRENCY, "queue": DEFAULT_QUEUE, "lease": settings.lease, "python": "3"}  # fmt: skip
+        about = {
+            "server": server, "client_id": client_id, "host": "here", "pid": number, "pool": "prefork",
+            "concurrency": CONCURRENCY, "queue": DEFAULT_QUEUE, "lease": settings.lease, "python": "3",
+        }  # fmt: skip
         workers.beat(self.id, settings.lease_ms, json.dumps(about, sort_keys=True))
         home = keys.home()
         beat = scripts.load("beat")
@@ -80,7 +82,7 @@ def measure(server: Server, seconds: float) -> Iterator[Row]:
         raise RuntimeError("a worker was taken for dead")
     waiting = share(redis, lambda: brpop(idle, seconds / 2))
     yield Row(
-        "heartbeat", f"idle: heartbeats of {WORKERS:,} workers and their supervisor, share of one Redis core", all_of_it,
+        "heartbeat", f"idle: {WORKERS:,} workers' heartbeats and their supervisor, share of one Redis core", all_of_it,
         f"{all_of_it:.1%} (beats and followers {alone:.1%}, the leader's watch {max(0.0, all_of_it - alone):.1%}; "
         f"latest beat {late * 1000:.0f} ms late)",
         "< 20 %", all_of_it < 0.2, f"{waiting:.1%}: Celery's own waiting (BRPOP once a second each)",

@@ -33,9 +33,9 @@ class LongRun:
         self._tasks = [PlannedTask(f"task-{i:05d}", after=(f"task-{i - 1:05d}",) if i else ()) for i in range(tasks)]
         self.id = run_id
         fields = {
-            "crew": "long", "adapter": "native", "bundle": "", "module": "crew", "attr": "crew", "plan": "", "queue": "q",
-            "result_task": self._tasks[-1].key, "output_files": "{}", "inputs": "{}", "keep": "3600000", "envelope": "",
-            "checkpoint_on": ",task_completed,", "max_checkpoints": "0",
+            "crew": "long", "adapter": "native", "bundle": "", "module": "crew", "attr": "crew", "plan": "",
+            "queue": "q", "result_task": self._tasks[-1].key, "output_files": "{}", "inputs": "{}", "keep": "3600000",
+            "envelope": "", "checkpoint_on": ",task_completed,", "max_checkpoints": "0",
         }  # fmt: skip
         runs.create(run_id, Plan("long", tuple(self._tasks)), fields)
         self._next = 0
@@ -88,7 +88,7 @@ def bytes_row(redis: "Redis[str]", run_id: str, tasks: int, written: int) -> Row
     named = ", ".join(f"{key.removeprefix(keys.run_key(run_id)) or 'run'} {size / outputs:.2f}" for key, size in parts)
     return Row(
         "bytes", f"memory for {tasks:,} tasks of 1 KB / bytes of their outputs", ratio,
-        f"{ratio:.2f} ({named}); append-only file {written / outputs:.2f} as written, {rewritten / outputs:.2f} rewritten",
+        f"{ratio:.2f} ({named}); append-only file {written / outputs:.2f}, {rewritten / outputs:.2f} after a rewrite",
         "< 1.5", ratio < 1.5,
     )  # fmt: skip
 

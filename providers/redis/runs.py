@@ -278,8 +278,8 @@ class Runs:
     ) -> str:
         """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
 
-        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "no bundle"
-        or "taken". Raises `Conflict` if all is done.
+        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "taken" or
+        "no bundle". Raises `Conflict` if all is done.
         """
         changed = plan
         plan = changed or self.plan(run.id)

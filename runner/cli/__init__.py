@@ -3,9 +3,11 @@
 import sys
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from runner.cli import fleet, look, steer, submit
 from runner.errors import Exit, RunnerError
+from runner.providers.redis.connection import NOT_NOW
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,9 +30,13 @@ def main(arguments: list[str] | None = None) -> None:
         code = cli.main(args=arguments, prog_name="runner", standalone_mode=False)
     except RunnerError as error:
         _fail(str(error), error.exit_code)
-    except click.ClickException as error:
+    except NOT_NOW as error:
+        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+    except NoArgsIsHelpError as error:
         error.show(sys.stderr)
         sys.exit(Exit.USAGE)
+    except click.ClickException as error:
+        _fail(_usage(error), Exit.USAGE)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:
@@ -39,6 +45,13 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _usage(error: click.ClickException) -> str:
+    """click's own message, as one line that says where help is."""
+    command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx is not None else "runner"
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}; see {command} --help"
+
+
 def _fail(message: str, code: int) -> None:
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
     sys.exit(int(code))

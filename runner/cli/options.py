@@ -1,6 +1,7 @@
 """Options that several commands share, and how inputs are read."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -12,6 +13,17 @@ import click
 from runner.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Seconds(click.FloatRange):
+    """A time in seconds that ends: neither infinite nor no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return number
 
 
 def redis_url(function: F) -> F:
@@ -62,7 +74,9 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     for pair in pairs:
         name, found_sign, value = pair.partition("=")
         if not found_sign or not name.strip(":"):
-            raise BadInput(f"--input {pair!r} is not k=v")
+            raise BadInput(f"--input {pair!r} is not name=text, nor name:=JSON")
+        if not pair.isprintable() and pair.encode("utf-8", "replace").decode() != pair:
+            raise BadInput(f"--input {name!r} is not UTF-8 text")
         if name.endswith(":"):
             inputs[name[:-1]] = _json(value, f"--input {name[:-1]}")
         else:

@@ -13,6 +13,11 @@ err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
 
 
+def say(text: str) -> None:
+    """A line for the person, as it is: not wrapped, no markup read into it."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def print_json(data: Any) -> None:
     """One JSON value on stdout."""
     sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from runner import client as verbs
 from runner.cli import options
 from runner.cli.display import Display
 from runner.cli.stdio import err, only
 from runner.client import Client, RunHandle, RunResult
 from runner.errors import Exit
 from runner.inprocess import refuse_missing
+from runner.submission import KEEP, prepare
 
 
 @click.command(short_help="Run a crew on the fleet and wait for its result.")
@@ -29,7 +29,7 @@ from runner.inprocess import refuse_missing
 @click.option(
     "--keep",
     type=click.FloatRange(min=1),
-    default=verbs.KEEP,
+    default=KEEP,
     metavar="SECONDS",
     help="Keep a finished run so long (7 days).",
 )
@@ -62,7 +62,7 @@ def submit(
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     with only(clean=True) as write:
         inputs = options.read_inputs(pairs, inputs_file)
-        prepared = verbs.prepare(target, limit=bundle_limit)
+        prepared = prepare(target, limit=bundle_limit)
         refuse_missing(prepared.plan, inputs)
         with Client() as client:
             handle = client.submit(

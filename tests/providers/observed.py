@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from redis import Redis
+
 from runner.plan import Plan
 from runner.providers.redis.keys import TEMPLATES
 

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from redis import Redis
+
 from runner.client import Client
 
 SECONDS = float(os.environ.get("RUNNER_CHAOS_SECONDS", "12"))
@@ -96,7 +97,8 @@ def test_random_kills(own_server: Any, own_fleet: Any, own_client: Client, crew_
         blows.start()
     for worker in own_fleet.workers:
         worker.ready()
-    handles = [own_client.submit(crew_of(TASKS.replace("LABEL", f"run{i}").replace(", N,", f", {STEPS},"), f"crew{i}")) for i in range(4)]
+    crews = [TASKS.replace("LABEL", f"run{i}").replace(", N,", f", {STEPS},") for i in range(4)]
+    handles = [own_client.submit(crew_of(crew, f"crew{i}")) for i, crew in enumerate(crews)]
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         # The pace of the blows, not a wait for something to happen.

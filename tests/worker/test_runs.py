@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+
 from runner.client import Client
 from runner.providers.redis import keys
 
@@ -56,7 +57,8 @@ def test_two_crews_with_modules_of_the_same_names(fleet: Any, client: Client, wr
             import providers, tools
             ctx.step("wait", time.sleep, 0.1)
             from tools import WHO
-            return f"{tasks.WHO} {providers.WHO} {tools.WHO} {WHO} " + ctx.outputs["zero"].raw if "zero" in ctx.outputs else "0"
+            seen = f"{tasks.WHO} {providers.WHO} {tools.WHO} {WHO}"
+            return f"{seen} {ctx.outputs['zero'].raw}" if "zero" in ctx.outputs else "0"
         crew = Crew(tasks=[Task(name="zero", run=one), Task(name="one", run=one), Task(name="two", run=one)])
     """
     handles = []
@@ -140,7 +142,8 @@ def test_retries_replay_steps_and_timeouts_are_failures(fleet: Any, client: Clie
 def test_no_attempts_left_fails_the_run_with_the_reason(fleet: Any, client: Client, crew_of: Any, trace: Any) -> None:
     """What runs beside the failing task is not lost; resuming does only what is left."""
     fleet.start("--concurrency", "2")
-    crew = crew_of("""
+    crew = crew_of(
+        """
         def bad(ctx):
             if not os.path.exists(GO):
                 raise ValueError("not yet")
@@ -151,7 +154,8 @@ def test_no_attempts_left_fails_the_run_with_the_reason(fleet: Any, client: Clie
             end := Task(name="end", run=lambda ctx: "end"),
         ])
         end.context = crew.tasks[:2]
-    """.replace("GO", repr(str(trace.path.parent / "go"))))
+    """.replace("GO", repr(str(trace.path.parent / "go")))
+    )
     handle = client.submit(crew)
     result = handle.wait(60)
     assert (result.status, int(result.exit_code)) == ("failed", 1)

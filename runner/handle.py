@@ -1,0 +1,140 @@
+"""One run: to watch, to wait for, to cancel."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.errors import Conflict, Exit
+from runner.inprocess import write_file
+from runner.providers.redis.runs import Event, RunRecord, Runs
+from runner.states import RunStatus
+
+if TYPE_CHECKING:
+    from runner.client import Client
+
+EXIT_OF = {
+    RunStatus.completed: Exit.COMPLETED,
+    RunStatus.failed: Exit.FAILED,
+    RunStatus.cancelled: Exit.CANCELLED,
+    RunStatus.waiting: Exit.WAITING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to. ``outputs`` are texts by task; ``ledger`` is the account of its steps."""
+
+    run_id: str
+    status: str
+    branch: str
+    result: str | None
+    outputs: dict[str, str]
+    ledger: dict[str, int]
+    recoveries: int
+    error: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @property
+    def exit_code(self) -> Exit:
+        """The exit code that says the same."""
+        return EXIT_OF.get(RunStatus(self.status), Exit.COMPLETED)
+
+
+@dataclass
+class RunHandle:
+    """One run, to watch and to steer."""
+
+    client: "Client"
+    id: str
+    created: bool = True
+    _from: str = field(default="0", repr=False)
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it stands now."""
+        return self.client.store.runs.get(self.id)
+
+    @property
+    def status(self) -> str:
+        """Where it stands: running, completed, failed, cancelled or waiting."""
+        return self.record.status.value
+
+    def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
+        """What happened so far; with ``follow``, on until the run is over."""
+        runs = self.client.store.runs
+        last = self._from if after is None else after
+        if not follow:
+            yield from runs.events(self.id, last)
+            return
+        while True:
+            over = self.client.patient(lambda: runs.get(self.id), self).status.over
+            found = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)  # noqa: B023
+            for event in found:
+                last = event.id
+                yield event
+            if over and not found:
+                return
+
+    def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
+        """Until the run is over. Raises TimeoutError after ``timeout`` seconds; the run goes on."""
+        end = None if timeout is None else time.monotonic() + timeout
+        runs = self.client.store.runs
+        last = self._from
+        while True:
+            over = self.client.patient(lambda: runs.get(self.id), self).status.over
+            for event in self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self):  # noqa: B023
+                last = event.id
+                if on_event is not None:
+                    on_event(event)
+            if over:
+                return self.result()
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
+
+    def result(self) -> RunResult:
+        """What the run came to, or has so far."""
+        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id), self)
+        return result
+
+    def write_output_files(self, folder: Path | None = None) -> list[Path]:
+        """Write the outputs that tasks want in files, relative to ``folder`` (the working directory)."""
+        runs = self.client.store.runs
+        wanted = json.loads(runs.field(self.id, "output_files") or "{}")
+        outputs = self.result().outputs
+        inputs = self.record.inputs
+        return [
+            write_file(str((folder or Path()) / name), outputs[task], inputs)
+            for task, name in wanted.items()
+            if task in outputs
+        ]
+
+    def cancel(self, reason: str = "cancelled by a person") -> str:
+        """Stop it. Returns the status it had; raises `Conflict` if it was over."""
+        was = self.client.store.runs.cancel(self.id, reason)
+        if was == "gone":
+            self.record  # noqa: B018 - raises NotFound with the hint
+        if was not in ("running", "waiting"):
+            raise Conflict(f"run {self.id} is {was}: there is nothing to cancel")
+        return was
+
+
+def _result(runs: Runs, run_id: str) -> RunResult:
+    run = runs.get(run_id)
+    committed = runs.committed(run_id, run.branch)
+    final = committed.get(runs.field(run_id, "result_task"))
+    return RunResult(
+        run_id=run_id,
+        status=run.status.value,
+        branch=run.branch,
+        result=final.raw if final and run.status is RunStatus.completed else None,
+        outputs={task: output.raw for task, output in sorted(committed.items(), key=lambda item: item[1].seq)},
+        ledger=run.ledger,
+        recoveries=run.recoveries,
+        error=run.error or None,
+    )

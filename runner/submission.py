@@ -1,0 +1,117 @@
+"""A crew made ready to run: loaded, planned and packed, and what a run of it is stored as."""
+
+import hashlib
+import io
+import json
+import os
+import socket
+import tarfile
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from runner import adapters, bundle, loader, settings
+from runner.adapters import Adapter
+from runner.bundle import Bundle
+from runner.config import CheckpointConfig
+from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
+from runner.plan import Plan
+from runner.providers.redis.envelope import template
+from runner.target import Target, parse_target
+
+KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A crew that was loaded, planned and packed: it can be run. Nothing is stored yet."""
+
+    target: Target
+    attr: str
+    plan: Plan
+    packed: Bundle
+    checkpoints: CheckpointConfig | None
+    output_files: dict[str, str]
+
+
+def default_queue() -> str:
+    """The queue that jobs go to unless told otherwise."""
+    return os.environ.get("RUNNER_QUEUE", settings.DEFAULT_QUEUE)
+
+
+def run_id_for(id: str) -> str:
+    """The run id that an idempotent submission gets."""
+    if not id.strip():
+        raise UsageError("--id must not be empty")
+    return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
+
+
+def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
+    """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
+    target = parse_target(target_text)
+    try:
+        module = loader.load_target(target)
+    except MissingDependency as error:
+        raise BadCrew(f"{error}: install it where you submit from, too") from None
+    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew)
+    adapter: Adapter = adapters.required(crew)
+    plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
+    packed = bundle.pack(target, limit=limit or settings.bundle_limit())
+    return Prepared(target, attr, plan, packed, adapter.checkpoints(crew), adapter.output_files(crew))
+
+
+def code_digest(packed: Bundle) -> str:
+    """Tells whether code changed: data beside it may, a run's own log files among them."""
+    digest = hashlib.sha256()
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed.data)), mode="r:") as tar:
+        for member in tar:
+            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml")):
+                content = tar.extractfile(member)
+                digest.update(f"{member.name}\0".encode() + (content.read() if content else b"") + b"\0")
+    return digest.hexdigest()
+
+
+def run_fields(
+    prepared: Prepared,
+    inputs: dict[str, Any],
+    max_checkpoints: int | None,
+    checkpoint_on: list[str] | None,
+    queue: str,
+    keep: float,
+) -> dict[str, str]:
+    """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
+    try:
+        inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"the inputs are not JSON: {error}") from None
+    config = prepared.checkpoints
+    if checkpoint_on or max_checkpoints is not None:
+        base = config or CheckpointConfig()
+        try:
+            config = CheckpointConfig(
+                on_events=checkpoint_on or base.on_events,  # type: ignore[arg-type]
+                max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
+            )
+        except ValueError as error:
+            raise UsageError(
+                str(error).splitlines()[2].strip().removeprefix("Value error, ").split(" [type=")[0]
+            ) from None
+    target = prepared.target
+    return {
+        "crew": prepared.plan.crew,
+        "adapter": "native",
+        "bundle": prepared.packed.sha256,
+        "code": code_digest(prepared.packed),
+        "module": prepared.packed.module,
+        "attr": prepared.attr,
+        "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),
+        "plan": prepared.plan.digest,
+        "result_task": prepared.plan.result,
+        "output_files": json.dumps(prepared.output_files),
+        "inputs": inputs_json,
+        "queue": queue,
+        "keep": str(int(keep * 1000)),
+        "checkpoint_on": f",{','.join(config.on_events)}," if config else "",
+        "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
+        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
+    }
