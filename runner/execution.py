@@ -5,6 +5,7 @@ Performing a task gives a decision; storing it is a step of its own. Everything 
 
 import contextvars
 import socket
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -25,6 +26,9 @@ from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
 from runner.work import Work
+
+
+REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class Executor:
         if self._stops.draining:
             jobs.return_job(self._line, job)
             return Refusal("draining")
-        claim = jobs.claim(self._line, job, worker=self._worker, process=self._process)
+        claim = self._claim(job)
         if isinstance(claim, Refusal):
             return claim
         crashpoints.reached("claimed, not begun")
@@ -112,6 +116,18 @@ class Executor:
             return Lost()
         crashpoints.reached("task committed, job not ended")
         return decision
+
+    def _claim(self, job: Job) -> Claim | Refusal:
+        """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
+        end = time.monotonic() + REGISTER_WAIT
+        while True:
+            claim = jobs.claim(self._line, job, worker=self._worker, process=self._process)
+            if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
+                return claim
+            if time.monotonic() > end or self._stops.draining:
+                jobs.return_job(self._line, job)
+                return claim
+            time.sleep(0.05)
 
     def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate) -> Decision:
         failed: Exception

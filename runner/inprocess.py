@@ -80,8 +80,11 @@ def refuse_missing(plan: Plan, inputs: Mapping[str, Any]) -> None:
     """Raise `BadInput` if the crew needs an input that is not there."""
     missing = sorted(plan.inputs - inputs.keys())
     if missing:
-        names = ", ".join(repr(name) for name in missing)
-        raise BadInput(f"the crew needs the input {names}: give it with --input {missing[0]}=... or inputs={{...}}")
+        names = " and ".join(repr(name) for name in missing)
+        needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
+        raise BadInput(
+            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
+        )
 
 
 def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:

@@ -20,9 +20,12 @@ from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
 
+from pydantic import ValidationError
+
 from runner.errors import BadCrew, MissingDependency, RunnerError
 from runner.isolation import PREFIX, Namespace, finder
 from runner.target import Target
+from runner.validation import in_words
 
 KEPT = 32  # bundles that stay imported in one process
 
@@ -107,6 +110,8 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         place = f"{_relative(frame.f_code.co_filename, root)}:{line}: "
     if isinstance(error, BadCrew):
         return BadCrew(f"{place}{text}")
+    if isinstance(error, ValidationError):
+        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}")
     missing: BaseException | None = error
     if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
         missing = error.__cause__ or error.__context__

@@ -10,6 +10,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from runner import adapters, bundle, loader, settings
 from runner.adapters import Adapter
 from runner.bundle import Bundle
@@ -18,6 +20,7 @@ from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
 from runner.plan import Plan
 from runner.providers.redis.envelope import template
 from runner.target import Target, parse_target
+from runner.validation import in_words
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
@@ -92,10 +95,8 @@ def run_fields(
                 on_events=checkpoint_on or base.on_events,  # type: ignore[arg-type]
                 max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
             )
-        except ValueError as error:
-            raise UsageError(
-                str(error).splitlines()[2].strip().removeprefix("Value error, ").split(" [type=")[0]
-            ) from None
+        except ValidationError as error:
+            raise UsageError(in_words(error).partition(": ")[2]) from None
     target = prepared.target
     return {
         "crew": prepared.plan.crew,

@@ -51,7 +51,8 @@ class Task(BaseModel):
         try:
             inspect.signature(run).bind(object())
         except TypeError:
-            raise ValueError(f"run={getattr(run, '__name__', run)!r} must take one argument, the context") from None
+            name = f"{getattr(run, '__name__', type(run).__name__)}()"
+            raise ValueError(f"{name} must take one argument, the context, and need no other") from None
         except ValueError:  # a builtin without a signature: it will tell when called
             pass
         return run

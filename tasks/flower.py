@@ -80,7 +80,7 @@ def _netloc(address: str, port: int) -> str:
 class _Watch(threading.Thread):
     """Says that a Flower watches: workers that start meanwhile send events from their first job on.
 
-    Those that run are asked to, by Flower itself.
+    Those that run are asked to now; Flower itself asks again every few seconds.
     """
 
     def __init__(self, store: Store) -> None:
@@ -89,8 +89,12 @@ class _Watch(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        while not self._ended.wait(self._say()):
-            pass
+        """Until `end`."""
+        pause = self._say()
+        with contextlib.suppress(Exception):
+            app.control.enable_events()
+        while not self._ended.wait(pause):
+            pause = self._say()
         # Events cost a busy worker half its speed. Another Flower asks for them again within seconds.
         with contextlib.suppress(Exception):
             app.control.disable_events()

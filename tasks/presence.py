@@ -98,13 +98,13 @@ class Presence(threading.Thread):
                 if self._draining.is_set():
                     self._drain()
                 self._watch_queue()
+                self._wait()
             except NOT_NOW:
                 self._disconnect()
                 self._stopped.wait(0.1)
-                continue
             except Exception:
                 log.exception("the heartbeat stumbled and goes on")
-            self._wait()
+                self._stopped.wait(0.1)
 
     def _workers(self) -> Workers:
         if self._client is None:

@@ -52,7 +52,7 @@ class PresenceStep(bootsteps.StartStopStep):
                 "lease": settings.lease,
                 "python": platform.python_version(),
             },
-            children=_no_children if threads else lambda: [p.pid for p in list(parent.pool._pool._pool)],
+            children=_no_children if threads else lambda: [p.pid for p in list(parent.pool._pool._pool) if p.pid],
             stop_here=_stop_here if threads else None,
             restart=_restart,
             free_slot=_free_slot,

@@ -263,7 +263,7 @@ def own_fleet(own_server: Server) -> Iterator[Fleet]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(name="eventually")
+@pytest.fixture(name="eventually", scope="session")
 def _eventually() -> Callable[..., Any]:
     """`eventually`, for test files (which cannot import this one)."""
     return eventually

@@ -14,7 +14,7 @@ import click
 from runner import embedded, local_worker
 from runner.cli import options
 from runner.errors import UsageError
-from runner.providers.redis.connection import NOT_NOW
+from runner.providers.redis.connection import NOT_NOW, redacted
 from runner.settings import WorkerSettings
 from runner.store import Store, open_store
 from runner.submission import default_queue
@@ -30,13 +30,13 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 @click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
 @click.option(
     "--lease",
-    type=click.FloatRange(min=0.3),
+    type=options.Seconds(min=0.3),
     metavar="SECONDS",
     help="A vanished machine is noticed after this (RUNNER_LEASE, 5).",
 )
 @click.option(
     "--drain-timeout",
-    type=click.FloatRange(min=0),
+    type=options.Seconds(min=0),
     metavar="SECONDS",
     help="On SIGTERM a call in flight gets so long (RUNNER_DRAIN_TIMEOUT, 10).",
 )
@@ -175,12 +175,15 @@ def _is_loopback(address: str) -> bool:
 @options.queue
 @options.redis_url
 def up(concurrency: int | None, port: int, queue: str | None, redis_url: str | None) -> int:
-    """Start everything on this machine: the embedded server, a worker with its supervisor, and Flower."""
+    """Start everything on this machine: the embedded server, a worker, a supervisor and Flower."""
     options.apply_environment(redis_url=redis_url, queue=queue)
     from runner.cli.together import run_together
 
     with open_store() as store:
-        click.echo(f"redis   {store.url}", err=True)
-        click.echo(f"flower  http://127.0.0.1:{port}", err=True)
-        worker_arguments = ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])]
-        return run_together([worker_arguments, ["supervisor"], ["flower", "--port", str(port)]], tend=store.tend)
+        click.echo(f"Redis at {redacted(store.url)}", err=True)
+        parts = {
+            "worker": ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])],
+            "supervisor": ["supervisor"],
+            "flower": ["flower", "--port", str(port)],
+        }
+        return run_together(parts, tend=store.tend)

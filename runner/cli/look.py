@@ -1,7 +1,6 @@
 """The verbs that only read: runs, show, wait, events, checkpoint list, doctor."""
 
 import dataclasses
-import sys
 import time
 from typing import Any
 
@@ -12,9 +11,8 @@ from rich.text import Text
 from runner.cli import options
 from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, only, out, print_json
-from runner.cli.submit import follow, report
+from runner.cli.submit import follow
 from runner.client import Client
-from runner.errors import Exit
 from runner.providers.redis.runs import Event
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
@@ -41,7 +39,7 @@ def runs(limit: int, as_json: bool, redis_url: str | None) -> int:
         return 0
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("run", "crew", "status", "started", "took", "recoveries"):
-        table.add_column(head)
+        table.add_column(head, no_wrap=head == "run")
     for run in found:
         took = ((run.ended_at or _now()) - run.created_at) / 1000
         table.add_row(
@@ -105,7 +103,7 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
         )
     )
     if run.error:
-        out.print(Text(run.error, style="red"))
+        out.print(Text(run.error, style="red"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("task", "state", "attempt", "where"):
         table.add_column(head)
@@ -121,14 +119,15 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
     out.print(
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
         f"{run.recoveries} recoveries; checkpoints: "
-        + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none")
+        + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none"),
+        soft_wrap=True,
     )
     return 0
 
 
 @click.command(short_help="Wait for a run and print its result.")
 @click.argument("run_id", metavar="RUN")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@click.option("--timeout", type=options.Seconds(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
 @options.as_json
 @options.redis_url
 def wait(run_id: str, timeout: float | None, as_json: bool, redis_url: str | None) -> int:
@@ -139,15 +138,7 @@ def wait(run_id: str, timeout: float | None, as_json: bool, redis_url: str | Non
         record = handle.record
         if record.status.value == "running":
             client.ensure_worker(record.queue)
-        if timeout is None:
-            return follow(handle, record.crew, len(client.store.runs.plan(run_id).tasks), as_json, write)
-        try:
-            result = handle.wait(timeout)
-        except TimeoutError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return int(Exit.WAITING)
-        report(result, as_json, write)
-        return int(result.exit_code)
+        return follow(handle, record.crew, len(client.store.runs.plan(run_id).tasks), as_json, write, timeout)
 
 
 @click.command(short_help="Print what happened in a run.")
@@ -215,8 +206,8 @@ def doctor(as_json: bool, redis_url: str | None) -> int:
     else:
         for finding in findings:
             mark, style = ("ok", "green") if finding.ok else ("!!", "red")
-            out.print(Text.assemble((mark, style), f"  {finding.what}: {finding.found}"))
+            out.print(Text.assemble((mark, style), f"  {finding.what}: {finding.found}"), soft_wrap=True)
             if not finding.ok and finding.hint:
-                out.print(Text(f"    {finding.hint}", style="yellow"))
+                out.print(Text(f"    {finding.hint}", style="yellow"), soft_wrap=True)
     bad = [finding for finding in findings if not finding.ok]
     return int(bad[0].exit_code) if bad else 0

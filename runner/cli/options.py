@@ -65,8 +65,10 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     if file is not None:
         try:
             text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(f"--inputs {file} cannot be read: {error}") from None
+        except OSError as error:
+            raise BadInput(f"--inputs {file} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise BadInput(f"--inputs {file} is not UTF-8 text") from None
         found = _json(text, f"--inputs {file}")
         if not isinstance(found, dict):
             raise BadInput(f"--inputs {file} must hold a JSON object, not a {type(found).__name__}")

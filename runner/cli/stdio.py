@@ -43,7 +43,8 @@ def only(clean: bool) -> Iterator[Callable[[str], None]]:
             data = data[os.write(saved, data) :]
 
     try:
-        yield write
+        with contextlib.redirect_stdout(sys.stderr):
+            yield write
     finally:
         sys.stdout.flush()
         os.dup2(saved, 1)

@@ -3,8 +3,8 @@
 import click
 
 from runner.cli import options
-from runner.cli.stdio import err, only, print_json
-from runner.cli.submit import follow, report
+from runner.cli.stdio import only, print_json, say
+from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
 
 
@@ -34,12 +34,10 @@ def resume(
             run_id, checkpoint=checkpoint, accept_code_change=accept_code_change, keep_code=keep_code
         )
         if not handle.created:
-            err.print(f"run {run_id} is completed: nothing is left to do")
-            result = handle.result()
-            report(result, as_json, write)
-            return int(result.exit_code)
+            say(f"run {run_id} is completed: nothing is left to do")
+            return deliver(handle, handle.result(), as_json, write)
         if detach:
-            write(f"{handle.id}\n")
+            write(detached(handle, as_json))
             return 0
         return follow(handle, handle.record.crew, None, as_json, write)
 

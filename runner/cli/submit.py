@@ -1,14 +1,13 @@
 """``runner submit``: the main job."""
 
 import json
-import sys
 from typing import Any
 
 import click
 
 from runner.cli import options
 from runner.cli.display import Display
-from runner.cli.stdio import err, only
+from runner.cli.stdio import only, say
 from runner.client import Client, RunHandle, RunResult
 from runner.errors import Exit
 from runner.inprocess import refuse_missing
@@ -28,7 +27,7 @@ from runner.submission import KEEP, prepare
 @click.option("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
 @click.option(
     "--keep",
-    type=click.FloatRange(min=1),
+    type=options.Seconds(min=1),
     default=KEEP,
     metavar="SECONDS",
     help="Keep a finished run so long (7 days).",
@@ -69,27 +68,42 @@ def submit(
                 prepared, inputs, id=key, max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep
             )
             if not handle.created:
-                err.print(f"the id {key!r} was submitted before: this is run {handle.id}")
+                say(f"the id {key!r} was submitted before: this is run {handle.id}")
             if detach:
-                write(_detached(handle, as_json))
+                write(detached(handle, as_json))
                 return 0
             return follow(handle, prepared.plan.crew, len(prepared.plan.tasks), as_json, write)
 
 
-def follow(handle: RunHandle, crew: str, total: int | None, as_json: bool, write: Any) -> int:
-    """Show a run until it is over, then print what it came to. Returns the exit code."""
+def follow(
+    handle: RunHandle, crew: str, total: int | None, as_json: bool, write: Any, timeout: float | None = None
+) -> int:
+    """Show a run until it is over, then hand over what it came to. Returns the exit code."""
     try:
         with Display(f"{crew}  {handle.id}", total) as display:
             _hint_without_worker(handle, display)
-            result = handle.wait(on_event=display)
+            result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
-        err.print(f"\ndetached; the run goes on: runner wait {handle.id}")
+        say(f"detached; the run goes on: runner wait {handle.id}")
         return 130
+    except TimeoutError as error:
+        say(f"error: {error}; it goes on: runner wait {handle.id}")
+        return int(Exit.WAITING)
+    return deliver(handle, result, as_json, write)
+
+
+def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
+    """Write the files that tasks want and print the result. Returns the exit code."""
+    code = int(result.exit_code)
     if result.status == "completed":
-        for path in handle.write_output_files():
-            err.print(f"wrote {path}")
+        try:
+            for path in handle.write_output_files():
+                say(f"wrote {path}")
+        except OSError as error:
+            say(f"error: an output file cannot be written here: {error}; elsewhere: runner wait {handle.id}")
+            code = int(Exit.FAILED)
     report(result, as_json, write)
-    return int(result.exit_code)
+    return code
 
 
 def report(result: RunResult, as_json: bool, write: Any) -> None:
@@ -103,14 +117,15 @@ def report(result: RunResult, as_json: bool, write: Any) -> None:
     text = f"{result.status}: {result.run_id}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
     if result.recoveries:
         text += f"; {result.recoveries} recoveries, {ledger['replayed']} steps replayed, {ledger['in_doubt']} in doubt"
-    print(text, file=sys.stderr)
+    say(text)
     if result.error:
-        print(f"error: {result.error}", file=sys.stderr)
+        say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
-            print(f"go on with it: runner resume {result.run_id}", file=sys.stderr)
+            say(f"go on with it: runner resume {result.run_id}")
 
 
-def _detached(handle: RunHandle, as_json: bool) -> str:
+def detached(handle: RunHandle, as_json: bool) -> str:
+    """What is printed of a run that nobody waits for."""
     return json.dumps({"run_id": handle.id, "status": handle.status}) + "\n" if as_json else f"{handle.id}\n"
 
 

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import IO
 
 from runner.settings import WorkerSettings
@@ -22,38 +21,28 @@ def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], No
 
     What a part prints goes to stderr with its name before each line.
     """
-    parts: dict[str, subprocess.Popen[str]] = {}
+    grace = WorkerSettings().drain_timeout + MARGIN
     asked: list[int] = []
-
-    def ask(signum: int, _frame: FrameType | None) -> None:
-        asked.append(signum)
-        for part in parts.values():
-            if part.poll() is None:
-                part.terminate()  # each time: a worker that is asked three times does not wait for its tasks
-
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, ask)
-    width = max(map(len, commands))
-    for name, command in commands.items():
-        if not asked:
-            parts[name] = _start(command)
-    printers = [
-        threading.Thread(target=_print, args=(name.ljust(width), part.stdout), daemon=True)
-        for name, part in parts.items()
-    ]
-    for printer in printers:
-        printer.start()
+        signal.signal(signum, lambda signum, _: asked.append(signum))
+    parts: dict[str, subprocess.Popen[str]] = {}
+    printers = []
     ended = ""
-    while not asked and not ended:
-        time.sleep(0.1)
-        tend()
-        ended = next((name for name, part in parts.items() if part.poll() is not None), "")
-    _end(list(parts.values()))
-    for printer in printers:
-        printer.join(1.0)
-    if not ended or asked:
+    try:
+        for name, command in commands.items():
+            parts[name] = _start(command)
+            label = name.ljust(max(map(len, commands)))
+            printers.append(threading.Thread(target=_print, args=(label, parts[name].stdout), daemon=True))
+            printers[-1].start()
+        while not asked and not ended:
+            time.sleep(0.1)
+            tend()
+            ended = next((name for name, part in parts.items() if part.poll() is not None), "")
+    finally:
+        _end(list(parts.values()), printers, asked, grace)
+    if asked:
         return 0
-    print(f"error: {ended} ended by itself, with {parts[ended].returncode}; the others were ended too", file=sys.stderr)
+    print(f"error: {ended} ended by itself, with {parts[ended].returncode}; so all were ended", file=sys.stderr)
     return 1
 
 
@@ -74,7 +63,7 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        start_new_session=True,  # Ctrl-C in a terminal reaches us alone; we pass it on in order
+        start_new_session=True,  # Ctrl-C in a terminal reaches us alone
         preexec_fn=end_with_parent,
     )
 
@@ -84,14 +73,20 @@ def _print(name: str, lines: IO[str]) -> None:
         print(f"{name}  {line.rstrip()}", file=sys.stderr, flush=True)
 
 
-def _end(parts: "list[subprocess.Popen[str]]") -> None:
-    for part in parts:
-        if part.poll() is None:
-            part.terminate()
-    end = time.monotonic() + WorkerSettings().drain_timeout + MARGIN
-    for part in parts:
-        try:
-            part.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            part.kill()
-            part.wait()
+def _end(
+    parts: "list[subprocess.Popen[str]]", printers: list[threading.Thread], asked: list[int], grace: float
+) -> None:
+    """Ask all to end, once more at each further signal: a worker that is asked a third time does not wait."""
+    deadline = time.monotonic() + grace
+    told = 0
+    # A printer ends when its part and all that it started have: they hold the same pipe.
+    while any(part.poll() is None for part in parts) or any(printer.is_alive() for printer in printers):
+        late = time.monotonic() > deadline
+        if late or max(len(asked), 1) > told:
+            told = max(len(asked), 1)
+            for part in parts:
+                if part.poll() is None:
+                    part.kill() if late else part.terminate()
+        if late:
+            return
+        time.sleep(0.05)

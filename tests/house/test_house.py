@@ -17,10 +17,10 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
 CORE = (
     *("agent", "backoff", "config", "context", "crashpoints", "crew", "errors", "gate", "journal", "output", "plan"),
-    *("settings", "states", "task", "work", "adapters/__init__", "adapters/native", "inprocess"),
+    *("settings", "states", "task", "validation", "work", "adapters/__init__", "adapters/native", "inprocess"),
 )
 #: These import no more than the standard library, and what is named.
-NARROW = {"bundle": {"pathspec"}, "loader": set(), "isolation": set(), "target": set(), "local_worker": set()}
+NARROW = {"bundle": {"pathspec"}, "loader": {"pydantic"}, "isolation": set(), "target": set(), "local_worker": set()}
 
 LONGEST = 400
 #: Files that may be longer, each with its reason.

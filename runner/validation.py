@@ -1,0 +1,35 @@
+"""What pydantic says of a wrong value, in one line."""
+
+import difflib
+
+from pydantic import BaseModel, ValidationError
+
+from runner.agent import Agent
+from runner.config import CheckpointConfig
+from runner.crew import Crew
+from runner.task import Task
+
+_OURS: dict[str, type[BaseModel]] = {model.__name__: model for model in (Agent, CheckpointConfig, Crew, Task)}
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that is wrong: the field, why, and what was given where that is short."""
+    first, *others = error.errors(include_url=False, include_context=False)
+    where = ".".join(map(str, first["loc"]))
+    place = ".".join(part for part in (error.title, where) if part)
+    match first["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(where, _fields(error.title), n=1, cutoff=0.5)
+            text = f"{error.title} has no field {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        case "missing":
+            text = f"{error.title} needs {where!r}"
+        case "value_error":
+            text = f"{place}: {first['msg'].removeprefix('Value error, ')}"
+        case _:
+            given = repr(first["input"])
+            text = f"{place}: {first['msg']}" + (f" (got {given})" if len(given) <= 40 else "")
+    return text + (f" (and {len(others)} more)" if others else "")
+
+
+def _fields(model: str) -> list[str]:
+    return list(_OURS[model].model_fields) if model in _OURS else []

@@ -1,0 +1,293 @@
+"""Bad input: each gives one clear line and exit code 2, and nothing is stored."""
+
+import pytest
+
+GOOD = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "hello")])
+"""
+
+CREWS = {
+    "syntax error": (
+        "from runner import Crew\ncrew = Crew(tasks=[\n",
+        "crew.py:2: SyntaxError: '[' was never closed",
+    ),
+    "exception at import": (
+        "from runner import Crew\n\n{}['topic']\n",
+        "crew.py:3: KeyError: 'topic'",
+    ),
+    "exit at import": (
+        "import sys\nsys.exit(3)\n",
+        "crew.py:2: the crew file ends the process when it is imported (exit 3)",
+    ),
+    "module missing": (
+        "import pandas_of_nowhere\n",
+        "crew.py:1: no module named 'pandas_of_nowhere': install it where you submit from, too",
+    ),
+    "no crew": (
+        "from runner import Task\n\ndef work(ctx): return ''\n\nx = 3\n",
+        "crew.py: no crew in it; it defines work (a function), x (an int)",
+    ),
+    "empty file": (
+        "",
+        "crew.py: no crew in it; it defines nothing",
+    ),
+    "two crews": (
+        "from runner import Crew, Task\ndef one(): return Crew(tasks=[Task(run=print)])\nday, night = one(), one()\n",
+        "crew.py has 2 crews: day, night; name one, as in crew.py:day",
+    ),
+    "no tasks": (
+        "from runner import Crew\ncrew = Crew(tasks=[])\n",
+        "the crew has no tasks",
+    ),
+    "a cycle": (
+        """
+        from runner import Crew, Process, Task
+        a, b, c = (Task(name=name, run=print) for name in "abc")
+        a.context, b.context, c.context = [c], [a], [b]
+        crew = Crew(tasks=[a, b, c], process=Process.graph)
+        """,
+        "the tasks wait for each other: a -> c -> b -> a",
+    ),
+    "a cycle in a sequential crew": (
+        """
+        from runner import Crew, Task
+        a, b = (Task(name=name, run=print) for name in "ab")
+        a.context, b.context = [b], [a]
+        crew = Crew(tasks=[a, b])
+        """,
+        "the tasks wait for each other: a -> b -> a",
+    ),
+    "a task that waits for itself": (
+        """
+        from runner import Crew, Task
+        a = Task(name="a", run=print)
+        a.context = [a]
+        crew = Crew(tasks=[a])
+        """,
+        "the tasks wait for each other: a -> a",
+    ),
+    "duplicate names": (
+        "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=print), Task(name='a', run=print)])\n",
+        "two tasks are called 'a': give each its own name",
+    ),
+    "unknown context": (
+        """
+        from runner import Crew, Task
+        crew = Crew(tasks=[Task(name="a", run=print, context=[Task(name="lost", run=print)])])
+        """,
+        "the context of task 'a' names 'lost', which is not in the crew's tasks",
+    ),
+    "context that comes later": (
+        """
+        from runner import Crew, Task
+        late = Task(name="late", run=print)
+        crew = Crew(tasks=[Task(name="early", run=print, context=[late]), late])
+        """,
+        "task 'early' has 'late' in its context, which comes later: put it first, or use Process.graph",
+    ),
+    "no run": (
+        "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', description='think')])\n",
+        "task 'a' has no run=callable: tasks done by agents that call models are not supported yet",
+    ),
+    "run without an argument": (
+        "from runner import Crew, Task\n\ndef work(): ...\n\ncrew = Crew(tasks=[Task(name='a', run=work)])\n",
+        "crew.py:5: Task.run: work() must take one argument, the context, and need no other",
+    ),
+    "a field nobody knows": (
+        "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=print, retries=3)])\n",
+        "crew.py:2: Task has no field 'retries'; did you mean 'max_retries'?",
+    ),
+    "a value of the wrong kind": (
+        "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=print, timeout=-1)])\n",
+        "crew.py:2: Task.timeout: Input should be greater than 0 (got -1)",
+    ),
+    "a checkpoint event nobody knows": (
+        """
+        from runner import CheckpointConfig, Crew, Task
+        crew = Crew(tasks=[Task(run=print)], checkpoint=CheckpointConfig(on_events=["task_complete"]))
+        """,
+        "crew.py:3: CheckpointConfig.on_events: unknown checkpoint event 'task_complete': "
+        "did you mean 'task_completed'?",
+    ),
+    "a name with a line break": (
+        "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a\\nb', run=print)])\n",
+        "the task name 'a\\nb' is too long or has control characters",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CREWS)
+def test_a_bad_crew_file(what, write_crew, refused):
+    code, line = CREWS[what]
+    assert refused("submit", write_crew(code)) == line
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_bad_crew_file_with_and_without_json(json, write_crew, refused):
+    assert refused("submit", write_crew("1 +"), *json) == "crew.py:1: SyntaxError: invalid syntax"
+
+
+def test_no_such_file(refused):
+    assert refused("submit", "nowhere.py") == "no such file: nowhere.py"
+
+
+def test_a_directory(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    line = refused("submit", tmp_path / "empty")
+    assert line == f"{tmp_path / 'empty'} is a directory; and there is no Python file in it"
+
+
+def test_a_wrong_name_after_the_colon(refused, write_crew):
+    path = write_crew(GOOD + "\n    number = 3\n")
+    assert refused("submit", f"{path}:crow") == "crew.py has no 'crow'; did you mean 'crew'?"
+    assert refused("submit", f"{path}:number") == "crew.py:number is an int, not a crew"
+
+
+NEEDY = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "", description="About {topic}, in {tone}")])
+"""
+
+
+def test_a_missing_input(refused, write_crew):
+    path = write_crew(NEEDY)
+    assert refused("submit", path) == (
+        "the crew needs the inputs 'tone' and 'topic': give each with --input tone=... or inputs={...}"
+    )
+    assert refused("submit", path, "--input", "tone=dry") == (
+        "the crew needs the input 'topic': give it with --input topic=... or inputs={...}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("{topic: 1}", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[1, 2]", "must hold a JSON object, not a list"),
+        ("", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        (None, "cannot be read: No such file or directory"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+    ],
+)
+def test_an_inputs_file(content, line, refused, write_crew, tmp_path):
+    file = tmp_path / "inputs.json"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert refused("submit", write_crew(GOOD), "--inputs", file) == f"--inputs {file} {line}"
+
+
+@pytest.mark.parametrize(
+    ("pair", "line"),
+    [
+        ("topic", "--input 'topic' is not name=text, nor name:=JSON"),
+        ("=owls", "--input '=owls' is not name=text, nor name:=JSON"),
+        (":=3", "--input ':=3' is not name=text, nor name:=JSON"),
+        ("n:=three", "--input n is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("n=\udcff", "--input 'n' is not UTF-8 text"),
+    ],
+)
+def test_an_input(pair, line, refused, write_crew):
+    assert refused("submit", write_crew(GOOD), "--input", pair) == line
+
+
+def test_too_large_a_bundle(refused, write_crew):
+    path = write_crew(GOOD, data__csv="x" * 5000)
+    line = refused("submit", path, "--bundle-limit", "4096")
+    assert line.startswith("the files beside crew.py are over the bundle limit of 4.0 KiB (biggest seen: data.csv 4.9 KiB")
+    assert "--bundle-limit" in line
+    assert line == refused("submit", path, RUNNER_BUNDLE_LIMIT="4096")
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        ("task_complete", "unknown checkpoint event 'task_complete': did you mean 'task_completed'?"),
+        ("nonsense", "unknown checkpoint event 'nonsense': one of task_started, task_completed, task_failed,"),
+    ],
+)
+def test_an_event_nobody_knows(event, line, refused, write_crew):
+    assert refused("submit", write_crew(GOOD), "--checkpoint-on", event).startswith(line)
+
+
+def test_an_empty_id(refused, write_crew):
+    assert refused("submit", write_crew(GOOD), "--id", " ") == "--id must not be empty"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "command", "line"),
+    [
+        ("RUNNER_LEASE", "soon", "worker", "RUNNER_LEASE must be a number, got 'soon'"),
+        ("RUNNER_LEASE", "nan", "worker", "RUNNER_LEASE must be a number, got 'nan'"),
+        ("RUNNER_LEASE", "0.1", "worker", "RUNNER_LEASE must be at least 0.3, got 0.1"),
+        ("RUNNER_DRAIN_TIMEOUT", "inf", "worker", "RUNNER_DRAIN_TIMEOUT must be a number, got 'inf'"),
+        ("RUNNER_MAX_ATTEMPTS", "0", "worker", "RUNNER_MAX_ATTEMPTS must be at least 1, got 0"),
+        ("RUNNER_BUNDLE_LIMIT", "1 GB", "submit", "RUNNER_BUNDLE_LIMIT must be a number, got '1 GB'"),
+    ],
+)
+def test_a_setting_that_is_no_number(name, value, command, line, refused, write_crew):
+    arguments = [write_crew(GOOD)] if command == "submit" else []
+    assert refused(command, *arguments, **{name: value}) == line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["submit"], "missing argument 'TARGET'; see runner submit --help"),
+        (["submit", "crew.py", "--jsn"], "no such option '--jsn'"),
+        (["sumbit"], "no such command 'sumbit'"),
+        (["submit", "crew.py", "--keep", "nan"], "invalid value for '--keep': 'nan' is not a number of seconds;"),
+        (["submit", "crew.py", "--max-checkpoints", "0"], "invalid value for '--max-checkpoints': 0 is not in the range"),
+        (["wait", "r-1", "--timeout", "inf"], "invalid value for '--timeout': 'inf' is not a number of seconds;"),
+        (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
+        (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'prefork', 'threads';"),
+        (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anybody stop workers: give --basic-auth"),
+        (["flower", "--basic-auth", "me"], "--basic-auth must be USER:PASSWORD"),
+    ],
+)
+def test_bad_usage(arguments, line, refused):
+    assert refused(*arguments).startswith(line)
+
+
+@pytest.mark.parametrize("verb", ["show", "wait", "events", "resume", "cancel", "checkpoint list"])
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_a_run_that_is_not_there(verb, json, refused):
+    line = refused(*verb.split(), "r-123456789abc", *json)
+    assert line == (
+        "there is no run r-123456789abc: `runner runs` lists them (a finished run is kept for a while only)"
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["submit", "nowhere.py"], ["submit"], ["show", "r-1"], ["worker", "--lease", "x"]]
+)
+def test_the_real_command_says_the_same(arguments, fleet, redis):
+    """What the tests above see in one process, a person sees from the command."""
+    found = fleet.runner(*arguments)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert found.stderr.startswith("error: ")
+    assert found.stderr.count("\n") == 1
+    assert redis.dbsize() == 0
+
+
+def test_the_command_without_a_word_shows_its_help(cli):
+    said = cli()
+    assert said.code == 2
+    assert "submit" in said.err
+    assert cli("--help").code == 0
+
+
+def test_an_error_never_spans_lines(refused, write_crew):
+    path = write_crew("raise ValueError('one\\ntwo\\n\\tthree')\n")
+    assert refused("submit", path) == "crew.py:1: ValueError: one two three"
+
+
+def test_what_a_crew_prints_at_import_does_not_hide_the_error(cli, write_crew, redis):
+    path = write_crew("import os\nprint('hi')\nos.write(1, b'low')\n1/0\n")
+    said = cli("submit", path, "--json")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.splitlines()[-1].endswith("error: crew.py:4: ZeroDivisionError: division by zero")
+    assert redis.dbsize() == 0
+
+

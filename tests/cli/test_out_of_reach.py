@@ -1,0 +1,146 @@
+"""Exit code 4, with the address that was tried, when Redis cannot be reached or does not let us in."""
+
+import contextlib
+import socket
+import subprocess
+
+import pytest
+from redis import Redis
+
+from runner.embedded import find_binary
+
+GOOD = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "hello")])
+"""
+VERBS = ["submit", "runs", "worker", "supervisor", "flower", "show r-1", "wait r-1", "events r-1", "cancel r-1"]
+
+
+@pytest.fixture
+def refusing_port():
+    """A port at which nobody listens, and nobody will."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture
+def unreachable(cli, write_crew):
+    """Runs a verb on a Redis that is not there. Gives the one line."""
+    crew = write_crew(GOOD)
+
+    def run(verb: str, url: str) -> str:
+        verb, *rest = verb.split()
+        said = cli(verb, *([crew] if verb == "submit" else rest), RUNNER_REDIS_URL=url)
+        assert said.code == 4, said
+        return said.error
+
+    return run
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nobody_listens(verb, unreachable, refusing_port):
+    line = unreachable(verb, f"redis://127.0.0.1:{refusing_port}/0")
+    assert line.startswith(f"Redis at redis://127.0.0.1:{refusing_port}/0 cannot be reached: ")
+    assert "Connection refused" in line
+    assert line.endswith("Start it, or name another with --redis-url.")
+
+
+def test_the_line_reads_as_sentences(unreachable, refusing_port):
+    assert "refused. Start it" in unreachable("runs", f"redis://127.0.0.1:{refusing_port}/0")
+
+
+def test_no_such_socket(unreachable, tmp_path):
+    line = unreachable("runs", f"unix://{tmp_path}/no.sock")
+    assert line.startswith(f"Redis at unix://{tmp_path}/no.sock cannot be reached: ")
+    assert "No such file or directory" in line
+
+
+def test_a_host_that_nobody_knows(unreachable):
+    assert "Redis at redis://no.such.host.invalid:6379 cannot be reached: " in unreachable(
+        "submit", "redis://no.such.host.invalid:6379"
+    )
+
+
+@pytest.mark.parametrize("verb", ["submit", "runs", "worker"])
+@pytest.mark.parametrize("url", ["http://localhost:6379", "localhost:6379", "redis://localhost:port"])
+def test_not_a_redis_url(verb, url, unreachable):
+    assert unreachable(verb, url).startswith(f"{url} is not a Redis URL: ")
+
+
+def test_the_option_counts_more_than_the_environment(cli, refusing_port, server):
+    said = cli("runs", "--redis-url", f"redis://127.0.0.1:{refusing_port}", RUNNER_REDIS_URL=server.url)
+    assert said.code == 4
+    assert str(refusing_port) in said.error
+
+
+@pytest.fixture
+def guarded(tmp_path, eventually):
+    """A Redis with a password: its socket."""
+    path = tmp_path / "guarded.sock"
+    server = subprocess.Popen(
+        [find_binary(), "--port", "0", "--unixsocket", path, "--requirepass", "s3cret", "--save", "", "--dir", tmp_path],
+        stdout=subprocess.DEVNULL,
+    )
+    eventually(path.exists, why="the server listens")
+    yield path
+    server.kill()
+    server.wait()
+
+
+@pytest.mark.parametrize("verb", ["submit", "runs", "worker"])
+@pytest.mark.parametrize("login", ["", ":wrong-w0rd@", "somebody:wrong-w0rd@"])
+def test_a_password_is_refused_and_not_shown(verb, login, unreachable, guarded):
+    line = unreachable(verb, f"unix://{login}{guarded}")
+    assert line.startswith("Redis at unix://")
+    assert str(guarded) in line
+    assert " refuses us: " in line
+    assert line.endswith("Check user and password in the URL.")
+    assert "wrong-w0rd" not in line
+
+
+@pytest.mark.parametrize(
+    "address", ["://:wrong-w0rd@{}:1/0", "://me:wrong-w0rd@{}:1", "://:wrong%40w0rd@{}:1", "://{}:1?password=wrong-w0rd"]
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host.invalid"])
+def test_no_password_is_ever_shown(address, host, unreachable):
+    line = unreachable("runs", "redis" + address.format(host))
+    assert host in line
+    assert "w0rd" not in line
+    assert "wrong" not in line
+
+
+def test_the_right_password_lets_in(cli, guarded):
+    said = cli("runs", "--json", RUNNER_REDIS_URL=f"unix://:s3cret@{guarded}")
+    assert (said.code, said.out) == (0, "[]\n")
+
+
+def test_a_redis_that_goes_away_in_the_middle(own_server, cli, monkeypatch):
+    """Between the look at the server and the question."""
+    from runner import store
+
+    def check(client, url):
+        real(client, url)
+        own_server.kill()
+
+    real = store.check
+    monkeypatch.setattr(store, "check", check)
+    said = cli("runs", RUNNER_REDIS_URL=own_server.url)
+    assert said.code == 4
+    assert said.error.startswith("Redis went away: ")
+
+
+def test_doctor_says_what_is_wrong(cli, refusing_port):
+    said = cli("doctor", RUNNER_REDIS_URL=f"redis://127.0.0.1:{refusing_port}")
+    assert said.code == 4
+    assert f"!!  Redis: Redis at redis://127.0.0.1:{refusing_port} cannot be reached" in said.out
+    assert "Traceback" not in said.err
+
+
+def test_an_account_that_may_not_write_is_told_so(guarded, cli, write_crew):
+    url = f"unix://:s3cret@{guarded}"
+    with contextlib.closing(Redis.from_url(url)) as admin:
+        admin.acl_setuser("reader", enabled=True, passwords=["+pass"], categories=["+@read", "+@connection"], keys=["*"])
+    said = cli("submit", write_crew(GOOD), RUNNER_REDIS_URL=f"unix://reader:pass@{guarded}")
+    assert said.code == 4, said
+    assert "no permissions" in said.error

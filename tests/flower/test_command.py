@@ -1,0 +1,60 @@
+"""`runner flower` as a command: how it is bound, how it ends, and what it does while Redis is away."""
+
+import signal
+import socket
+
+import pytest
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "", "127.example.com"])
+def test_beyond_loopback_it_wants_a_password(processes, address: str) -> None:
+    part = processes.runner("open", "flower", "--port", "0", "--address", address)
+    assert part.ended() == 2
+    assert part.printed().startswith("error: Flower on ")
+    assert "RUNNER_FLOWER_AUTH" in part.printed()
+    assert part.printed().count("\n") == 1
+
+
+def test_a_password_must_be_one(processes) -> None:
+    for auth in ("me", "me:", ":password", "me:größe"):
+        part = processes.runner("auth", "flower", "--port", "0", RUNNER_FLOWER_AUTH=auth)
+        assert part.ended() == 2
+        assert part.printed() == "error: --basic-auth must be USER:PASSWORD, in ASCII\n"
+
+
+def test_a_taken_port_is_said_in_one_line(processes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        part = processes.runner("taken", "flower", "--port", str(port))
+        assert part.ended() == 2
+    assert part.printed() == f"error: Flower cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_clean(processes, signum: signal.Signals) -> None:
+    """At once after its start: it is then asking workers that are not there."""
+    flower = processes.flower()
+    flower.process.send_signal(signum)
+    assert flower.ended() == 0
+    assert flower.printed() == f"Flower at {flower.url}\n"
+
+
+def test_on_loopback_without_a_password_it_shows_and_does_nothing(processes) -> None:
+    flower = processes.flower()
+    assert flower.get("/tasks", auth=None)[0] == 200
+    assert flower.get("/api/tasks", auth=None)[0] == 401
+
+
+def test_while_redis_is_away_pages_answer_and_it_ends(processes) -> None:
+    """The last of this file: it takes Redis away."""
+    flower = processes.flower()
+    redis = processes.started[0]
+    redis.kill()
+    redis.wait()
+    flower.says("Failed to capture events")
+    for page in ("/workers", "/tasks", "/broker"):
+        status, text = flower.get(page, auth=None)
+        assert status == 200, text
+    flower.process.terminate()
+    assert flower.ended() == 0
+    assert "Traceback" not in flower.printed()

@@ -1,0 +1,172 @@
+"""What Flower shows of a crew at work: names and ids, and nothing that was said or is secret."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from runner.client import Client
+
+SECRET = "marker-7f3a"
+REDIS_PASSWORD = "s3cret"  # a part of it that looks the same in a URL
+CREW = f"""
+    from runner import Crew, Task
+
+    def collect(ctx):
+        ctx.log("said {SECRET}")
+        return {{"found": ctx.step("fetch", lambda: "step {SECRET} " + ctx.inputs["key"])}}
+
+    def write(ctx):
+        return "output {SECRET} " + ctx.outputs["collect it"].raw
+
+    def explode(ctx):
+        raise ValueError("api_key={SECRET}")
+
+    good = Crew(name="report", tasks=[
+        Task(name="collect it", run=collect), Task(name="write <b>'s \\"größe\\" / up?", run=write)])
+    bad = Crew(name="bad", tasks=[Task(name="explode", run=explode)])
+"""
+NAMES = {"report.collect it", "report.write <b>'s \"größe\" / up?", "bad.explode"}
+TABLE = (
+    "/tasks/datatable?draw=1&start=0&length=50&order%5B0%5D%5Bcolumn%5D=0&order%5B0%5D%5Bdir%5D=asc"
+    "&columns%5B0%5D%5Bdata%5D=name"
+)
+PAGES = ("/", "/workers", "/workers?json=1", "/tasks", TABLE, "/broker")
+APIS = ("/api/workers?refresh=1", "/api/tasks", "/api/task/types", "/api/queues/length")
+OPEN = ("/healthcheck", "/metrics")
+
+
+@dataclass
+class Watched:
+    """Flower, and the jobs it was to see: by the older worker and by the younger one."""
+
+    flower: Any
+    older: Any
+    younger: Any
+    runs: dict[str, list[str]]
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return list(json.loads(self.flower.get("/api/tasks")[1]).values())
+
+    def workers(self) -> list[str]:
+        return [worker["hostname"] for worker in json.loads(self.flower.get("/workers?json=1")[1])["data"]]
+
+    def pages(self) -> list[str]:
+        """Everything there is to look at."""
+        jobs = [quote(job["uuid"], safe="") for job in self.jobs()]
+        return [
+            *(PAGES + APIS + OPEN),
+            *(f"/worker/{worker}" for worker in self.workers()),
+            *(f"/task/{job}" for job in jobs),
+            *(f"/api/task/info/{job}" for job in jobs),
+        ]
+
+
+@pytest.fixture(scope="module")
+def watched(processes, tmp_path_factory) -> Iterator[Watched]:
+    import textwrap
+
+    crew = tmp_path_factory.mktemp("crew") / "crew.py"
+    crew.write_text(textwrap.dedent(CREW))
+    older = processes.runner("older", "worker", "--concurrency", "1", "--queue", "older")
+    older.says("ready")
+    flower = processes.flower(RUNNER_FLOWER_AUTH="me:open, sesame")
+    younger = processes.runner("younger", "worker", "--concurrency", "1", "--queue", "younger")
+    older.says("Events of group {task} enabled by remote")
+    runs: dict[str, list[str]] = {}
+    with Client(processes.environment["RUNNER_REDIS_URL"]) as client:
+        # Submitted before the younger worker is up: its very first job counts.
+        handles = [
+            client.submit(f"{crew}:{name}", {"key": SECRET}, queue=queue)
+            for queue in ("older", "younger")
+            for name in ("good", "bad")
+        ]
+        for handle, queue in zip(handles, ("older", "older", "younger", "younger"), strict=True):
+            handle.wait(timeout=60)
+            runs.setdefault(queue, []).append(handle.id)
+    one = Watched(flower, older, younger, runs)
+    processes.eventually(
+        lambda: len(found := one.jobs()) == 6 and all(job["succeeded"] or job["failed"] for job in found),
+        why="Flower shows six jobs that ended",
+    )
+    return one
+
+
+def test_every_job_shows_with_a_readable_name_and_its_ids(watched: Watched) -> None:
+    assert {job["name"] for job in watched.jobs()} == NAMES
+    for job in watched.jobs():
+        task = job["name"].partition(".")[2]
+        run = next(run for runs in watched.runs.values() for run in runs if run in job["uuid"])
+        shown = f"{{'run': '{run}', 'branch': 'main', 'task': {task!r}, 'attempt': 1}}"
+        assert job["kwargs"].replace('\\"', '"').replace("'", '"') == shown.replace("'", '"').replace('\\"', '"')
+        assert job["args"] == "()"
+
+
+def test_the_older_worker_was_asked_and_the_younger_one_knew(watched: Watched) -> None:
+    by_run = {job["kwargs"].split("'")[3]: job["worker"] for job in watched.jobs()}
+    assert {run for runs in watched.runs.values() for run in runs} == set(by_run)
+    assert len({by_run[run] for run in watched.runs["older"]}) == 1
+    assert {by_run[run] for run in watched.runs["older"]} != {by_run[run] for run in watched.runs["younger"]}
+
+
+def test_no_page_shows_what_was_said_or_is_secret(watched: Watched) -> None:
+    for page in watched.pages():
+        status, text = watched.flower.get(page)
+        assert status == 200, (page, text)
+        assert SECRET not in text, page
+        assert REDIS_PASSWORD not in text, page
+        assert "Traceback" not in text, page
+
+
+def test_pages_escape_names(watched: Watched) -> None:
+    job = next(job for job in watched.jobs() if "<b>" in job["name"])
+    text = watched.flower.get("/task/" + quote(job["uuid"], safe=""))[1]
+    assert "write &lt;b&gt;" in text
+    assert "write <b>" not in text
+
+
+def test_the_broker_page_counts_the_queues_of_a_socket(watched: Watched) -> None:
+    text = watched.flower.get("/broker")[1]
+    assert "older" in text
+    assert "younger" in text
+    lengths = json.loads(watched.flower.get("/api/queues/length")[1])["active_queues"]
+    assert lengths == [{"name": "older", "messages": 0}, {"name": "younger", "messages": 0}]
+
+
+def test_the_worker_page_shows_its_broker_without_the_password(watched: Watched) -> None:
+    for worker in watched.workers():
+        assert "redis+socket://:***@" in watched.flower.get(f"/worker/{worker}")[1]
+
+
+def test_logs_at_info_hold_no_secret(watched: Watched) -> None:
+    for part in (watched.older, watched.younger, watched.flower):
+        assert SECRET not in part.printed()
+        assert REDIS_PASSWORD not in part.printed()
+
+
+def test_without_the_password_there_is_nothing_but_health_and_metrics(watched: Watched) -> None:
+    for page in watched.pages():
+        expected = 200 if page in OPEN else 401
+        for auth in (None, "me:wrong", "open, sesame"):
+            status, text = watched.flower.get(page, auth)
+            assert status == expected, page
+            assert expected == 200 or "report" not in text
+
+
+def test_the_password_is_on_no_command_line(watched: Watched) -> None:
+    from pathlib import Path
+
+    line = Path(f"/proc/{watched.flower.process.pid}/cmdline").read_text()
+    assert "sesame" not in line
+    assert REDIS_PASSWORD not in line
+
+
+def test_it_prints_its_address_and_nothing_else_and_ends_clean(watched: Watched) -> None:
+    """The last of this file: it ends Flower. Events cost speed, so the older worker is told to send no more."""
+    watched.flower.process.terminate()
+    assert watched.flower.ended() == 0
+    assert watched.flower.printed() == f"Flower at {watched.flower.url}\n"
+    watched.older.says("Events of group {task} disabled by remote")

@@ -1,0 +1,87 @@
+"""The scripts on a clock that tests set, and connections that lose answers."""
+
+import os
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from redis import Redis
+from redis.exceptions import ConnectionError
+from runner.providers.redis import connection, jobs, scripts
+from runner.providers.redis.connection import Line
+
+from .observed import TEST_KEY
+
+EXAMPLES = os.environ.get("RUNNER_TEST_EXAMPLES")
+"""How many histories to try, at random. Without it a few, the same ones each time."""
+
+settings.register_profile(
+    "providers",
+    max_examples=int(EXAMPLES or 40),
+    stateful_step_count=80 if EXAMPLES else 40,
+    derandomize=not EXAMPLES,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Clock:
+    """The store's time, which goes on only when told to. It begins at the server's own, as lifetimes are real."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, after the server was emptied."""
+        seconds, micros = self._redis.time()
+        self.now = seconds * 1000 + micros // 1000
+        self._redis.set(TEST_KEY, self.now)
+
+    def go_on(self, ms: int) -> None:
+        """Let time pass."""
+        self.now += ms
+        self._redis.set(TEST_KEY, self.now)
+
+
+class LossyLine(Line):
+    """A line that loses answers: the command was done, and nobody heard."""
+
+    lose = 0
+
+    def execute_command(self, *command: Any) -> Any:
+        answer = super().execute_command(*command)
+        if self.lose:
+            self.lose -= 1
+            self.close()
+            raise ConnectionError("the answer was lost")
+        return answer
+
+
+@pytest.fixture
+def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Every script runs on this clock, and nothing pauses before it asks again."""
+    monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
+    return Clock(redis)
+
+
+@pytest.fixture
+def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """``nonces.next`` is the nonce of the next claim, so that a claim can be asked for again."""
+    holder = SimpleNamespace(next="")
+    monkeypatch.setattr(jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
+    return holder
+
+
+@pytest.fixture
+def line(redis: Redis) -> LossyLine:
+    """A worker's own connection."""
+    one = LossyLine(redis)
+    yield one
+    one.close()

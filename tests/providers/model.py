@@ -1,0 +1,374 @@
+"""What the store is to do, in plain Python: no Redis, no Lua, no clock of its own."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.plan import Plan, PlannedTask, frontier, waits
+from runner.providers.redis.jobs import Job
+
+Place = tuple[str, str, str]  #: run, branch, task
+
+
+@dataclass
+class Task:
+    """A task in flight."""
+
+    state: str = "queued"
+    attempt: int = 1
+    token: int | None = None
+    worker: str = ""
+    process: str = ""
+    nonce: str = ""
+    begun: int = 0
+    crashes: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A named position: what is known of it but for its id."""
+
+    seq: int
+    trigger: str
+    task: str
+
+
+@dataclass
+class Branch:
+    """One line of history. ``checkpoints`` are all there ever were; journals hold what was recorded and not dropped."""
+
+    parent: str = ""
+    parent_seq: int = 0
+    head: str = ""
+    seq: int = 0
+    outputs: dict[str, tuple[int, int, str]] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    journals: dict[str, dict[str, str]] = field(default_factory=dict)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+
+
+@dataclass
+class Run:
+    """A run, with the options it was created with."""
+
+    id: str
+    plan: Plan
+    queue: str
+    relayed: bool
+    bundle: str
+    triggers: frozenset[str]
+    most: int
+    status: str = "running"
+    branch: str = "main"
+    branches: dict[str, Branch] = field(default_factory=lambda: {"main": Branch()})
+    counters: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("paid", "replayed", "in_doubt", "recoveries", "prompt_tokens", "completion_tokens"), 0
+        )
+    )
+    tokens: int = 0
+
+    def committed(self, name: str, upto: float = float("inf")) -> dict[str, str]:
+        """The outputs that a branch sees."""
+        branch = self.branches[name]
+        found = self.committed(branch.parent, min(upto, branch.parent_seq)) if branch.parent else {}
+        return found | {key: text for key, (seq, _, text) in branch.outputs.items() if seq <= upto}
+
+    def goes_on(self, name: str) -> bool:
+        """Whether work on this branch unlocks more: a run goes on on one branch at a time."""
+        return self.status == "running" and self.branch == name
+
+
+@dataclass
+class Worker:
+    """A registered worker and what it holds: place -> token, process, deadline."""
+
+    about: str
+    lapses_at: int
+    claims: dict[Place, tuple[int, str, int]] = field(default_factory=dict)
+
+
+REFUSED = "refused"
+
+
+class Model:
+    """Every operation, with the answer that is due."""
+
+    def __init__(self, now: int, queues: tuple[str, ...], bundles: tuple[str, ...]) -> None:
+        self.now = now
+        self.runs: dict[str, Run] = {}
+        self.workers: dict[str, Worker] = {}
+        self.queued: dict[Place, int] = {}
+        self.due: dict[Place, int] = {}
+        self.outbox: set[Job] = set()
+        self.lists: dict[str, list[Job]] = {queue: [] for queue in queues}
+        self.bundles = dict.fromkeys(bundles, 0)
+
+    # -- runs
+
+    def create(self, run: Run) -> str:
+        if run.id in self.runs:
+            return "exists"
+        self.runs[run.id] = run
+        self._use_bundle(run, +1)
+        self._checkpoint(run, "main", "crew_kickoff_started")
+        for task in frontier(run.plan, frozenset()):
+            self._queue(run, "main", task)
+        return "created"
+
+    def cancel(self, run: Run) -> str:
+        was = run.status
+        if was == "running":
+            self._finish(run, "cancelled")
+            for name, branch in run.branches.items():
+                for key, task in branch.tasks.items():
+                    if task.state == "running":
+                        self._give_up(run, (run.id, name, key), task)
+                        task.state = "held"
+        return was
+
+    def resume(self, run: Run, name: str, start: tuple[str, int, str] | None, bundle: str | None) -> str:
+        """``start`` is the branch, sequence and id of the checkpoint that the new branch ``name`` leaves."""
+        if run.status == "running":
+            return "changed"
+        if start is not None:
+            run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1])
+        run.status, run.branch, run.bundle = "running", name, bundle or run.bundle
+        self._use_bundle(run, +1)
+        for task in frontier(run.plan, run.committed(name).keys()):
+            known = run.branches[name].tasks.get(task.key)
+            if known is None or known.state != "running":
+                self._queue(run, name, task, attempt=known.attempt + 1 if known else 1)
+        return "resumed"
+
+    # -- claims
+
+    def beat(self, id: str, about: str, lease: int) -> bool:
+        stood = id in self.workers
+        if about and not stood:
+            self.workers[id] = Worker(about, 0)
+        if id in self.workers:
+            self.workers[id].about = about or self.workers[id].about
+            self.workers[id].lapses_at = self.now + lease
+        return stood
+
+    def claim(self, job: Job, worker: str, process: str, nonce: str) -> str:
+        """ "claimed", or why not."""
+        run = self.runs[job.run_id]
+        branch = run.branches[job.branch]
+        task = branch.tasks.get(job.task)
+        if task is not None and task.state == "running" and task.nonce == nonce:
+            return "claimed"
+        if run.status != "running":
+            return run.status
+        if task is None or task.state != "queued" or task.attempt != job.attempt:
+            return "taken"
+        if worker not in self.workers:
+            return "unregistered"
+        place = (job.run_id, job.branch, job.task)
+        run.tokens += 1
+        task.state, task.token, task.worker, task.process, task.nonce = "running", run.tokens, worker, process, nonce
+        del self.queued[place]
+        timeout = run.plan.by_key[job.task].timeout
+        self.workers[worker].claims[place] = (run.tokens, process, self.now + int(timeout * 1000) if timeout else 0)
+        self._checkpoint(run, job.branch, "task_started", job.task)
+        return "claimed"
+
+    def held(self, job: Job, token: int) -> Task | None:
+        """The task, if this token still holds it."""
+        task = self.runs[job.run_id].branches[job.branch].tasks.get(job.task)
+        return task if task is not None and task.token == token else None
+
+    def record(self, job: Job, token: int, step: str, value: str, **counted: int) -> str:
+        task = self.held(job, token)
+        if task is None:
+            return REFUSED
+        run = self.runs[job.run_id]
+        journal = run.branches[job.branch].journals.setdefault(job.task, {})
+        if step not in journal:
+            journal[step] = value
+            task.begun, task.crashes = max(task.begun - 1, 0), 0
+            for name, count in {"paid": 1, **counted}.items():
+                run.counters[name] += count
+        return "recorded"
+
+    def commit(self, job: Job, token: int, text: str, replayed: int) -> str:
+        """The run's status after it."""
+        run = self.runs[job.run_id]
+        branch = run.branches[job.branch]
+        if job.task in branch.outputs:
+            return run.status if branch.outputs[job.task][1] == token else REFUSED
+        task = self.held(job, token)
+        if task is None:
+            return REFUSED
+        branch.seq += 1
+        branch.outputs[job.task] = (branch.seq, token, text)
+        del branch.tasks[job.task]
+        branch.journals.pop(job.task, None)
+        del self.workers[task.worker].claims[job.run_id, job.branch, job.task]
+        run.counters["replayed"] += replayed
+        self._checkpoint(run, job.branch, "task_completed", job.task)
+        if run.goes_on(job.branch):
+            done = run.committed(job.branch).keys()
+            for other in run.plan.dependents[job.task]:
+                if all(key in done for key in other.after):
+                    self._queue(run, job.branch, other)
+            if len(done) == len(run.plan.tasks):
+                self._checkpoint(run, job.branch, "crew_kickoff_completed")
+                self._finish(run, "completed")
+        return run.status
+
+    def release(self, job: Job, token: int, replayed: int) -> str:
+        task = self.held(job, token)
+        if task is None:
+            return REFUSED
+        run = self.runs[job.run_id]
+        run.counters["replayed"] += replayed
+        run.counters["recoveries"] += 1
+        self._give_up(run, (job.run_id, job.branch, job.task), task)
+        self._requeue(run, job.branch, job.task)
+        return "released"
+
+    def retry(self, job: Job, token: int, delay: int, replayed: int) -> str:
+        task = self.held(job, token)
+        if task is None:
+            return REFUSED
+        run = self.runs[job.run_id]
+        run.counters["replayed"] += replayed
+        task.begun = 0
+        task.failures += 1
+        place = (job.run_id, job.branch, job.task)
+        self._give_up(run, place, task)
+        task.state = "held"
+        if run.goes_on(job.branch):
+            task.state = "delayed"
+            self.due[place] = self.now + delay
+        return "delayed"
+
+    def fail(self, job: Job, token: int, replayed: int) -> str:
+        task = self.held(job, token)
+        if task is None:
+            return REFUSED
+        run = self.runs[job.run_id]
+        run.counters["replayed"] += replayed
+        task.begun = 0
+        self._give_up(run, (job.run_id, job.branch, job.task), task)
+        self._failed(run, job.branch, job.task)
+        return "failed"
+
+    def reap(self, id: str, *, process: str, about: str, only_lapsed: bool, most: int) -> set[Place] | None:
+        """What was handed back; None if the judgement is void."""
+        worker = self.workers.get(id)
+        if worker is not None and only_lapsed and worker.lapses_at > self.now:
+            return None
+        if about and (worker is None or worker.about != about):
+            return None
+        back = set()
+        for place, (_, by, _) in list(worker.claims.items()) if worker else ():
+            if process in ("", by):
+                run = self.runs[place[0]]
+                task = run.branches[place[1]].tasks[place[2]]
+                self._give_up(run, place, task)
+                task.crashes += 1
+                run.counters["recoveries"] += 1
+                if task.crashes >= most:
+                    self._failed(run, place[1], place[2])
+                else:
+                    self._requeue(run, place[1], place[2])
+                back.add(place)
+        if not process:
+            self.workers.pop(id, None)
+        return back
+
+    # -- sending
+
+    def move_due(self) -> int:
+        ripe = sorted((at, "|".join(place).encode(), place) for place, at in self.due.items() if at <= self.now)
+        for _, _, place in ripe:
+            del self.due[place]
+            self._requeue(self.runs[place[0]], place[1], place[2])
+        return len(ripe)
+
+    def resend(self, older: int) -> int:
+        """Jobs that nobody claimed are sent again where no message waits; the others are looked at later."""
+        old = sorted((at, "|".join(p).encode(), p) for p, at in self.queued.items() if at <= self.now - older)
+        empty = {queue for queue, waiting in self.lists.items() if not waiting}
+        sent = 0
+        for _, _, place in old:
+            run = self.runs[place[0]]
+            self.queued[place] = self.now
+            if run.relayed or run.queue in empty:
+                self._send(run, place)
+                sent += 1
+        return sent
+
+    def return_job(self, job: Job) -> None:
+        run = self.runs[job.run_id]
+        task = run.branches[job.branch].tasks.get(job.task)
+        if task is not None and task.state == "queued" and task.attempt == job.attempt:
+            self._send(run, (job.run_id, job.branch, job.task))
+
+    # -- pieces
+
+    def _queue(self, run: Run, name: str, task: PlannedTask, attempt: int = 1) -> None:
+        run.branches[name].tasks[task.key] = Task(attempt=attempt)
+        self._send(run, (run.id, name, task.key))
+
+    def _send(self, run: Run, place: Place) -> None:
+        job = Job(*place, run.branches[place[1]].tasks[place[2]].attempt)
+        self.queued[place] = self.now
+        if run.relayed:
+            self.outbox.add(job)
+        else:
+            self.lists[run.queue].insert(0, job)
+
+    def _requeue(self, run: Run, name: str, key: str) -> None:
+        task = run.branches[name].tasks[key]
+        task.state = "queued" if run.goes_on(name) else "held"
+        if task.state == "queued":
+            self._send(run, (run.id, name, key))
+
+    def _give_up(self, run: Run, place: Place, task: Task) -> None:
+        run.counters["in_doubt"] += task.begun
+        del self.workers[task.worker].claims[place]
+        task.token, task.worker, task.process, task.nonce, task.begun = None, "", "", "", 0
+        task.attempt += 1
+
+    def _failed(self, run: Run, name: str, key: str) -> None:
+        run.branches[name].tasks[key].state = "failed"
+        self._checkpoint(run, name, "task_failed", key)
+        if run.goes_on(name):
+            self._checkpoint(run, name, "crew_kickoff_failed")
+            self._finish(run, "failed")
+
+    def _finish(self, run: Run, status: str) -> None:
+        run.status = status
+        self._use_bundle(run, -1)
+        for name, branch in run.branches.items():
+            for key, task in branch.tasks.items():
+                if task.state in ("queued", "delayed"):
+                    task.state = "held"
+                    self.queued.pop((run.id, name, key), None)
+                    self.due.pop((run.id, name, key), None)
+
+    def _checkpoint(self, run: Run, name: str, trigger: str, task: str = "") -> None:
+        if {"*", trigger} & run.triggers:
+            branch = run.branches[name]
+            branch.seq += trigger != "task_completed"
+            branch.checkpoints.append(Checkpoint(branch.seq, trigger, task))
+
+    def _use_bundle(self, run: Run, by: int) -> None:
+        if run.bundle:
+            self.bundles[run.bundle] += by
+
+    # -- what the observer asks
+
+    def waits(self, run: Run, name: str) -> dict[str, int]:
+        return waits(run.plan, run.committed(name).keys())
+
+    def fields_of(self, task: Task) -> dict[str, Any]:
+        """What its hash is to say."""
+        found: dict[str, Any] = {"state": task.state, "attempt": task.attempt}
+        if task.token is not None:
+            found |= {"token": task.token, "worker": task.worker, "process": task.process}
+        return found | {name: n for name in ("begun", "crashes", "failures") if (n := getattr(task, name))}

@@ -1,0 +1,50 @@
+"""Random plans: sequential, with tasks side by side, and graphs; with names that are hard on whoever builds keys or JSON."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from runner.config import CheckpointEventType
+from runner.plan import Plan, PlannedTask, sequential_order
+
+NAMES = (
+    *("collect", "it's \"quoted\"", "Größe 測定 🚀", "100%d %1 %%", "@RUN@ @TASK@ @BODYTASK@", "back\\slash\\n"),
+    *("a|b|c", "x:task:y:journal:z"),
+)
+TRIGGERS = [event for event in CheckpointEventType.__args__ if event != "*"]
+
+
+@st.composite
+def plans(draw: Any) -> Plan:
+    """One to eight tasks."""
+    names = draw(st.permutations(NAMES))[: draw(st.integers(1, len(NAMES)))]
+    if draw(st.booleans()):
+        order = sequential_order((name, draw(st.booleans())) for name in names)
+    else:
+        order = {
+            name: tuple(draw(st.lists(st.sampled_from(names[:i]), unique=True, max_size=3))) if i else ()
+            for i, name in enumerate(names)
+        }
+        names = draw(st.permutations(names))  # a graph's tasks may stand in any order
+    return Plan("a crew", tuple(_task(draw, name, order[name]) for name in names))
+
+
+def _task(draw: Any, name: str, after: tuple[str, ...]) -> PlannedTask:
+    context = draw(st.sampled_from([None, after, after[:1]]))
+    return PlannedTask(name, after, context, draw(st.sampled_from([None, None, 2.5])))
+
+
+def options() -> st.SearchStrategy[dict[str, Any]]:
+    """How a run is created."""
+    return st.fixed_dictionaries(
+        {
+            "queue": st.integers(0, 1),
+            "relayed": st.sampled_from([False, False, False, True]),
+            "bundle": st.sampled_from(["b0", "b0", "b1", ""]),
+            "triggers": st.one_of(
+                st.just(frozenset(["*"])),
+                st.just(frozenset(["task_completed"])),
+                st.frozensets(st.sampled_from(TRIGGERS)),
+            ),
+            "most": st.integers(0, 3),
+        }
+    )
