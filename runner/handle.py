@@ -15,6 +15,8 @@ from runner.states import RunStatus
 if TYPE_CHECKING:
     from runner.client import Client
 
+TOGETHER = 0.01  #: seconds for events to come together: who waits should not load the store with each of them
+
 EXIT_OF = {
     RunStatus.completed: Exit.COMPLETED,
     RunStatus.failed: Exit.FAILED,
@@ -67,35 +69,40 @@ class RunHandle:
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
         """What happened so far; with ``follow``, on until the run is over."""
-        runs = self.client.store.runs
         last = self._from if after is None else after
         if not follow:
-            yield from runs.events(self.id, last)
+            yield from self.client.store.runs.events(self.id, last)
             return
         while True:
-            over = self.client.patient(lambda: runs.get(self.id), self).status.over
-            found = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)  # noqa: B023
-            for event in found:
-                last = event.id
-                yield event
+            over, found = self._look(last)
+            yield from found
+            last = found[-1].id if found else last
             if over and not found:
                 return
 
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
         """Until the run is over. Raises TimeoutError after ``timeout`` seconds; the run goes on."""
         end = None if timeout is None else time.monotonic() + timeout
-        runs = self.client.store.runs
         last = self._from
         while True:
-            over = self.client.patient(lambda: runs.get(self.id), self).status.over
-            for event in self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self):  # noqa: B023
-                last = event.id
-                if on_event is not None:
+            over, found = self._look(last)
+            if on_event is not None:
+                for event in found:
                     on_event(event)
+            last = found[-1].id if found else last
             if over:
                 return self.result()
             if end is not None and time.monotonic() > end:
                 raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
+
+    def _look(self, last: str) -> tuple[bool, list[Event]]:
+        """Whether the run is over, and the events since; waits a while for the first if it is not."""
+        runs = self.client.store.runs
+        over = self.client.patient(lambda: runs.status(self.id), self).over
+        found: list[Event] = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)
+        if found and not over:
+            time.sleep(TOGETHER)
+        return over, found
 
     def result(self) -> RunResult:
         """What the run came to, or has so far."""

@@ -5,20 +5,24 @@ another step. So steps may be done in any order, and from several threads. Argum
 type only.
 """
 
+import dataclasses
 import hashlib
 import inspect
 import json
+import re
 import threading
 import typing
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from runner import crashpoints
 from runner.gate import Gate
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Recorder(Protocol):
@@ -61,7 +65,7 @@ class Journal:
                 self._replayed += 1
         result_type = _result_type(fn)
         if inspect.iscoroutinefunction(fn):
-            return self._astep(key, recorded, result_type, fn, args, kwargs)
+            return self._astep(name, key, recorded, result_type, fn, args, kwargs)
         if recorded is not None:
             self._gate.check()
             return _load(recorded, result_type)
@@ -77,7 +81,14 @@ class Journal:
         return _load(text, result_type)
 
     async def _astep(
-        self, key: str, recorded: str | None, result_type: Any, fn: Callable[..., Any], args: Any, kwargs: Any
+        self,
+        name: str,
+        key: str,
+        recorded: str | None,
+        result_type: Any,
+        fn: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
     ) -> Any:
         if recorded is not None:
             self._gate.check()
@@ -89,7 +100,7 @@ class Journal:
             except Exception:
                 self._drop()
                 raise
-            text = self._record(key.split("(")[0], key, value, result_type)
+            text = self._record(name, key, value, result_type)
         self._gate.check()
         return _load(text, result_type)
 
@@ -115,7 +126,10 @@ class Journal:
 def _identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if not args and not kwargs:
         return name
-    plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
+    try:
+        plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
+    except RecursionError:  # an argument that holds itself
+        plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
     return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
 
 
@@ -127,6 +141,12 @@ def _canonical(value: Any) -> Any:
         return sorted((_canonical(v) for v in value), key=lambda v: json.dumps(v, sort_keys=True))
     if isinstance(value, list | tuple):
         return [_canonical(v) for v in value]
+    if isinstance(value, BaseModel):
+        return _canonical(dict(value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _canonical(getattr(value, f.name, None)) for f in dataclasses.fields(value)}
+    if isinstance(value, Iterator):  # looking into it would use it up
+        return f"<{type(value).__qualname__}>"
     try:
         return to_jsonable_python(value, fallback=lambda other: f"<{type(other).__qualname__}>", bytes_mode="base64")
     except (PydanticSerializationError, ValueError):
@@ -145,18 +165,36 @@ def _result_type(fn: Callable[..., Any]) -> Any:
 
 
 def _dump(name: str, value: Any, result_type: Any) -> str:
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
     try:
         if result_type is not None:
-            return json.dumps(result_type.dump_python(value, mode="json", warnings=False), ensure_ascii=False)
-        return json.dumps(to_jsonable_python(value, bytes_mode="base64"), ensure_ascii=False)
+            data = result_type.dump_python(value, mode="json", warnings=False)
+        else:
+            data = to_jsonable_python(value, bytes_mode="base64")
+        text = json.dumps(data, ensure_ascii=False)
     except (PydanticSerializationError, TypeError, ValueError):
         raise TypeError(
-            f"step {name!r} returned a {type(value).__qualname__}, which is not JSON: "
+            f"step {name!r} returned {_kind(value)}, which is not JSON: "
             "return text, numbers, lists or dicts, or annotate the function with the model it returns"
         ) from None
+    # Half a surrogate pair (a file name, a model's slip) is no UTF-8, but JSON has a spelling for it.
+    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(data)
+
+
+def _kind(value: Any) -> str:
+    """The name of the value's type with its article."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
 def _load(text: str, result_type: Any) -> Any:
     """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
     value = json.loads(text)
-    return value if result_type is None else result_type.validate_python(value, strict=False)
+    if result_type is None:
+        return value
+    try:
+        return result_type.validate_python(value, strict=False)
+    except ValidationError:  # an annotation that the function does not keep to says nothing
+        return value

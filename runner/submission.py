@@ -33,6 +33,7 @@ class Prepared:
     attr: str
     plan: Plan
     packed: Bundle
+    code: str
     checkpoints: CheckpointConfig | None
     output_files: dict[str, str]
 
@@ -60,7 +61,7 @@ def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     adapter: Adapter = adapters.required(crew)
     plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
     packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    return Prepared(target, attr, plan, packed, adapter.checkpoints(crew), adapter.output_files(crew))
+    return Prepared(target, attr, plan, packed, code_digest(packed), adapter.checkpoints(crew), adapter.output_files(crew))
 
 
 def code_digest(packed: Bundle) -> str:
@@ -102,7 +103,7 @@ def run_fields(
         "crew": prepared.plan.crew,
         "adapter": "native",
         "bundle": prepared.packed.sha256,
-        "code": code_digest(prepared.packed),
+        "code": prepared.code,
         "module": prepared.packed.module,
         "attr": prepared.attr,
         "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),

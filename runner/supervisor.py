@@ -16,7 +16,7 @@ from runner.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
-TERM_MS = 2000  #: how long a leader leads without saying so again
+LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
 WATCH = 0.03  #: between two looks at the workers' connections
 FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
 
@@ -49,6 +49,7 @@ class Supervisor:
         self._connect = connect
         self._name = name
         self._settings = settings
+        self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
         self._send = send
         self._stop = threading.Event()
         self._leading = False
@@ -98,7 +99,7 @@ class Supervisor:
         leader = self._workers.leader()
         if leader and not self._is_gone(leader):
             return max(0.05, FOLLOW * self._workers.count())
-        if self._workers.elect(self._me, leader, TERM_MS):
+        if self._workers.elect(self._me, leader, self._term_ms):
             self._leading = True
             log.info("%s leads", self._name)
             return 0.0
@@ -119,7 +120,7 @@ class Supervisor:
     # -- leading
 
     def _lead(self) -> float:
-        if self._table.due("term", TERM_MS / 4000) and not self._workers.elect(self._me, "", TERM_MS):
+        if self._table.due("term", self._term_ms / 4000) and not self._workers.elect(self._me, "", self._term_ms):
             self._leading = False
             return 0.05
         if self._table.due("known", 0.5):

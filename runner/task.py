@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from runner.agent import Agent
 from runner.output import TaskOutput
 
-_UNSET: Any = object()
-
 
 class Task(BaseModel):
     """One piece of work.
@@ -27,7 +25,7 @@ class Task(BaseModel):
     expected_output: str = ""
     run: Callable[..., Any] | None = None
     agent: Agent | None = None
-    context: list["Task"] | None = Field(default_factory=lambda: _UNSET)
+    context: list["Task"] | None = None
     async_execution: bool = False
     output_pydantic: type[BaseModel] | None = None
     output_json: type[BaseModel] | None = None
@@ -60,7 +58,7 @@ class Task(BaseModel):
     @property
     def context_is_default(self) -> bool:
         """Whether ``context`` was left out, which means every earlier task."""
-        return self.context is _UNSET
+        return "context" not in self.model_fields_set  # and so it stays in copies
 
     def output_model(self) -> type[BaseModel] | None:
         """The model the code at hand names for this task's output."""

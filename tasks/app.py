@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from celery import Celery
+from kombu import Queue
 
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
@@ -28,6 +29,7 @@ def broker_url() -> str:
 def make_app() -> Celery:
     """A configured app with the one task that there is."""
     app = Celery("runner", set_as_current=True)
+    queue = os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
     app.conf.update(
         broker_url=broker_url(),
         broker_connection_retry_on_startup=True,
@@ -46,8 +48,10 @@ def make_app() -> Celery:
         event_serializer="json",
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
-        # A job is acknowledged when a child takes it: redelivery by the broker would only run things twice.
+        # Messages are not acknowledged at all: redelivery by the broker would only run things twice, and keeping book
+        # of what is unacknowledged is most of what a message costs. A lost one is sent again from the store.
         task_acks_late=False,
+        task_queues=[Queue(queue, routing_key=queue, no_ack=True)],
         worker_prefetch_multiplier=1,
         # A job waiting behind a long one in a worker could run elsewhere.
         worker_disable_prefetch=True,
@@ -55,7 +59,7 @@ def make_app() -> Celery:
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
         task_send_sent_event=False,
-        task_default_queue=os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE),
+        task_default_queue=queue,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_proc_alive_timeout=60.0,
         worker_lost_wait=0.1,

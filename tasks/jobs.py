@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 from celery.signals import worker_process_init
+from celery.worker.request import Request
 
 from runner.execution import Executor
 from runner.providers.redis import jobs as store
@@ -77,7 +78,15 @@ def _pool_child_starts(**_: Any) -> None:
     process(on_main_thread=True).stops.install()
 
 
-@app.task(name=JOB, ignore_result=True)
+class JobRequest(Request):
+    """A message that nobody acknowledges."""
+
+    def acknowledge(self) -> None:
+        """Nothing to tell the broker."""
+        self.acknowledged = True
+
+
+@app.task(name=JOB, ignore_result=True, Request=JobRequest)
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back: results would show in Flower."""
     process().do(Job(run, branch, task, attempt))

@@ -94,9 +94,9 @@ class Presence(threading.Thread):
         """Beat, look, wait; for ever."""
         while not self._stopped.is_set():
             try:
-                self._beat()
                 if self._draining.is_set():
                     self._drain()
+                self._beat()
                 self._watch_queue()
                 self._wait()
             except NOT_NOW:

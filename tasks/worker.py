@@ -1,5 +1,6 @@
 """The worker process proper: ``python -m runner.tasks.worker``. `runner worker` starts it under a parent."""
 
+import logging
 import os
 import socket
 import sys
@@ -14,13 +15,18 @@ def main() -> None:
     from runner.tasks.app import app, state_url
 
     steps.install(app)
+    level = os.environ.get("RUNNER_LOGLEVEL", "INFO")
+    if level != "DEBUG":
+        # Two lines for each job cost as much as doing it; `runner events` and Flower tell the same.
+        for name in ("celery.worker.strategy", "celery.app.trace"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
     arguments = [
         "worker",
         f"--pool={pool}",
         f"--concurrency={os.environ.get('RUNNER_CONCURRENCY', '2')}",
         f"--hostname={os.environ['RUNNER_WORKER_ID']}@%h",
-        f"--loglevel={os.environ.get('RUNNER_LOGLEVEL', 'INFO')}",
+        f"--loglevel={level}",
         f"--queues={app.conf.task_default_queue}",
         "--without-gossip",
         "--without-mingle",

@@ -8,6 +8,7 @@ import itertools
 import os
 import random
 import signal
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -82,11 +83,11 @@ class Times:
 class Stage:
     """Two workers and a walk on one of them, again and again."""
 
-    def __init__(self, server: Server, fleet: Fleet, client: Client, inside: float, between: float) -> None:
+    def __init__(self, server: Server, fleet: Fleet, client: Client, seconds: float) -> None:
         self._folder = server.folder
         self._fleet = fleet
         self._client = client
-        self._inputs = {"inside": inside, "between": between}
+        self._inputs = {"inside": seconds}
         self._crew: Prepared = CREW
         self._numbers = itertools.count()
 
@@ -120,7 +121,7 @@ class Stage:
 def killed_child(server: Server, client: Client, count: int) -> Times:
     times = Times()
     with Fleet(server, 2) as fleet:
-        stage = Stage(server, fleet, client, 0.02, 0.0)
+        stage = Stage(server, fleet, client, 0.02)
         for leading in alternately(count):
             walk, worker = stage.walk_on(leading=leading)
             stage.at_any_moment()
@@ -135,11 +136,11 @@ def killed_child(server: Server, client: Client, count: int) -> Times:
     return times
 
 
-def gone_worker(server: Server, client: Client, how: str, count: int, *arguments: str, between: float = 0.0) -> Times:
+def gone_worker(server: Server, client: Client, how: str, count: int, *arguments: str, seconds: float = 0.02) -> Times:
     """A whole worker is killed, frozen or asked to end (``how``: a method of `Group`)."""
     times = Times()
     with Fleet(server, 2, *arguments) as fleet:
-        stage = Stage(server, fleet, client, 0.005 if between else 0.02, between)
+        stage = Stage(server, fleet, client, seconds)
         for leading in alternately(count):
             fleet.fill()
             walk, worker = stage.walk_on(leading=leading)
@@ -163,7 +164,7 @@ def alternately(count: int) -> Iterator[bool]:
 
 def row(name: str, what: str, times: Times, limit: float, note: str = "") -> Row:
     every = times.all()
-    middle = sorted(every)[len(every) // 2]
+    middle = statistics.median(every)
     kills = len(every)
     return Row(
         name=name,
@@ -189,5 +190,5 @@ def measure(server: Server, wanted: set[str], kills: int) -> Iterator[Row]:
             times = gone_worker(server, client, "freeze", max(2, kills // 2), "--lease", "0.5")
             yield row("frozen-short", "SIGSTOP of a whole worker, `--lease 0.5`", times, 1.0)
         if "term" in wanted:
-            times = gone_worker(server, client, "terminate", kills, between=0.005)
-            yield row("term", "SIGTERM, between short steps: next step elsewhere", times, 0.1)
+            times = gone_worker(server, client, "terminate", kills, seconds=0.005)
+            yield row("term", "SIGTERM, in or between steps of 5 ms: next step elsewhere", times, 0.1)

@@ -4,6 +4,7 @@ import importlib
 import itertools
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,7 +119,7 @@ CREWS = {name: prepare(f"{HERE / 'crews' / 'crew.py'}:{name}") for name in ("ste
 
 
 def steps_row(ours: list[float], floor: list[float]) -> Row:
-    middle = sorted(ours)[len(ours) // 2]
+    middle = statistics.median(ours)
     return Row(
         "steps", "durable steps of 1 KB in one task", middle, rate(ours), "> 5,000/s", middle > 5000,
         f"{rate(floor)}: bare fenced script, same connection kind", f"{median_ratio(ours, floor):.2f}",

@@ -164,6 +164,11 @@ class Runs:
             _run_record(run_id, found) for run_id, found in zip(ids, pipe.execute(), strict=True) if "status" in found
         ]
 
+    def status(self, run_id: str) -> RunStatus:
+        """Where the run stands. Raises `NotFound`."""
+        found = self.field(run_id, "status")
+        return RunStatus(found) if found else self.get(run_id).status
+
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
         return self.client.hget(keys.run_key(run_id), name) or ""

@@ -1,4 +1,4 @@
-"""The command line, driven in this process where that is sound (`cli`), as a process elsewhere (the fleet's `runner`)."""
+"""The command line, in this process where that is sound (`cli`), as a process elsewhere (the fleet's `runner`)."""
 
 import os
 from collections.abc import Callable

@@ -194,7 +194,9 @@ def test_an_input(pair, line, refused, write_crew):
 def test_too_large_a_bundle(refused, write_crew):
     path = write_crew(GOOD, data__csv="x" * 5000)
     line = refused("submit", path, "--bundle-limit", "4096")
-    assert line.startswith("the files beside crew.py are over the bundle limit of 4.0 KiB (biggest seen: data.csv 4.9 KiB")
+    assert line.startswith(
+        "the files beside crew.py are over the bundle limit of 4.0 KiB (biggest seen: data.csv 4.9 KiB"
+    )
     assert "--bundle-limit" in line
     assert line == refused("submit", path, RUNNER_BUNDLE_LIMIT="4096")
 
@@ -237,7 +239,10 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
         (["submit", "crew.py", "--jsn"], "no such option '--jsn'"),
         (["sumbit"], "no such command 'sumbit'"),
         (["submit", "crew.py", "--keep", "nan"], "invalid value for '--keep': 'nan' is not a number of seconds;"),
-        (["submit", "crew.py", "--max-checkpoints", "0"], "invalid value for '--max-checkpoints': 0 is not in the range"),
+        (
+            ["submit", "crew.py", "--max-checkpoints", "0"],
+            "invalid value for '--max-checkpoints': 0 is not in the range",
+        ),
         (["wait", "r-1", "--timeout", "inf"], "invalid value for '--timeout': 'inf' is not a number of seconds;"),
         (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
         (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'prefork', 'threads';"),
@@ -289,5 +294,3 @@ def test_what_a_crew_prints_at_import_does_not_hide_the_error(cli, write_crew, r
     assert (said.code, said.out) == (2, "")
     assert said.err.splitlines()[-1].endswith("error: crew.py:4: ZeroDivisionError: division by zero")
     assert redis.dbsize() == 0
-
-

@@ -79,7 +79,19 @@ def guarded(tmp_path, eventually):
     """A Redis with a password: its socket."""
     path = tmp_path / "guarded.sock"
     server = subprocess.Popen(
-        [find_binary(), "--port", "0", "--unixsocket", path, "--requirepass", "s3cret", "--save", "", "--dir", tmp_path],
+        [
+            find_binary(),
+            "--port",
+            "0",
+            "--unixsocket",
+            path,
+            "--requirepass",
+            "s3cret",
+            "--save",
+            "",
+            "--dir",
+            tmp_path,
+        ],
         stdout=subprocess.DEVNULL,
     )
     eventually(path.exists, why="the server listens")
@@ -100,7 +112,8 @@ def test_a_password_is_refused_and_not_shown(verb, login, unreachable, guarded):
 
 
 @pytest.mark.parametrize(
-    "address", ["://:wrong-w0rd@{}:1/0", "://me:wrong-w0rd@{}:1", "://:wrong%40w0rd@{}:1", "://{}:1?password=wrong-w0rd"]
+    "address",
+    ["://:wrong-w0rd@{}:1/0", "://me:wrong-w0rd@{}:1", "://:wrong%40w0rd@{}:1", "://{}:1?password=wrong-w0rd"],
 )
 @pytest.mark.parametrize("host", ["127.0.0.1", "no.such.host.invalid"])
 def test_no_password_is_ever_shown(address, host, unreachable):
@@ -140,7 +153,9 @@ def test_doctor_says_what_is_wrong(cli, refusing_port):
 def test_an_account_that_may_not_write_is_told_so(guarded, cli, write_crew):
     url = f"unix://:s3cret@{guarded}"
     with contextlib.closing(Redis.from_url(url)) as admin:
-        admin.acl_setuser("reader", enabled=True, passwords=["+pass"], categories=["+@read", "+@connection"], keys=["*"])
+        admin.acl_setuser(
+            "reader", enabled=True, passwords=["+pass"], categories=["+@read", "+@connection"], keys=["*"]
+        )
     said = cli("submit", write_crew(GOOD), RUNNER_REDIS_URL=f"unix://reader:pass@{guarded}")
     assert said.code == 4, said
     assert "no permissions" in said.error

@@ -87,12 +87,8 @@ class Protocol(RuleBasedStateMachine):
             triggers=options["triggers"],
             most=options["most"],
         )
-        assert self._create(run) == self.model.create(run)
+        assert self._create(run) == self.model.create(run) == "created"
         self.check()
-
-    @rule(data=st.data())
-    def create_again(self, data: Any) -> None:
-        run = data.draw(st.sampled_from(list(self.model.runs.values())))
         assert self._create(run) == "exists"
         self.check(unchanged=True)
 
@@ -113,11 +109,11 @@ class Protocol(RuleBasedStateMachine):
         }
         return self.store.create(run.id, run.plan, fields)
 
-    @rule(data=st.data(), rarely=seldom)
-    def cancel(self, data: Any, rarely: bool) -> None:
-        if rarely:
-            run = data.draw(st.sampled_from(list(self.model.runs.values())))
-            was = run.status
+    @rule(data=st.data(), really=seldom)
+    def cancel(self, data: Any, really: bool) -> None:
+        run = data.draw(st.sampled_from(list(self.model.runs.values())))
+        was = run.status
+        if really or was != "running":
             assert self.store.cancel(run.id, "a person said so") == self.model.cancel(run)
             self.check(unchanged=was != "running")
 
@@ -161,19 +157,17 @@ class Protocol(RuleBasedStateMachine):
         assert stood == self.model.beat(worker, about, LEASE)
         self.check()
 
-    @rule(worker=workers, process=processes)
-    def process_died(self, worker: str, process: str) -> None:
-        self._reap(worker, process=process)
-
-    @rule(worker=workers, late=st.booleans())
-    def connection_closed(self, worker: str, late: bool) -> None:
-        """Judged by what the worker said of itself; it may have come back since."""
+    @rule(worker=workers, process=processes, how=st.sampled_from(["process", "lease", "connection", "has come back"]))
+    def judge(self, worker: str, process: str, how: str) -> None:
+        """A process died, a lease may have lapsed, a connection closed; and that of one that registered anew since."""
         known = self.model.workers.get(worker)
-        self._reap(worker, about="{}" if late or known is None else known.about)
-
-    @rule(worker=workers)
-    def lease_looked_at(self, worker: str) -> None:
-        self._reap(worker, only_lapsed=True)
+        match how:
+            case "process":
+                self._reap(worker, process=process)
+            case "lease":
+                self._reap(worker, only_lapsed=True)
+            case _:
+                self._reap(worker, about=known.about if known and how == "connection" else "as it was before")
 
     def _reap(self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False) -> None:
         how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed}
@@ -196,79 +190,71 @@ class Protocol(RuleBasedStateMachine):
         job = Job(*job_of(self.redis.rpop(queue)))
         assert job == self.model.lists[queue].pop()
         self.delivered.append(job)
+        self.check()
         return job
 
     @precondition(_messages)
-    @rule(data=st.data(), worker=workers, process=processes, lost=seldom)
-    def deliver(self, data: Any, worker: str, process: str, lost: bool) -> None:
-        """A worker takes a message and claims its task; the answer may get lost, and it asks again."""
-        self._claim(self._next(data.draw(st.sampled_from(self._messages()))), worker, process, lost=lost)
-
-    @precondition(_messages)
-    @rule(data=st.data(), worker=workers)
-    def deliver_and_commit(self, data: Any, worker: str) -> None:
-        """Most jobs go well."""
-        found = self._claim(self._next(data.draw(st.sampled_from(self._messages()))), worker, "p0")
-        if found is not None:
-            self._commit(found, 0)
-
-    @precondition(lambda self: self.delivered)
-    @rule(data=st.data(), worker=workers, process=processes)
-    def deliver_again(self, data: Any, worker: str, process: str) -> None:
-        self._claim(data.draw(st.sampled_from(self.delivered)), worker, process)
-
-    @precondition(_messages)
-    @rule(data=st.data(), worker=workers, process=processes)
-    def deliver_and_hear_nothing(self, data: Any, worker: str, process: str) -> None:
-        """The answer to a claim is lost; `ask_again` comes later, whatever happened meanwhile."""
+    @rule(data=st.data(), process=processes, answer=st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"]))
+    def deliver(self, data: Any, process: str, answer: str) -> None:
+        """A worker takes a message and claims its task. If the answer is lost it asks again, at once or much later."""
         job = self._next(data.draw(st.sampled_from(self._messages())))
-        self._claim(job, worker, process)
-        if self.claims and self.claims[-1].job == job:
-            self.claims.pop()
-        self.asked.append((job, worker, process, self.nonces.next))
+        worker = self._some_worker(data)
+        found = self._claim(job, worker, process, lost=answer == "lost")
+        if answer == "lost, and not asked again":
+            self.asked.append((job, worker, process, self.nonces.next))
+            if found is not None:
+                self.claims.remove(found)
 
     @precondition(lambda self: self.asked)
     @rule(data=st.data())
     def ask_again(self, data: Any) -> None:
-        job, worker, process, nonce = data.draw(st.sampled_from(self.asked))
+        job, worker, process, nonce = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         self._claim(job, worker, process, nonce=nonce)
 
     @precondition(_messages)
     @rule(data=st.data())
-    def lose_message(self, data: Any) -> None:
-        self._next(data.draw(st.sampled_from(self._messages())))
-        self.check()
+    def deliver_and_commit(self, data: Any) -> None:
+        """Most jobs go well."""
+        job = self._next(data.draw(st.sampled_from(self._messages())))
+        found = self._claim(job, self._some_worker(data), "p0")
+        if found is not None:
+            self._commit(found, 0)
+
+    @precondition(lambda self: self.delivered)
+    @rule(data=st.data(), process=processes)
+    def deliver_again(self, data: Any, process: str) -> None:
+        self._claim(data.draw(st.sampled_from(self.delivered)), self._some_worker(data), process)
 
     @precondition(_messages)
-    @rule(data=st.data())
-    def return_message(self, data: Any) -> None:
-        """A worker that is about to go sends a job on."""
+    @rule(data=st.data(), returned=st.booleans())
+    def lose_message(self, data: Any, returned: bool) -> None:
+        """A message goes down with its worker; or that one is about to go, and sends it on."""
         job = self._next(data.draw(st.sampled_from(self._messages())))
-        return_job(self.line, job)
-        self.model.return_job(job)
-        self.check()
+        if returned:
+            return_job(self.line, job)
+            self.model.return_job(job)
+            self.check()
 
-    @rule(sent=st.booleans())
-    def relay(self, sent: bool) -> None:
-        """Jobs go to another broker; who hands them over may die before saying so."""
-        jobs = self.fleet.outbox()
-        assert set(jobs) == self.model.outbox
-        for job in jobs:
-            self.delivered.append(job)
-            if sent:
-                self.fleet.sent(job)
-                self.model.outbox.discard(job)
-        self.check()
-
-    @rule()
-    def move_due(self) -> None:
+    @rule(older=st.sampled_from([0, 1000, 5000]), sent=st.booleans())
+    def supervise(self, older: int, sent: bool) -> None:
+        """What is due or lost is sent; who hands jobs to another broker may die before saying so."""
         assert self.fleet.move_due() == self.model.move_due()
         self.check()
-
-    @rule(older=st.sampled_from([0, 1000, 5000]))
-    def resend(self, older: int) -> None:
         assert self.fleet.resend(older) == self.model.resend(older)
         self.check()
+        jobs = self.fleet.outbox()
+        assert set(jobs) == self.model.outbox
+        self.delivered += jobs
+        if jobs and sent:
+            for job in jobs:
+                self.fleet.sent(job)
+            self.model.outbox.clear()
+            self.check()
+
+    def _some_worker(self, data: Any) -> str:
+        """Mostly one that is registered."""
+        registered = [worker for worker in WORKERS if worker in self.model.workers]
+        return data.draw(st.sampled_from([*registered, *registered, WORKERS[2]]), label="worker")
 
     # -- tasks
 
@@ -300,9 +286,9 @@ class Protocol(RuleBasedStateMachine):
         return found
 
     def _one(self, data: Any) -> tuple[Claim, ClaimedTask]:
-        """Any claim there ever was: the newest as likely as all before it, which mostly are lost."""
-        last = len(self.claims) - 1
-        found = self.claims[data.draw(st.one_of(st.just(last), st.integers(0, last)), label="claim")]
+        """A claim: one that holds, mostly, else any that there ever was."""
+        held = [one for one in self.claims if self.model.held(one.job, one.token)]
+        found = data.draw(st.sampled_from(held if held and not data.draw(seldom) else self.claims), label="claim")
         return found, ClaimedTask(self.line, found)
 
     def _write(self, due: Any, write: Callable[[], Any], *, again: str = "", lost: bool = False) -> None:
@@ -327,12 +313,15 @@ class Protocol(RuleBasedStateMachine):
         self._write(due, lambda: task.record_step(step, value, **counted), lost=lost)
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data(), raises=st.booleans())
-    def begin_step(self, data: Any, raises: bool) -> None:
-        """A step that is not recorded: its process dies in it, or it raises."""
+    @rule(data=st.data(), ends=st.sampled_from(["never", "raises", "log"]))
+    def begin_step(self, data: Any, ends: str) -> None:
+        """A step that is not recorded: its process dies in it, or it raises, or it only logs."""
         claim, task = self._one(data)
+        if ends == "log":
+            self._write(None if self.model.held(claim.job, claim.token) else REFUSED, lambda: task.note("log", "so far"))
+            return
         self._begin(claim, task)
-        if raises:
+        if ends == "raises":
             task.drop_step()
             if held := self.model.held(claim.job, claim.token):
                 held.begun -= 1
@@ -345,17 +334,6 @@ class Protocol(RuleBasedStateMachine):
         if held:
             held.begun += 1
         self.check(unchanged=not held)
-
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data())
-    def note(self, data: Any) -> None:
-        claim, task = self._one(data)
-        if self.model.held(claim.job, claim.token):
-            task.note("log", "it gets on")
-        else:
-            with pytest.raises(ClaimLost):
-                task.note("log", "too late")
-        self.check(refused=True)
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), replayed=counts, lost=seldom)
@@ -386,26 +364,20 @@ class Protocol(RuleBasedStateMachine):
             assert tokens == {claim.token}, "committed once"
 
     @precondition(lambda self: self.claims)
-    @rule(data=st.data(), replayed=counts, lost=seldom)
-    def release(self, data: Any, replayed: int, lost: bool) -> None:
+    @rule(data=st.data(), how=st.sampled_from(["release", "retry", "fail"]), delay=st.sampled_from([0, 2000]), lost=seldom)
+    def give_back(self, data: Any, how: str, delay: int, lost: bool) -> None:
+        """It drains, it may try again, or it failed for good. None of these is heard twice."""
         claim, task = self._one(data)
-        due = self.model.release(claim.job, claim.token, replayed)
-        self._write(due, lambda: task.release(replayed=replayed), again=REFUSED, lost=lost)
-
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), delay=st.sampled_from([0, 1, 2000]), lost=seldom)
-    def retry(self, data: Any, delay: int, lost: bool) -> None:
-        claim, task = self._one(data)
-        due = self.model.retry(claim.job, claim.token, delay, 1)
-        self._write(due, lambda: task.retry(delay / 1000, "it raised", replayed=1), again=REFUSED, lost=lost)
-
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), lost=seldom, rarely=st.booleans())
-    def fail(self, data: Any, lost: bool, rarely: bool) -> None:
-        if rarely:
-            claim, task = self._one(data)
-            due = self.model.fail(claim.job, claim.token, 1)
-            self._write(due, lambda: task.fail("it cannot be done", replayed=1), again=REFUSED, lost=lost)
+        match how:
+            case "release":
+                due = self.model.release(claim.job, claim.token, 1)
+                self._write(due, lambda: task.release(replayed=1), again=REFUSED, lost=lost)
+            case "retry":
+                due = self.model.retry(claim.job, claim.token, delay, 1)
+                self._write(due, lambda: task.retry(delay / 1000, "it raised", replayed=1), again=REFUSED, lost=lost)
+            case "fail":
+                due = self.model.fail(claim.job, claim.token, 1)
+                self._write(due, lambda: task.fail("it cannot be done", replayed=1), again=REFUSED, lost=lost)
 
     # -- the end
 
@@ -415,15 +387,13 @@ class Protocol(RuleBasedStateMachine):
             return
         self.time_passes(LEASE)
         for worker in list(self.model.workers):
-            self.lease_looked_at(worker)
+            self._reap(worker, only_lapsed=True)
         assert self.model.workers == {}
         for _ in range(200):
             self.register("fresh", anew="fresh" not in self.model.workers)
             self.time_passes(2500)
-            self.move_due()
-            self.resend(1000)
             self.delivered = []
-            self.relay(sent=True)
+            self.supervise(1000, sent=True)
             for queue in QUEUES:
                 while self.model.lists[queue]:
                     self._next(queue)

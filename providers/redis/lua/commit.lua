@@ -22,7 +22,7 @@ redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), r[2] .. "|" .. name .. "|" .. key)
 if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
-emit(run, "task_completed", "branch", name, "task", key, "seq", seq)
+emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq)
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", -1)
 if r[1] ~= "running" then

@@ -1,5 +1,6 @@
 -- Send again the jobs that nobody claimed although nothing is left in their queue: their messages are lost.
--- A needless copy is dropped at the claim.
+-- A needless copy is dropped at the claim. A job whose queue is not empty is looked at again after as long, so that
+-- a queue that nobody serves does not keep the others from being looked at.
 --
 -- KEYS home queued
 -- ARGV older_ms limit
@@ -8,7 +9,7 @@
 -- Returns how many.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
-local sent = 0
+local sent, waiting = 0, {}
 for _, ref in ipairs(refs) do
   local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
   local run = run_key(home, run_id)
@@ -16,10 +17,16 @@ for _, ref in ipairs(refs) do
   local t = redis.call("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
   if r[1] ~= "running" or t[1] ~= "queued" then
     redis.call("ZREM", queued, ref)
-  elseif r[3] == "" or redis.call("LLEN", r[2]) == 0 then
-    send(home, run, name, key, t[2], at)
-    emit(run, "job_resent", "branch", name, "task", key, "attempt", t[2])
-    sent = sent + 1
+  else
+    -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
+    waiting[r[2]] = waiting[r[2]] or redis.call("LLEN", r[2])
+    if r[3] == "" or waiting[r[2]] == 0 then
+      send(home, run, name, key, t[2], at)
+      emit(run, "job_resent", "branch", name, "task", key, "attempt", t[2])
+      sent = sent + 1
+    else
+      redis.call("ZADD", queued, at, ref)
+    end
   end
 end
 return sent

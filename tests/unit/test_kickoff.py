@@ -1,0 +1,180 @@
+"""``crew.kickoff()``: the same crew in this process."""
+
+import asyncio
+import gc
+import threading
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from runner import Crew, Process, Task
+from runner.errors import BadCrew, BadInput
+
+
+def done(text: str) -> Any:
+    return lambda ctx: text
+
+
+class Count(BaseModel):
+    letters: int
+
+
+def count(ctx: Any) -> Count:
+    return Count(letters=sum(len(o.raw) for o in ctx.context))
+
+
+def test_the_outputs():
+    crew = Crew(tasks=[Task(name="a", run=done("one")), Task(name="b", run=done("three")), Task(name="c", run=count)])
+    result = crew.kickoff()
+    assert str(result) == result.raw == '{"letters":8}'
+    assert result.json_dict == {"letters": 8}
+    assert result.pydantic == Count(letters=8)
+    assert [(o.name, o.raw) for o in result.tasks_output] == [("a", "one"), ("b", "three"), ("c", '{"letters":8}')]
+    assert crew.tasks[0].output is not None
+    assert crew.tasks[0].output.raw == "one"
+
+
+def test_the_result_is_the_last_tasks_in_the_file_whatever_ended_last():
+    last = Task(name="last", run=done("result"))
+    crew = Crew(tasks=[Task(name="a", run=done("a"), context=[last]), last], process=Process.graph)
+    assert crew.kickoff().raw == "result"
+
+
+def test_inputs():
+    crew = Crew(
+        tasks=[Task(name="a", description="On {topic}", run=lambda ctx: f"{ctx.task.description}: {ctx.inputs}")]
+    )
+    assert crew.kickoff({"topic": "owls", "n": 3}).raw == "On owls: {'topic': 'owls', 'n': 3}"
+    assert asyncio.run(crew.kickoff_async({"topic": "hens"})).raw == "On hens: {'topic': 'hens'}"
+    with pytest.raises(BadInput, match=r"^the crew needs the input 'topic': give it with --input topic="):
+        crew.kickoff()
+    with pytest.raises(BadInput, match="'topic'"):
+        crew.kickoff({"tpoic": "owls"})
+
+
+def test_one_tasks_inputs_are_its_own():
+    def spoil(ctx: Any) -> str:
+        ctx.inputs["topic"] = "spoiled"
+        return ""
+
+    crew = Crew(tasks=[Task(name="a", run=spoil), Task(name="b", run=lambda ctx: ctx.inputs["topic"])])
+    given = {"topic": "owls"}
+    assert crew.kickoff(given).raw == "owls"
+    assert given == {"topic": "owls"}
+
+
+def test_a_crew_that_cannot_run_says_so_at_once():
+    with pytest.raises(BadCrew, match="the crew has no tasks"):
+        Crew().kickoff()
+
+
+@pytest.mark.parametrize("process", Process)
+def test_tasks_side_by_side_really_are(process):
+    """Each of three waits for the other two: one after the other they would never meet."""
+    meet = threading.Barrier(3, timeout=20)
+
+    def work(ctx: Any) -> str:
+        meet.wait()
+        return ctx.task.name
+
+    side = [Task(name=name, run=work, context=[], async_execution=process is Process.sequential) for name in "abc"]
+    crew = Crew(tasks=[*side, Task(name="d", run=lambda ctx: "".join(o.raw for o in ctx.context), context=side)],
+                process=process)  # fmt: skip
+    assert crew.kickoff().raw == "abc"
+
+
+def test_a_retry_keeps_the_steps(monkeypatch):
+    paid, naps = [], []
+    monkeypatch.setattr(time, "sleep", naps.append)
+
+    def flaky(ctx: Any) -> str:
+        ctx.step("pay", paid.append, ctx.inputs["n"])
+        if ctx.attempt < 3:
+            raise ConnectionError(ctx.attempt)
+        return f"attempt {ctx.attempt}"
+
+    crew = Crew(tasks=[Task(name="a", run=flaky, max_retries=2, retry_delay=4)])
+    assert crew.kickoff({"n": 7}).raw == "attempt 3"
+    assert paid == [7], "paid once"
+    assert [round(nap / first) for nap, first in zip(naps, (4, 8), strict=True)] in ([0, 0], [0, 1], [1, 0], [1, 1])
+    assert 2 <= naps[0] <= 4 <= naps[1] <= 8, "doubling, half of it jitter"
+
+
+def test_what_a_task_raises_comes_out_once_its_attempts_are_used_up():
+    tries = []
+
+    def fail(ctx: Any) -> str:
+        tries.append(ctx.attempt)
+        raise LookupError("no such page")
+
+    after = []
+    crew = Crew(tasks=[Task(name="a", run=fail, max_retries=1, retry_delay=0), Task(name="b", run=after.append)])
+    with pytest.raises(LookupError, match="no such page"):
+        crew.kickoff()
+    assert tries == [1, 2]
+    assert after == []
+
+
+def test_a_failure_waits_for_what_is_in_flight():
+    ended = []
+    failed = threading.Event()
+
+    def fail(ctx: Any) -> str:
+        failed.set()
+        raise LookupError
+
+    def slow(ctx: Any) -> str:
+        failed.wait(20)
+        ended.append(1)
+        return ""
+
+    crew = Crew(tasks=[Task(name="a", run=slow, async_execution=True), Task(name="b", run=fail, async_execution=True)])
+    with pytest.raises(LookupError):
+        crew.kickoff()
+    assert ended == [1]
+
+
+def test_output_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Crew(
+        tasks=[
+            Task(name="a", run=done("ä text"), output_file="deep/{topic}.md"),
+            Task(name="b", run=lambda ctx: {"n": 1}, output_file=str(tmp_path / "b.json")),
+        ]
+    ).kickoff({"topic": "owls"})
+    assert (tmp_path / "deep/owls.md").read_text("utf-8") == "ä text"
+    assert (tmp_path / "b.json").read_text() == '{"n": 1}'
+
+
+def test_checkpoints_that_would_not_be_written_are_said():
+    with pytest.warns(UserWarning, match="writes no checkpoints yet"):
+        assert Crew(tasks=[Task(name="a", run=done("x"))], checkpoint=True).kickoff().raw == "x"
+
+
+def test_thousands_of_runs_leave_nothing_behind():
+    """Nothing is recorded that nobody asked for."""
+
+    def work(ctx: Any) -> str:
+        ctx.log("a line")
+        return ctx.step("grow", lambda: "x" * 2000)
+
+    crew = Crew(tasks=[Task(name="a", run=work), Task(name="b", run=done("y" * 2000))])
+
+    def runs(count: int) -> int:
+        for _ in range(count):
+            crew.kickoff({"n": 1})
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    threads = threading.active_count()
+    tracemalloc.start()
+    try:
+        before = runs(200)
+        after = runs(2000)
+    finally:
+        tracemalloc.stop()
+    assert after - before < 100_000, "under 50 bytes a run"
+    assert threading.active_count() == threads
