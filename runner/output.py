@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, Field
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 
 class TaskOutput(BaseModel):
@@ -55,11 +55,17 @@ def from_value(value: Any) -> tuple[str, Any]:
 
 def dump(raw: str, json_dict: Any) -> str:
     """The stored form: ``{"raw": text}`` or, where the text is just the JSON's own, ``{"json": value}``."""
-    if json_dict is not None and raw == json.dumps(json_dict, ensure_ascii=False):
-        return to_json({"json": json_dict}).decode()
+    stored: dict[str, Any] = {"raw": raw}
     if json_dict is not None:
-        return to_json({"raw": raw, "json": json_dict}).decode()
-    return to_json({"raw": raw}).decode()
+        is_its_text = raw == json.dumps(json_dict, ensure_ascii=False)
+        stored = {"json": json_dict} if is_its_text else {"raw": raw, "json": json_dict}
+    try:
+        return to_json(stored).decode()
+    except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
+        raise TypeError(
+            "a task returned text with half of a surrogate pair, which is no UTF-8: "
+            "return text.encode(errors='replace').decode()"
+        ) from None
 
 
 def load(stored: Mapping[str, Any]) -> tuple[str, Any]:

@@ -1,14 +1,18 @@
 """The Celery message of a job, as kombu 5.7 lays it out on Redis, with places for a script to fill in.
 
 The committing script itself pushes the message, so committing and sending are one atomic step. A message carries ids
-only. `send.lua` replaces the ``@MARKS@``; a contract test lets a stock Celery worker consume what comes out.
+only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
 """
 
 import json
+import re
 from typing import Any
 
 JOB = "runner.job"
 """The name under which the worker registers the one Celery task there is."""
+
+
+_MARK = re.compile(r"@([A-Z]+)@")
 
 
 def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str, Any]:
@@ -17,11 +21,12 @@ def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str
 
 
 def template(queue: str) -> str:
-    """The message for one queue, with ``@RUN@ @BRANCH@ @TASK@ @CREW@ @ATTEMPT@ @COPY@`` still open.
+    """The message for one queue: a line that names what goes where, and the text with a ``%s`` at each place.
 
-    ``@BODY…@`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows.
+    ``BODY…`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows. ``ID`` is
+    the job's. A format is filled in at a tenth of what replacing marks would cost the script.
     """
-    job_id = "@RUN@.@BRANCH@.@TASK@.@ATTEMPT@"
+    job_id = "@ID@"
     body = json.dumps(
         [
             [],
@@ -64,4 +69,6 @@ def template(queue: str) -> str:
             "delivery_tag": f"{job_id}.@COPY@",
         },
     }
-    return json.dumps(message)
+    text = json.dumps(message)
+    marks = _MARK.findall(text)
+    return " ".join(marks) + "\n" + _MARK.sub("%s", text.replace("%", "%%"))

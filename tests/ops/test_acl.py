@@ -27,7 +27,7 @@ def test_the_documented_user_can_do_all_that_is_needed(
         try:
             eventually(lambda: "Flower at" in log.read_text(), why="Flower listens")
             worker = own_fleet.start("--concurrency", "1", RUNNER_REDIS_URL=url)
-            done = own_fleet.runner("submit", str(small_crew), "--json", RUNNER_REDIS_URL=url)
+            done = own_fleet.runner("submit", str(small_crew), "--json", timeout=40, RUNNER_REDIS_URL=url)
             assert json.loads(done.stdout)["result"] == "one, two", done.stderr
             assert own_fleet.runner("doctor", RUNNER_REDIS_URL=url).returncode == 0
             worker.terminate()

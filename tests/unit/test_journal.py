@@ -314,7 +314,7 @@ def test_a_coroutine_from_a_plain_function_is_refused_in_words(attempt):
     async def answer() -> int:
         return 3
 
-    with pytest.raises(TypeError, match="^step 'ask' returned a coroutine: give the async function itself"):
+    with pytest.raises(TypeError, match=r"^step 'ask' returned a coroutine: give the async function itself"):
         attempt()("ask", lambda: answer())
 
 
@@ -390,7 +390,7 @@ def test_async_steps_that_raise_or_are_no_json(attempt, recorder):
     with pytest.raises(LookupError):
         asyncio.run(step("fail", fail))
     assert recorder.asked == ["begin", "drop"]
-    with pytest.raises(TypeError, match="^step 'look \\(twice\\)' returned an Opaque, which is not JSON"):
+    with pytest.raises(TypeError, match=r"^step 'look \(twice\)' returned an Opaque, which is not JSON"):
         asyncio.run(step("look (twice)", odd))
 
 

@@ -158,7 +158,7 @@ def test_which_adapter():
     assert required(crew) is NATIVE
     assert is_crew(crew)
     assert adapter_of("crew") is None
-    with pytest.raises(BadCrew, match="^a dict is not a crew that can be run$"):
+    with pytest.raises(BadCrew, match=r"^a dict is not a crew that can be run$"):
         required({})
 
 

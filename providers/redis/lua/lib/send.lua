@@ -10,10 +10,11 @@ local function send(home, run, name, task, attempt, at)
     return
   end
   local copy = redis.call("HINCRBY", run, "sends", 1)
-  local values = {
-    ["@RUN@"] = r[1], ["@BRANCH@"] = quoted(name), ["@TASK@"] = quoted(task), ["@CREW@"] = quoted(r[4]),
-    ["@BODYBRANCH@"] = quoted(quoted(name)), ["@BODYTASK@"] = quoted(quoted(task)),
-    ["@ATTEMPT@"] = tostring(attempt), ["@COPY@"] = tostring(copy),
-  }
-  redis.call("LPUSH", r[3], (string.gsub(r[2], "@%u+@", values)))
+  local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), ATTEMPT = attempt, COPY = copy}
+  values.ID = r[1] .. "." .. values.BRANCH .. "." .. values.TASK .. "." .. attempt
+  values.BODYBRANCH, values.BODYTASK = quoted(values.BRANCH), quoted(values.TASK)
+  local marks, text = string.match(r[2], "^([%u ]+)\n(.*)$")
+  local places = {}
+  for mark in string.gmatch(marks, "%u+") do places[#places + 1] = values[mark] end
+  redis.call("LPUSH", r[3], string.format(text, unpack(places)))
 end
