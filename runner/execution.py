@@ -27,7 +27,6 @@ from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
 from runner.work import Work
 
-
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 

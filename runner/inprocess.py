@@ -1,9 +1,11 @@
 """``crew.kickoff()``: the same plan and the same way of performing a task, in this process and without a store."""
 
+import contextlib
 import json
+import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ from typing import Any
 from runner import adapters, backoff
 from runner import output as outputs
 from runner.adapters import Adapter
+from runner.breakin import raise_in
 from runner.crew import Crew, CrewOutput
-from runner.errors import BadInput
+from runner.errors import BadInput, TaskTimeout, TimedOut
 from runner.gate import Gate
 from runner.journal import Journal
 from runner.output import TaskOutput
@@ -97,6 +100,30 @@ def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def _timed(gate: Gate, timeout: float | None) -> Iterator[None]:
+    """Break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
+    if timeout is None:
+        yield
+        return
+    thread, stop = threading.get_ident(), TimedOut(f"it ran longer than its timeout of {timeout:g} s")
+
+    def break_in() -> None:
+        gate.ask(stop)
+        raise_in(thread, TimedOut)
+
+    timer = threading.Timer(timeout, break_in)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except TimedOut:
+        raise TaskTimeout(str(stop)) from None
+    finally:
+        timer.cancel()
+        raise_in(thread, None)
+
+
 def _attempts(
     adapter: Adapter, crew: Crew, plan: Plan, key: str, inputs: Mapping[str, Any], done: Mapping[str, TaskOutput]
 ) -> TaskOutput:
@@ -125,6 +152,7 @@ def _perform(
     def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         return {one: done[one] for one in keys}
 
+    gate = Gate()
     work = Work(
         run_id="here",
         branch="main",
@@ -132,11 +160,13 @@ def _perform(
         key=key,
         plan=plan,
         inputs=inputs,
-        journal=Journal(steps.recorded, steps, Gate()),
+        journal=Journal(steps.recorded, steps, gate),
         fetch=fetch,
         note=lambda kind, text: None,  # noqa: ARG005 - nobody asked for a record
     )
-    raw, data = outputs.load(json.loads(adapter.perform(crew, work)))
+    with _timed(gate, plan.by_key[key].timeout):
+        stored = adapter.perform(crew, work)
+    raw, data = outputs.load(json.loads(stored))
     output = TaskOutput(name=key, raw=raw, json_dict=data)
     model = crew.by_key[key].output_model()
     if model is not None and data is not None:

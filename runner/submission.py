@@ -61,7 +61,9 @@ def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     adapter: Adapter = adapters.required(crew)
     plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
     packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    return Prepared(target, attr, plan, packed, code_digest(packed), adapter.checkpoints(crew), adapter.output_files(crew))
+    return Prepared(
+        target, attr, plan, packed, code_digest(packed), adapter.checkpoints(crew), adapter.output_files(crew)
+    )
 
 
 def code_digest(packed: Bundle) -> str:

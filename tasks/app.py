@@ -4,7 +4,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from kombu import Queue
+from kombu.entity import Queue
 
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
@@ -24,6 +24,10 @@ def kombu_url(url: str) -> str:
 def broker_url() -> str:
     """Celery's broker: the state's Redis unless another was named."""
     return kombu_url(os.environ.get("RUNNER_BROKER_URL") or state_url())
+
+
+def _queue(name: str) -> Any:
+    return Queue(name, routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
 def make_app() -> Celery:
@@ -51,7 +55,7 @@ def make_app() -> Celery:
         # Messages are not acknowledged at all: redelivery by the broker would only run things twice, and keeping book
         # of what is unacknowledged is most of what a message costs. A lost one is sent again from the store.
         task_acks_late=False,
-        task_queues=[Queue(queue, routing_key=queue, no_ack=True)],
+        task_queues=[_queue(queue)],
         worker_prefetch_multiplier=1,
         # A job waiting behind a long one in a worker could run elsewhere.
         worker_disable_prefetch=True,

@@ -66,11 +66,18 @@ def _make(capp: Celery, address: str, port: int, basic_auth: str | None) -> Flow
     options.basic_auth = [basic_auth] if basic_auth else []
     options.read_only = not basic_auth  # without a password Flower refuses what its buttons ask for
     options.tasks_columns = COLUMNS
+    options.format_task = _named
     options.max_tasks = 10_000
     options.purge_offline_workers = 60
     flower = Flower(capp=capp, options=options, **settings)
     flower.inspector = _Inspector(flower.io_loop, capp, options.inspect_timeout / 1000)
     return flower
+
+
+def _named(task: Any) -> Any:
+    """A job that was received before Flower came has no name there; its id tells run, branch, task and attempt."""
+    task.name = task.name or task.uuid
+    return task
 
 
 def _netloc(address: str, port: int) -> str:

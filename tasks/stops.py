@@ -5,7 +5,6 @@ In a threads pool the exception is set in the task's thread and comes at its nex
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import threading
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
+from runner.breakin import raise_in
 from runner.errors import ClaimLost, Interrupted, TimedOut
 from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
@@ -67,7 +67,7 @@ class TaskStops:
             if timer is not None:
                 timer.cancel()
             if not self._on_main_thread:
-                _raise_in(me, None)
+                raise_in(me, None)
 
     def drain(self) -> None:
         """Take no more tasks; stop those between steps now, those in a call when it ends or the time is up."""
@@ -124,11 +124,4 @@ class TaskStops:
                 continue
             if self._on_main_thread:
                 raise stop
-            _raise_in(task.thread, type(stop))
-
-
-def _raise_in(thread: int, exception: type[BaseException] | None) -> None:
-    """Raise in another thread at its next bytecode; ``None`` takes back what it has not met yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(exception) if exception else None
-    )
+            raise_in(task.thread, type(stop))

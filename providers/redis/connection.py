@@ -25,6 +25,9 @@ from runner.errors import StoreUnreachable
 NOT_NOW = (ConnectionError, TimeoutError, BusyLoadingError)
 """Errors after which the same call may succeed: every operation here may be repeated."""
 
+REFUSED = ResponseError
+"""The server answered, and said no: no permission, no memory, read-only."""
+
 T = TypeVar("T")
 
 Client: TypeAlias = Any
@@ -110,13 +113,13 @@ def check(client: Client, url: str) -> None:
         client.ping()
     except (AuthenticationError, NoPermissionError) as error:
         raise StoreUnreachable(
-            f"Redis at {redacted(url)} refuses us: {error}. Check user and password in the URL."
+            f"Redis at {redacted(url)} refuses us: {_said(error)}. Check user and password in the URL."
         ) from None
     except BusyLoadingError:
         patiently(client.ping, limit=30)
     except (RedisError, OSError) as error:
         raise StoreUnreachable(
-            f"Redis at {redacted(url)} cannot be reached: {error}. Start it, or name another with --redis-url."
+            f"Redis at {redacted(url)} cannot be reached: {_said(error)}. Start it, or name another with --redis-url."
         ) from None
     version = server_version(client)
     if version < (7, 0):
@@ -135,8 +138,13 @@ def server_version(client: Client) -> tuple[int, ...]:
 
 
 def redacted(url: str) -> str:
-    """The URL without its password."""
-    return re.sub(r"(://[^:@/]*:)[^@/]+@", r"\1***@", url)
+    """The URL without its password, wherever that stands: before the last ``@``, or in the query."""
+    url = re.sub(r"(://[^:@/]*:).+@", r"\1***@", url)
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+
+
+def _said(error: Exception) -> str:
+    return str(error).rstrip(". ")
 
 
 def patiently(call: Callable[[], T], *, limit: float | None = None, first: float = 0.02, most: float = 1.0) -> T:

@@ -7,7 +7,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from runner.cli import fleet, look, steer, submit
 from runner.errors import Exit, RunnerError
-from runner.providers.redis.connection import NOT_NOW
+from runner.providers.redis.connection import NOT_NOW, REFUSED
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
         _fail(str(error), error.exit_code)
     except NOT_NOW as error:
         _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+    except REFUSED as error:
+        _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
     except NoArgsIsHelpError as error:
         error.show(sys.stderr)
         sys.exit(Exit.USAGE)

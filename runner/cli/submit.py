@@ -13,6 +13,8 @@ from runner.errors import Exit
 from runner.inprocess import refuse_missing
 from runner.submission import KEEP, prepare
 
+STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
+
 
 @click.command(short_help="Run a crew on the fleet and wait for its result.")
 @click.argument("target")
@@ -88,7 +90,7 @@ def follow(
         return 130
     except TimeoutError as error:
         say(f"error: {error}; it goes on: runner wait {handle.id}")
-        return int(Exit.WAITING)
+        return STILL_RUNNING
     return deliver(handle, result, as_json, write)
 
 

@@ -1,7 +1,8 @@
 """The command line, in this process where that is sound (`cli`), as a process elsewhere (the fleet's `runner`)."""
 
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,3 +64,19 @@ def refused(cli, redis) -> Callable[..., str]:
         return said.error
 
     return run
+
+
+@pytest.fixture
+def start(fleet) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts a command beside the test, which does not outlive it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def run(*arguments: str | Path) -> "subprocess.Popen[str]":
+        started.append(fleet.popen(*map(str, arguments)))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        with process:  # closes its pipes and waits
+            pass

@@ -124,7 +124,7 @@ def test_json_and_text_and_nothing_else_on_stdout(fleet, write_crew, cli):
 
 
 def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
-    fleet, gated, client, lines, tmp_path, eventually, cli
+    fleet, gated, client, lines, tmp_path, eventually, cli, start
 ):
     fleet.start("--concurrency", "4")
     # Given three submits of a run that takes its time: one detached, one that is killed, one interrupted
@@ -134,7 +134,7 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     assert first["status"] == "running"
     plain = cli("submit", gated, "--detach")
     assert client.run(plain.out.strip()).status == "running"
-    killed, interrupted = (fleet.popen("submit", str(gated), "--json", "--id", name) for name in ("killed", "int"))
+    killed, interrupted = (start("submit", gated, "--json", "--id", name) for name in ("killed", "int"))
     eventually(lambda: lines().count("before the gate") == 4, why="all four are at the gate")
     killed.kill()
     interrupted.send_signal(signal.SIGINT)
@@ -145,10 +145,10 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     killed.communicate(timeout=20)
     # wait gives up when it is told to, and the run goes on
     said = cli("wait", first["run_id"], "--timeout", "0.1", "--json")
-    assert said.code == 5
+    assert said.code == 124
     assert said.out == ""
     assert f"error: run {first['run_id']} is still running after 0.1 s; it goes on: " in said.err
-    follow = fleet.popen("events", first["run_id"], "--follow", "--json")
+    follow = start("events", first["run_id"], "--follow", "--json")
     # When the gate opens
     (tmp_path / "open").touch()
     # Then each run is completed, and wait gives its result
@@ -170,9 +170,9 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     assert "task_completed" in cli("events", first["run_id"]).out
 
 
-def test_a_cancelled_run_goes_on_where_it_was(fleet, gated, client, lines, tmp_path, eventually, cli):
+def test_a_cancelled_run_goes_on_where_it_was(fleet, gated, client, lines, tmp_path, eventually, cli, start):
     fleet.start("--concurrency", "1")
-    submit = fleet.popen("submit", str(gated), "--json")
+    submit = start("submit", gated, "--json")
     eventually(lambda: "before the gate" in lines(), why="it is at the gate")
     [run] = client.runs()
     # When a person cancels it, submit says so
@@ -245,12 +245,10 @@ def test_a_failed_run_goes_on_with_the_crew_file_put_right(fleet, write_crew, cl
     assert read(said.out)["outputs"] == {"first": "one", "second": "two"}
 
 
-def test_the_verbs_that_look(fleet, write_crew, cli):
+def test_the_verbs_that_look(fleet, write_crew, cli, start):
     crew = write_crew(NOISY)
     # Given a run that nobody serves, submit says how to serve it
-    waiting = fleet.popen(
-        "submit", str(crew), "--input", "who=owl", "--max-checkpoints", "1", "--json", "--queue", "q2"
-    )
+    waiting = start("submit", crew, "--input", "who=owl", "--max-checkpoints", "1", "--json", "--queue", "q2")
     for line in waiting.stderr:
         if "no worker serves" in line:
             assert "no worker serves the queue 'q2' yet; start one: runner worker --queue q2" in line

@@ -76,6 +76,7 @@ def watched(processes, tmp_path_factory) -> Iterator[Watched]:
     flower = processes.flower(RUNNER_FLOWER_AUTH="me:open, sesame")
     younger = processes.runner("younger", "worker", "--concurrency", "1", "--queue", "younger")
     older.says("Events of group {task} enabled by remote")
+    processes.eventually(lambda: "@" in flower.get("/workers?json=1")[1], why="Flower hears the older worker")
     runs: dict[str, list[str]] = {}
     with Client(processes.environment["RUNNER_REDIS_URL"]) as client:
         handles = [

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
 from redis.exceptions import ConnectionError
+
 from runner.providers.redis import connection, jobs, scripts
 from runner.providers.redis.connection import Line
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from redis import Redis
+
 from runner.errors import ClaimLost, Conflict
 from runner.output import dump
 from runner.providers.redis.envelope import template
@@ -30,12 +31,32 @@ PROCESSES = ("p0", "p1")
 LEASE = 5000
 KEEP = 7 * 24 * 3600 * 1000
 MOST_ATTEMPTS = 3
+FATES = (
+    *("beats", "beats", "registers", "registers", "lost a process", "lapsed, maybe", "closed its connection"),
+    "closed its connection and came back",
+)
 STEPS = ("fetch", "ask#2", "sum 'ü' %1")
+ENDS = ("recorded", "recorded", "answer lost", "raised", "died", "only a log")
+HOW = ("commit", "commit", "release", "retry", "fail", "fail")
 
 workers = st.sampled_from(WORKERS)
 processes = st.sampled_from(PROCESSES)
 counts = st.integers(0, 2)
 seldom = st.integers(0, 4).map(lambda n: n == 4)
+
+#: What can happen, and when.
+ACTIONS: dict[str, Callable[["Protocol"], Any] | None] = {
+    "create": lambda self: len(self.model.runs) < 4,
+    "steer": None,
+    "fare": None,
+    "supervise": None,
+    "deliver": lambda self: self._messages(),
+    "lose_message": lambda self: self._messages(),
+    "deliver_again": lambda self: self.delivered,
+    "ask_again": lambda self: self.asked,
+    "do_step": lambda self: self.claims,
+    "end": lambda self: self.claims,
+}
 
 
 class Protocol(RuleBasedStateMachine):
@@ -68,19 +89,28 @@ class Protocol(RuleBasedStateMachine):
         agree(self.world, self.model)
         self.laws.hold(self.world)
 
+    # -- what happens next
+
+    @initialize(data=st.data(), mood=st.fixed_dictionaries(dict.fromkeys(ACTIONS, st.integers(1, 4))))
+    def begin(self, data: Any, mood: dict[str, int]) -> None:
+        self.mood = [action for action, weight in mood.items() for _ in range(weight)]
+        for worker in WORKERS[:2]:
+            self._beat(worker, "{}")
+        self.create(data)
+
+    @rule(data=st.data())
+    def act(self, data: Any) -> None:
+        """One rule for all actions: of many rules, Hypothesis leaves half out of each history."""
+        possible = [action for action in self.mood if not (needs := ACTIONS[action]) or needs(self)]
+        getattr(self, data.draw(st.sampled_from(possible), label="action"))(data)
+
     # -- runs
 
-    @initialize(plan=plans.plans(), options=plans.options())
-    def begin(self, plan: Any, options: dict[str, Any]) -> None:
-        self.register("w0", anew=True)
-        self.create(plan, options)
-
-    @precondition(lambda self: len(self.model.runs) < 3)
-    @rule(plan=plans.plans(), options=plans.options())
-    def create(self, plan: Any, options: dict[str, Any]) -> None:
+    def create(self, data: Any) -> None:
+        options = data.draw(plans.options(), label="options")
         run = Run(
             id=f"r-{len(self.model.runs)}",
-            plan=plan,
+            plan=data.draw(plans.plans(), label="plan"),
             queue=QUEUES[options["queue"]],
             relayed=options["relayed"],
             bundle=options["bundle"],
@@ -109,27 +139,24 @@ class Protocol(RuleBasedStateMachine):
         }
         return self.store.create(run.id, run.plan, fields)
 
-    @rule(data=st.data(), really=seldom)
-    def cancel(self, data: Any, really: bool) -> None:
+    def steer(self, data: Any) -> None:
+        """A person stops a run, or lets one go on: where it stood, from a checkpoint, or on another branch."""
         run = data.draw(st.sampled_from(list(self.model.runs.values())))
-        was = run.status
-        if really or was != "running":
+        how = data.draw(st.sampled_from(["cancel", "resume", "resume elsewhere", "nothing"]))
+        if how == "cancel":
+            was = run.status
             assert self.store.cancel(run.id, "a person said so") == self.model.cancel(run)
             self.check(unchanged=was != "running")
-
-    @precondition(lambda self: any(run.status != "running" for run in self.model.runs.values()))
-    @rule(data=st.data(), elsewhere=st.booleans(), bundle=st.sampled_from([None, None, *BUNDLES]))
-    def resume(self, data: Any, elsewhere: bool, bundle: str | None) -> None:
-        run = data.draw(st.sampled_from([run for run in self.model.runs.values() if run.status != "running"]))
-        name, start = run.branch, None
-        if elsewhere:
+        elif how != "nothing" and run.status != "running":
+            name, start = run.branch, None
+            bundle = data.draw(st.sampled_from([None, None, *BUNDLES]))
             kept = [c for branch in sorted(run.branches) for c in self.store.checkpoints(run.id, branch)]
-            if kept:
+            if how == "resume elsewhere" and kept:
                 start = data.draw(st.sampled_from(kept), label="from")
                 name = f"resume/{len(run.branches)}"
-            else:
+            elif how == "resume elsewhere":
                 name = data.draw(st.sampled_from(sorted(run.branches)), label="on")
-        self._resume(run, name, start, bundle)
+            self._resume(run, name, start, bundle)
 
     def _resume(self, run: Run, name: str, start: Any, bundle: str | None) -> None:
         bundle = bundle if run.bundle else None
@@ -150,24 +177,28 @@ class Protocol(RuleBasedStateMachine):
 
     # -- workers
 
-    @rule(worker=workers, anew=st.booleans())
-    def register(self, worker: str, anew: bool) -> None:
-        about = f'{{"client_id": {next(self.numbers)}}}' if anew else ""
+    def fare(self, data: Any) -> None:
+        """A worker beats, or registers anew; or a supervisor judges it, maybe by what it said before it came back."""
+        worker, process = data.draw(workers), data.draw(processes)
+        known = self.model.workers.get(worker)
+        match data.draw(st.sampled_from(FATES)):
+            case "beats":
+                self._beat(worker)
+            case "registers":
+                self._beat(worker, f'{{"client_id": {next(self.numbers)}}}')
+            case "lost a process":
+                self._reap(worker, process=process)
+            case "lapsed, maybe":
+                self._reap(worker, only_lapsed=True)
+            case "closed its connection":
+                self._reap(worker, about=known.about if known else "it was never here")
+            case "closed its connection and came back":
+                self._reap(worker, about="it was another one")
+
+    def _beat(self, worker: str, about: str = "") -> None:
         stood = self.fleet.beat(worker, LEASE, about).stood
         assert stood == self.model.beat(worker, about, LEASE)
         self.check()
-
-    @rule(worker=workers, process=processes, how=st.sampled_from(["process", "lease", "connection", "has come back"]))
-    def judge(self, worker: str, process: str, how: str) -> None:
-        """A process died, a lease may have lapsed, a connection closed; and that of one that registered anew since."""
-        known = self.model.workers.get(worker)
-        match how:
-            case "process":
-                self._reap(worker, process=process)
-            case "lease":
-                self._reap(worker, only_lapsed=True)
-            case _:
-                self._reap(worker, about=known.about if known and how == "connection" else "as it was before")
 
     def _reap(self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False) -> None:
         how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed}
@@ -175,11 +206,6 @@ class Protocol(RuleBasedStateMachine):
         back = self.model.reap(worker, most=MOST_ATTEMPTS, **how)
         assert set(refs) == {"|".join(place) for place in back or ()}
         self.check(unchanged=back is None)
-
-    @rule(ms=st.sampled_from([1, 700, 3000, LEASE, 30_000]))
-    def time_passes(self, ms: int) -> None:
-        self.clock.go_on(ms)
-        self.model.now = self.clock.now
 
     # -- messages
 
@@ -193,51 +219,40 @@ class Protocol(RuleBasedStateMachine):
         self.check()
         return job
 
-    @precondition(_messages)
-    @rule(data=st.data(), process=processes, answer=st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"]))
-    def deliver(self, data: Any, process: str, answer: str) -> None:
+    def deliver(self, data: Any) -> None:
         """A worker takes a message and claims its task. If the answer is lost it asks again, at once or much later."""
         job = self._next(data.draw(st.sampled_from(self._messages())))
-        worker = self._some_worker(data)
+        worker, process = self._some_worker(data), data.draw(processes)
+        answer = data.draw(st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"]))
         found = self._claim(job, worker, process, lost=answer == "lost")
         if answer == "lost, and not asked again":
             self.asked.append((job, worker, process, self.nonces.next))
             if found is not None:
                 self.claims.remove(found)
 
-    @precondition(lambda self: self.asked)
-    @rule(data=st.data())
     def ask_again(self, data: Any) -> None:
         job, worker, process, nonce = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
         self._claim(job, worker, process, nonce=nonce)
 
-    @precondition(_messages)
-    @rule(data=st.data())
-    def deliver_and_commit(self, data: Any) -> None:
-        """Most jobs go well."""
-        job = self._next(data.draw(st.sampled_from(self._messages())))
-        found = self._claim(job, self._some_worker(data), "p0")
-        if found is not None:
-            self._commit(found, 0)
+    def deliver_again(self, data: Any) -> None:
+        self._claim(data.draw(st.sampled_from(self.delivered)), self._some_worker(data), data.draw(processes))
 
-    @precondition(lambda self: self.delivered)
-    @rule(data=st.data(), process=processes)
-    def deliver_again(self, data: Any, process: str) -> None:
-        self._claim(data.draw(st.sampled_from(self.delivered)), self._some_worker(data), process)
-
-    @precondition(_messages)
-    @rule(data=st.data(), returned=st.booleans())
-    def lose_message(self, data: Any, returned: bool) -> None:
+    def lose_message(self, data: Any) -> None:
         """A message goes down with its worker; or that one is about to go, and sends it on."""
         job = self._next(data.draw(st.sampled_from(self._messages())))
-        if returned:
+        if data.draw(st.booleans(), label="returned"):
             return_job(self.line, job)
             self.model.return_job(job)
             self.check()
 
-    @rule(older=st.sampled_from([0, 1000, 5000]), sent=st.booleans())
-    def supervise(self, older: int, sent: bool) -> None:
-        """What is due or lost is sent; who hands jobs to another broker may die before saying so."""
+    def supervise(self, data: Any) -> None:
+        """Time passes. What is due or lost is sent; who hands jobs to another broker may die before saying so."""
+        ms = data.draw(st.sampled_from([0, 700, 3000, LEASE]), label="ms")
+        self._supervise(ms, data.draw(st.sampled_from([0, 1000, 5000]), label="older"), sent=data.draw(st.booleans()))
+
+    def _supervise(self, ms: int, older: int, sent: bool) -> None:
+        self.clock.go_on(ms)
+        self.model.now = self.clock.now
         assert self.fleet.move_due() == self.model.move_due()
         self.check()
         assert self.fleet.resend(older) == self.model.resend(older)
@@ -302,30 +317,27 @@ class Protocol(RuleBasedStateMachine):
         self.line.lose = 0
         self.check(refused=due == REFUSED)
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), step=st.sampled_from(STEPS), replayed=counts, tokens=counts, lost=seldom)
-    def do_step(self, data: Any, step: str, replayed: int, tokens: int, lost: bool) -> None:
+    def do_step(self, data: Any) -> None:
+        """Mostly it is recorded. Else its process dies in it, or it raises; or there is only something to log."""
         claim, task = self._one(data)
-        self._begin(claim, task)
-        value = f'"{step} {next(self.numbers)}"'
-        counted = {"replayed": replayed, "prompt_tokens": 10 * tokens, "completion_tokens": tokens}
-        due = self.model.record(claim.job, claim.token, step, value, **counted)
-        self._write(due, lambda: task.record_step(step, value, **counted), lost=lost)
-
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), ends=st.sampled_from(["never", "raises", "log"]))
-    def begin_step(self, data: Any, ends: str) -> None:
-        """A step that is not recorded: its process dies in it, or it raises, or it only logs."""
-        claim, task = self._one(data)
-        if ends == "log":
-            self._write(None if self.model.held(claim.job, claim.token) else REFUSED, lambda: task.note("log", "so far"))
+        step, ends = data.draw(st.sampled_from(STEPS)), data.draw(st.sampled_from(ENDS))
+        if ends == "only a log":
+            self._write(
+                None if self.model.held(claim.job, claim.token) else REFUSED, lambda: task.note("log", "so far")
+            )
             return
         self._begin(claim, task)
-        if ends == "raises":
+        if ends == "raised":
             task.drop_step()
             if held := self.model.held(claim.job, claim.token):
                 held.begun -= 1
             self.check()
+        elif ends != "died":
+            value = f'"{step} {next(self.numbers)}"'
+            tokens = data.draw(counts)
+            counted = {"replayed": data.draw(counts), "prompt_tokens": 10 * tokens, "completion_tokens": tokens}
+            due = self.model.record(claim.job, claim.token, step, value, **counted)
+            self._write(due, lambda: task.record_step(step, value, **counted), lost=ends == "answer lost")
 
     def _begin(self, claim: Claim, task: ClaimedTask) -> None:
         task.begin_step()
@@ -335,12 +347,26 @@ class Protocol(RuleBasedStateMachine):
             held.begun += 1
         self.check(unchanged=not held)
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), replayed=counts, lost=seldom)
-    def commit(self, data: Any, replayed: int, lost: bool) -> None:
-        """A second commit with the same token is the first one, heard again."""
-        claim, _ = self._one(data)
-        self._commit(claim, replayed, lost=lost)
+    def end(self, data: Any) -> None:
+        """It is done; it drains; it may try again; it failed for good. A commit may be heard twice, the others not."""
+        claim, task = self._one(data)
+        job, token = claim.job, claim.token
+        replayed, lost = data.draw(counts), data.draw(seldom)
+        match data.draw(st.sampled_from(HOW)):
+            case "commit":
+                self._commit(claim, replayed, lost=lost)
+            case "release":
+                due = self.model.release(job, token, replayed)
+                self._write(due, lambda: task.release(replayed=replayed), again=REFUSED, lost=lost)
+            case "retry":
+                delay = data.draw(st.sampled_from([0, 2000]))
+                due = self.model.retry(job, token, delay, replayed)
+                self._write(
+                    due, lambda: task.retry(delay / 1000, "raised", replayed=replayed), again=REFUSED, lost=lost
+                )
+            case "fail":
+                due = self.model.fail(job, token, replayed)
+                self._write(due, lambda: task.fail("no way", replayed=replayed), again=REFUSED, lost=lost)
 
     def _commit(self, claim: Claim, replayed: int, *, lost: bool = False) -> None:
         job = claim.job
@@ -363,37 +389,20 @@ class Protocol(RuleBasedStateMachine):
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"
 
-    @precondition(lambda self: self.claims)
-    @rule(data=st.data(), how=st.sampled_from(["release", "retry", "fail"]), delay=st.sampled_from([0, 2000]), lost=seldom)
-    def give_back(self, data: Any, how: str, delay: int, lost: bool) -> None:
-        """It drains, it may try again, or it failed for good. None of these is heard twice."""
-        claim, task = self._one(data)
-        match how:
-            case "release":
-                due = self.model.release(claim.job, claim.token, 1)
-                self._write(due, lambda: task.release(replayed=1), again=REFUSED, lost=lost)
-            case "retry":
-                due = self.model.retry(claim.job, claim.token, delay, 1)
-                self._write(due, lambda: task.retry(delay / 1000, "it raised", replayed=1), again=REFUSED, lost=lost)
-            case "fail":
-                due = self.model.fail(claim.job, claim.token, 1)
-                self._write(due, lambda: task.fail("it cannot be done", replayed=1), again=REFUSED, lost=lost)
-
     # -- the end
 
     def teardown(self) -> None:
         """One live worker is enough for every run to end, and for those that failed or were cancelled to be resumed."""
         if not self.model.runs:
             return
-        self.time_passes(LEASE)
+        self._supervise(LEASE, 1000, sent=True)
         for worker in list(self.model.workers):
             self._reap(worker, only_lapsed=True)
         assert self.model.workers == {}
         for _ in range(200):
-            self.register("fresh", anew="fresh" not in self.model.workers)
-            self.time_passes(2500)
+            self._beat("fresh", "" if "fresh" in self.model.workers else "{}")
             self.delivered = []
-            self.supervise(1000, sent=True)
+            self._supervise(2500, 1000, sent=True)
             for queue in QUEUES:
                 while self.model.lists[queue]:
                     self._next(queue)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Crew, Process, Task
-from runner.errors import BadCrew, BadInput
+from runner.errors import BadCrew, BadInput, TaskTimeout
 
 
 def done(text: str) -> Any:
@@ -178,3 +178,16 @@ def test_thousands_of_runs_leave_nothing_behind():
         tracemalloc.stop()
     assert after - before < 100_000, "under 50 bytes a run"
     assert threading.active_count() == threads
+
+
+def test_a_task_that_runs_longer_than_its_timeout_fails():
+    def spin(ctx):
+        try:
+            while True:
+                time.sleep(0.01)
+        except Exception:
+            return "swallowed"
+
+    crew = Crew(tasks=[Task(name="slow", run=spin, timeout=0.1)])
+    with pytest.raises(TaskTimeout, match="it ran longer than its timeout of 0.1 s"):
+        crew.kickoff()
