@@ -45,16 +45,30 @@ def test_on_loopback_without_a_password_it_shows_and_does_nothing(processes) -> 
     assert flower.get("/api/tasks", auth=None)[0] == 401
 
 
+def test_it_ends_while_redis_is_frozen(processes) -> None:
+    """Its threads wait for answers then, and nobody is to wait for them."""
+    flower = processes.flower()
+    redis = processes.started[0]
+    redis.send_signal(signal.SIGSTOP)
+    try:
+        assert flower.get("/workers?refresh=1", auth=None)[0] == 200  # asks all workers, in the background
+        flower.process.terminate()
+        assert flower.ended() == 0
+    finally:
+        redis.send_signal(signal.SIGCONT)
+    assert "Traceback" not in flower.printed()
+
+
 def test_while_redis_is_away_pages_answer_and_it_ends(processes) -> None:
     """The last of this file: it takes Redis away."""
     flower = processes.flower()
     redis = processes.started[0]
     redis.kill()
     redis.wait()
-    flower.says("Redis does not answer")
     for page in ("/workers", "/tasks", "/broker"):
         status, text = flower.get(page, auth=None)
         assert status == 200, text
+    flower.says("Unable to get queues")
     flower.process.terminate()
     assert flower.ended() == 0
     assert "Traceback" not in flower.printed()

@@ -189,5 +189,5 @@ def test_a_task_that_runs_longer_than_its_timeout_fails():
             return "swallowed"
 
     crew = Crew(tasks=[Task(name="slow", run=spin, timeout=0.1)])
-    with pytest.raises(TaskTimeout, match="it ran longer than its timeout of 0.1 s"):
+    with pytest.raises(TaskTimeout, match=r"it ran longer than its timeout of 0\.1 s"):
         crew.kickoff()
