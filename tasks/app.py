@@ -2,6 +2,7 @@
 
 import os
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 from celery import Celery
 from kombu.entity import Queue
@@ -17,8 +18,12 @@ def state_url() -> str:
 
 
 def kombu_url(url: str) -> str:
-    """kombu's spelling of a unix socket."""
-    return "redis+socket://" + url.removeprefix("unix://") if url.startswith("unix://") else url
+    """kombu's spelling of a unix socket, and of the database on it."""
+    if not url.startswith("unix://"):
+        return url
+    place, _, options = url.removeprefix("unix://").partition("?")
+    given = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(options)]
+    return f"redis+socket://{place}" + (f"?{urlencode(given)}" if given else "")
 
 
 def broker_url() -> str:

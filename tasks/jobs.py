@@ -3,16 +3,17 @@
 import logging
 import os
 import threading
+from functools import partial
 from typing import Any
 
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
-from runner.execution import Executor
+from runner.execution import Decision, Executor, Fail
 from runner.providers.redis import jobs as store
-from runner.providers.redis.connection import connect
+from runner.providers.redis.connection import connect, patiently
 from runner.providers.redis.envelope import JOB
-from runner.providers.redis.jobs import Job
+from runner.providers.redis.jobs import Job, Refusal
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
 from runner.tasks.app import app, state_url
@@ -38,18 +39,21 @@ class Process:
         """What claims call this process: its pid; in a threads pool the thread as well."""
         return str(os.getpid()) if self._on_main_thread else f"{os.getpid()}-{threading.get_ident()}"
 
-    def do(self, job: Job) -> None:
-        """Do one job. What cannot even be stored gives the claim back, so that no task hangs on a living process."""
+    def do(self, job: Job) -> Decision | Refusal | None:
+        """Do one job; None if it broke off. Then the claim is given back: no task hangs on a living process."""
         try:
-            self._executor().do(job)
+            return self._executor().do(job)
         except Exception:
             log.exception("job %s.%s attempt %d broke off; handing its task back", job.run_id, job.task, job.attempt)
-            Workers(self._executor().client).reap(
+            give_back = partial(
+                Workers(self._executor().client).reap,
                 self.worker,
                 process=self.name(),
                 reason="an error inside the runner, see the worker's log",
                 max_attempts=self.settings.max_attempts,
             )
+            patiently(give_back)
+            return None
 
     def _executor(self) -> Executor:
         found: Executor | None = getattr(self._local, "executor", None)
@@ -86,7 +90,12 @@ class JobRequest(Request):
         self.acknowledged = True
 
 
-@app.task(name=JOB, ignore_result=True, Request=JobRequest)
+class TaskFailed(Exception):
+    """Lets Flower show a failed task as failed; the store has the reason."""
+
+
+@app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
-    """Do one task of one branch of one run. Gives nothing back: results would show in Flower."""
-    process().do(Job(run, branch, task, attempt))
+    """Do one task of one branch of one run. Gives nothing back, not even why it failed: that would show in Flower."""
+    if isinstance(process().do(Job(run, branch, task, attempt)), Fail):
+        raise TaskFailed(f"runner show {run}")

@@ -2,8 +2,11 @@
 
 import signal
 import socket
+from types import SimpleNamespace
 
 import pytest
+
+from runner.tasks.flower import _named
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "", "127.example.com"])
@@ -43,6 +46,11 @@ def test_on_loopback_without_a_password_it_shows_and_does_nothing(processes) -> 
     flower = processes.flower()
     assert flower.get("/tasks", auth=None)[0] == 200
     assert flower.get("/api/tasks", auth=None)[0] == 401
+
+
+def test_a_job_that_was_received_before_flower_came_is_named_by_its_id() -> None:
+    job = SimpleNamespace(name=None, uuid="r-1.main.write.1")
+    assert _named(job).name == "r-1.main.write.1"
 
 
 def test_it_ends_while_redis_is_frozen(processes) -> None:

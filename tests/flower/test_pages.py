@@ -117,7 +117,8 @@ def test_no_page_shows_what_was_said_or_is_secret(watched: Watched) -> None:
         assert status == 200, (page, text)
         assert SECRET not in text, page
         assert REDIS_PASSWORD not in text, page
-        assert "Traceback" not in text, page
+        # Of a failed task Flower shows that it failed, and where to look; not what it said.
+        assert text.count("Traceback") <= text.count("runner show r-"), page
 
 
 def test_pages_escape_names(watched: Watched) -> None:
@@ -127,8 +128,12 @@ def test_pages_escape_names(watched: Watched) -> None:
     assert "write <b>" not in text
 
 
-def test_the_broker_page_counts_the_queues_of_a_socket(watched: Watched) -> None:
-    text = watched.flower.get("/broker")[1]
+def test_the_broker_page_counts_the_queues_of_a_socket(watched: Watched, eventually: Any) -> None:
+    def page() -> str:
+        text: str = watched.flower.get("/broker")[1]
+        return text if "older" in text and "younger" in text else ""
+
+    text = eventually(page, why="Flower has asked both workers for their queues")
     assert "older" in text
     assert "younger" in text
     lengths = json.loads(watched.flower.get("/api/queues/length")[1])["active_queues"]

@@ -10,7 +10,12 @@ if t[1] ~= token then return refuse(run, name, key, token, "step") end
 if redis.call("HSETNX", journal, step, value) == 1 then
   redis.call("HINCRBY", run, "paid", 1)
   -- A task that gets on is not the one that kills its workers.
-  if tonumber(t[2] or "0") > 0 then redis.call("HSET", task, "begun", t[2] - 1, "crashes", 0) end
+  redis.call("HSET", task, "begun", math.max((t[2] or 0) - 1, 0), "crashes", 0)
+  if redis.call("HLEN", journal) == 1 then
+    -- Begun after the run was over, the journal would outlive it.
+    local ttl = redis.call("PTTL", run)
+    if ttl > 0 then redis.call("PEXPIRE", journal, ttl) end
+  end
   if prompt_tokens ~= "0" then redis.call("HINCRBY", run, "prompt_tokens", prompt_tokens) end
   if completion_tokens ~= "0" then redis.call("HINCRBY", run, "completion_tokens", completion_tokens) end
   if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
