@@ -10,8 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 
+from runner.settings import WorkerSettings
+
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0
+MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 _PR_SET_PDEATHSIG = 1
 
 
@@ -30,7 +33,7 @@ def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = No
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, ask)
     pause = 0.1
-    while True:
+    while not asked:
         started = time.monotonic()
         child = subprocess.Popen(
             [sys.executable, "-m", "runner.tasks.worker"],
@@ -45,16 +48,24 @@ def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = No
         pause = 0.1 if time.monotonic() - started > QUICK else min(pause * 2, LONGEST_PAUSE)
         print(f"runner worker: the worker process ended with {code}; starting another", file=sys.stderr, flush=True)
         time.sleep(pause)
+    return 0
 
 
 def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float) -> int:
+    """Until the worker ends. One that was asked to and does not is killed: the supervisors hand on what it held."""
+    patience = WorkerSettings().drain_timeout + MARGIN
+    end: float | None = None
     while True:
         try:
-            return child.wait(timeout=poll if until is not None else None)
+            return child.wait(timeout=poll)
         except subprocess.TimeoutExpired:
-            if until is not None and not asked and until():
+            if end is None and not asked and until is not None and until():
                 child.send_signal(signal.SIGTERM)
-                return child.wait()
+                end = time.monotonic() + patience
+            elif end is None and asked:
+                end = time.monotonic() + patience
+            elif end is not None and time.monotonic() > end:
+                child.kill()
 
 
 def _end_with_parent() -> None:

@@ -41,12 +41,21 @@ def main() -> None:
             arguments.append("--task-events")
     except Exception:  # Redis is away: Flower turns events on itself, a little later
         pass
+    code = 0
     try:
         app.worker_main(arguments)
-    finally:
-        steps.leave()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    except BaseException:
+        logging.getLogger(__name__).exception("the worker broke down")
+        code = 1
+    steps.leave()
+    # All is handed back. A thread that is stuck in a crew's code would keep the process from ending.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(os.environ.get("RUNNER_EXIT_CODE", code)))
 
 
 if __name__ == "__main__":
     main()
-    sys.exit(int(os.environ.get("RUNNER_EXIT_CODE", "0")))

@@ -60,7 +60,13 @@ def handover_svg(rows: Iterable[Row]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
         _text(16, 26, "From the signal to the next step in another process", size=16),
-        _text(16, 44, "median and range, logarithmic; shorter is better", fill=THEIRS, size=12),
+        _text(
+            16,
+            44,
+            "median and range, logarithmic; shorter is better; hollow: by its setting, not awaited",
+            fill=THEIRS,
+            size=12,
+        ),
     ]
     bottom = height - 30
     for at, label in TICKS:

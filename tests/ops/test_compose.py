@@ -246,7 +246,7 @@ def test_the_image_holds_what_the_package_is_built_from(root: Path, tmp_path: Pa
             shutil.copy(root / source, context / source)
     wheels = tmp_path / "wheels"
     built = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels, "."],
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", wheels, "."],
         cwd=context, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert built.returncode == 0, built.stderr

@@ -1,4 +1,4 @@
-"""What must hold after every operation: the store agrees with the model, keeps the laws, and makes only listed moves."""
+"""What must hold after every operation: the store agrees with the model, keeps the laws, makes only listed moves."""
 
 import json
 from typing import Any

@@ -17,7 +17,7 @@ from runner.providers.redis.connection import Line
 from .observed import TEST_KEY
 
 EXAMPLES = os.environ.get("RUNNER_TEST_EXAMPLES")
-"""How many histories to try: long ones, at random, and a failing one is made short. Without it a few, always the same."""
+"""How many histories to try: long ones, at random, a failing one made short. Without it a few, always the same."""
 
 settings.register_profile(
     "providers",
@@ -87,3 +87,11 @@ def line(redis: Redis) -> LossyLine:
     one = LossyLine(redis)
     yield one
     one.close()
+
+
+@pytest.fixture
+def driver(redis: Redis, line: LossyLine, clock: Clock) -> Any:
+    """A client and a worker in one, on the test's clock."""
+    from .driver import Driver
+
+    return Driver(redis, line)

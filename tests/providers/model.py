@@ -120,14 +120,12 @@ class Model:
         was = run.status
         if was == "running":
             self._finish(run, "cancelled")
-            for name, branch in run.branches.items():
-                for key, task in branch.tasks.items():
-                    if task.state == "running":
-                        self._give_up(run, (run.id, name, key), task)
-                        task.state = "held"
+            self._recall(run)
         return was
 
-    def resume(self, run: Run, name: str, start: tuple[str, int, str] | None, bundle: str | None) -> str:
+    def resume(
+        self, run: Run, name: str, start: tuple[str, int, str] | None, bundle: str | None, plan: Plan | None
+    ) -> str:
         """``start`` is the branch, sequence and id of the checkpoint that the new branch ``name`` leaves."""
         if run.status == "running":
             return "changed"
@@ -135,6 +133,9 @@ class Model:
             run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1])
         run.status, run.branch, run.bundle = "running", name, bundle or run.bundle
         self._use_bundle(run, +1)
+        if plan is not None:
+            run.plan = plan
+            self._recall(run)
         for task in frontier(run.plan, run.committed(name).keys()):
             known = run.branches[name].tasks.get(task.key)
             if known is None or known.state != "running":
@@ -333,6 +334,13 @@ class Model:
         del self.workers[task.worker].claims[place]
         task.token, task.worker, task.process, task.nonce, task.begun = None, "", "", "", 0
         task.attempt += 1
+
+    def _recall(self, run: Run) -> None:
+        for name, branch in run.branches.items():
+            for key, task in branch.tasks.items():
+                if task.state == "running":
+                    self._give_up(run, (run.id, name, key), task)
+                    task.state = "held"
 
     def _failed(self, run: Run, name: str, key: str) -> None:
         run.branches[name].tasks[key].state = "failed"

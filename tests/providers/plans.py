@@ -1,4 +1,4 @@
-"""Random plans: sequential, with tasks side by side, and graphs; with names that are hard on whoever builds keys or JSON."""
+"""Random plans: sequential, tasks side by side, graphs; with names that are hard on whoever builds keys or JSON."""
 
 from typing import Any
 
@@ -27,6 +27,12 @@ def plans(draw: Any) -> Plan:
         }
         names = draw(st.permutations(names))  # a graph's tasks may stand in any order
     return Plan("a crew", tuple(_task(draw, name, order[name]) for name in names))
+
+
+def longer(plan: Plan) -> Plan:
+    """The plan of a crew file to which somebody added a task."""
+    last = PlannedTask(f"added {len(plan.tasks)}", tuple(task.key for task in plan.tasks[-2:]))
+    return Plan(plan.crew, (*plan.tasks, last), plan.inputs)
 
 
 def _task(draw: Any, name: str, after: tuple[str, ...]) -> PlannedTask:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from redis import Redis
 
 from runner.errors import ClaimLost, Conflict
 from runner.output import dump
+from runner.plan import Plan
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal, claim, return_job
 from runner.providers.redis.runs import Runs
@@ -142,7 +144,7 @@ class Protocol(RuleBasedStateMachine):
 
     def steer(self, data: Any) -> None:
         """A person stops a run, or lets one go on: where it stood, from a checkpoint, or on another branch."""
-        run = data.draw(st.sampled_from(list(self.model.runs.values())))
+        run = self.model.runs[data.draw(st.sampled_from(list(self.model.runs)), label="run")]
         how = data.draw(st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "cancel"]))
         if how == "cancel" and (data.draw(seldom) or run.status != "running"):
             was = run.status
@@ -153,27 +155,31 @@ class Protocol(RuleBasedStateMachine):
             bundle = data.draw(st.sampled_from([None, None, *BUNDLES]))
             kept = [c for branch in sorted(run.branches) for c in self.store.checkpoints(run.id, branch)]
             if how == "resume elsewhere" and kept:
-                start = data.draw(st.sampled_from(kept), label="from")
+                start = kept[data.draw(st.integers(0, len(kept) - 1), label="from")]
                 name = f"resume/{len(run.branches)}"
             elif how == "resume elsewhere":
                 name = data.draw(st.sampled_from(sorted(run.branches)), label="on")
-            self._resume(run, name, start, bundle)
+            plan = plans.longer(run.plan) if data.draw(seldom, label="longer") else None
+            self._resume(run, name, start, bundle, plan)
 
-    def _resume(self, run: Run, name: str, start: Any, bundle: str | None) -> None:
+    def _resume(
+        self, run: Run, name: str, start: Any = None, bundle: str | None = None, plan: Plan | None = None
+    ) -> None:
         bundle = bundle if run.bundle else None
         fields = {"bundle": bundle} if bundle else {}
         done = run.committed(start.branch, start.seq) if start else run.committed(name)
         record = self.store.get(run.id)
-        if len(done) == len(run.plan.tasks):
+        resume = partial(self.store.resume, record, name, start=start, fields=fields, plan=plan)
+        if len(done) == len((plan or run.plan).tasks):
             with pytest.raises(Conflict):
-                self.store.resume(record, name, start=start, fields=fields, plan=None)
+                resume()
             self.check(unchanged=True)
             return
-        assert self.store.resume(record, name, start=start, fields=fields, plan=None) == "resumed"
-        self.model.resume(run, name, (start.branch, start.seq, start.id) if start else None, bundle)
+        assert resume() == "resumed"
+        self.model.resume(run, name, (start.branch, start.seq, start.id) if start else None, bundle, plan)
         self.check()
         # Another one who saw the run as it was comes too late.
-        assert self.store.resume(record, name, start=start, fields=fields, plan=None) == "changed"
+        assert resume() == "changed"
         self.check(unchanged=True)
 
     # -- workers
@@ -420,7 +426,7 @@ class Protocol(RuleBasedStateMachine):
                     break
                 for run in over:
                     if run.status != "completed":
-                        self._resume(run, run.branch, None, None)
+                        self._resume(run, run.branch)
         assert {run.status for run in self.model.runs.values()} == {"completed"}, "every run ends"
         self._reap("fresh")
         names = {entry.name for entry in self.world.entries.values() if entry.ttl < 0}

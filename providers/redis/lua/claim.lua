@@ -4,15 +4,16 @@
 -- ARGV name key attempt worker process nonce stamp
 -- USES now emit checkpoint
 --
--- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again.
+-- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
+-- it stands, even if the run was over meanwhile, and whoever holds it must know.
 -- Returns {"claimed", token, failures, run fields, context outputs, recorded steps},
 -- or {why not}: "gone", the run's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
 local r = redis.call("HMGET", run, "status", "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
 if not r[1] then return {"gone"} end
-if r[1] ~= "running" then return {r[1]} end
 local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token")
 local token = t[7]
 if not (t[1] == "running" and t[6] == nonce) then
+  if r[1] ~= "running" then return {r[1]} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   local at = now()

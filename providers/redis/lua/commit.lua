@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name key token worker output replayed next stamp
--- USES now emit refuse send checkpoint lifetime finish
+-- USES now emit refuse send goes_on checkpoint lifetime finish
 --
 -- output: the record as JSON without its opening brace. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all.
@@ -25,8 +25,8 @@ if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq)
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", -1)
-if r[1] ~= "running" then
-  -- The run is over, but what was paid for is kept. A resume finds what this unlocks.
+if not goes_on(run, name) then
+  -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
   return {"committed", seq, r[1]}

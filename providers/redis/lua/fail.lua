@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task
 -- ARGV name key token worker replayed reason stamp
--- USES now emit refuse send release checkpoint lifetime finish
+-- USES now emit refuse send goes_on release checkpoint lifetime finish
 --
 -- Returns {"failed"} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "fail") end
@@ -13,7 +13,7 @@ give_up(home, run, name, key, worker)
 redis.call("HSET", task, "state", "failed", "error", reason)
 emit(run, "task_failed", "branch", name, "task", key, "reason", reason)
 checkpoint(run, name, branch, "task_failed", key, stamp, at)
-if redis.call("HGET", run, "status") == "running" then
+if goes_on(run, name) then
   emit(run, "crew_kickoff_failed", "branch", name, "reason", reason)
   checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
   finish(home, run, "failed", "task '" .. key .. "': " .. reason, at)

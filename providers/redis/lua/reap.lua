@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id process about lapsed reason max_attempts stamp
--- USES now emit send release checkpoint lifetime finish
+-- USES now emit send goes_on release checkpoint lifetime finish
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed.
@@ -33,7 +33,7 @@ for i = 1, #held, 2 do
         redis.call("HSET", record, "state", "failed", "error", why)
         emit(run, "task_failed", "branch", name, "task", key, "reason", why)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
-        if redis.call("HGET", run, "status") == "running" then
+        if goes_on(run, name) then
           emit(run, "crew_kickoff_failed", "branch", name, "reason", why)
           checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
           finish(home, run, "failed", "task '" .. key .. "': " .. why, at)

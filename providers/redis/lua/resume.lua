@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name fields plan parent parent_seq head expected_status expected_seq ready waits tasks_left
--- USES now emit send lifetime
+-- USES now emit send goes_on release recall lifetime
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
@@ -31,7 +31,11 @@ redis.call("HSET", run, unpack(flat))
 redis.call("HDEL", run, "ended_at")
 redis.call("ZADD", active_key(home), at, id)
 redis.call("ZREM", expiring_key(home), id)
-if plan ~= "" then redis.call("SET", plan_key(run), plan) end
+if plan ~= "" then
+  redis.call("SET", plan_key(run), plan)
+  -- What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so.
+  recall(home, run)
+end
 redis.call("HSET", branch, "left", tasks_left)
 redis.call("DEL", waits_key(branch))
 for _, wait in ipairs(cjson.decode(waits)) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed delay_ms reason
--- USES now emit refuse send release
+-- USES now emit refuse send goes_on release
 --
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
@@ -12,7 +12,7 @@ redis.call("HSET", task, "begun", 0)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", task, "failures", 1)
 emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason)
-if redis.call("HGET", run, "status") == "running" then
+if goes_on(run, name) then
   redis.call("HSET", task, "state", "delayed")
   redis.call("ZADD", due_key(home), at + delay_ms, redis.call("HGET", run, "id") .. "|" .. name .. "|" .. key)
 else

@@ -16,7 +16,7 @@ local function give_up(home, run, name, task, worker)
 end
 local function requeue(home, run, name, task, attempt, at)
   local record = task_key(branch_key(run, name), task)
-  if redis.call("HGET", run, "status") == "running" then
+  if goes_on(run, name) then
     redis.call("HSET", record, "state", "queued")
     send(home, run, name, task, attempt, at)
   else

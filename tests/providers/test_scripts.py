@@ -1,0 +1,299 @@
+"""How the scripts are written, loaded and called; and the one connection on which answers are left for later."""
+
+import re
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError
+from runner.errors import ClaimLost
+from runner.output import dump
+from runner.providers.redis import jobs, scripts
+from runner.providers.redis.connection import Line
+from runner.providers.redis.jobs import Claim, Refusal
+from runner.providers.redis.keys import TEMPLATES
+
+from .conftest import LossyLine
+from .driver import Driver, plan_of
+
+LUA = scripts._FOLDER
+LIBRARIES = sorted(path.name.removesuffix(".lua") for path in LUA.joinpath("lib").iterdir())
+GIVEN = {"redis", "cjson", "string", "table", "math", "tonumber", "tostring", "ipairs", "pairs", "unpack", "KEYS", "ARGV"}
+WORDS = {
+    *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not"),
+    *("or", "repeat", "return", "then", "true", "until", "while"),
+}
+
+
+class Recorded:
+    """A client that notes the commands it sends."""
+
+    def __init__(self, client: Redis) -> None:
+        self.client = client
+        self.sent: list[str] = []
+
+    def execute_command(self, *command: Any) -> Any:
+        self.sent.append(command[0])
+        return self.client.execute_command(*command)
+
+
+def script(source: str) -> scripts.LuaScript:
+    return scripts.LuaScript("example", source)
+
+
+# -- calling
+
+
+def test_slots_are_passed_by_name(redis: Redis) -> None:
+    echo = script("-- Echo.\n--\n-- KEYS one two\n-- ARGV three four\nreturn {one, two, three, four}")
+    assert echo(redis, four=4, three=3, two="b", one="a") == ["a", "b", "3", "4"]
+
+
+@pytest.mark.parametrize("slots", [{"one": 1}, {"one": 1, "two": 2, "three": 3}, {"one": 1, "too": 2}, {}])
+def test_a_wrong_name_is_a_type_error_that_says_what_it_takes(redis: Redis, slots: dict[str, int]) -> None:
+    example = script("-- KEYS one\n-- ARGV two\nreturn 1")
+    with pytest.raises(TypeError, match=re.escape("example.lua takes ['one', 'two']")):
+        example(redis, **slots)
+
+
+def test_an_error_tells_the_line_of_the_file(redis: Redis) -> None:
+    libraries = " ".join(name for name in LIBRARIES if name not in ("now", "test_now"))
+    source = f"-- It fails.\n--\n-- KEYS one\n-- ARGV two\n-- USES now {libraries}\n\nlocal three = 3\nreturn three.four.five"
+    with pytest.raises(ResponseError, match=r"user_script:8: .*'four'"):
+        script(source)(redis, one="k", two="a")
+
+
+def test_a_server_that_forgot_the_script_gets_it_again_once(redis: Redis) -> None:
+    client = Recorded(redis)
+    example = script("-- KEYS one\nreturn 1")
+    example(client, one="k")
+    example(client, one="k")
+    redis.script_flush()
+    example(client, one="k")
+    example(client, one="k")
+    assert client.sent == ["EVALSHA", "EVAL", "EVALSHA", "EVALSHA", "EVAL", "EVALSHA"]
+
+
+# -- the files
+
+
+def slots_of(kind: str, name: str) -> list[str]:
+    return re.findall(rf"^-- {kind} (.+)$", LUA.joinpath(f"{name}.lua").read_text(), re.MULTILINE)
+
+
+def code_of(text: str) -> str:
+    """Without comments and what stands in quotes."""
+    return re.sub(r"--[^\n]*", "", re.sub(r"\"(\\.|[^\"\\])*\"|'(\\.|[^'\\])*'", '""', text))
+
+
+def identifiers(code: str) -> list[str]:
+    """Names in the order in which they stand, but for fields, methods and the keys of tables."""
+    return re.findall(r"(?<![\w.:])([A-Za-z_]\w*)(?!\w)(?!\s*=[^=](?=[^{}]*\}))", code)
+
+
+@pytest.mark.parametrize("clock", [scripts.SERVER_CLOCK, scripts.TEST_CLOCK])
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_file_parses_on_the_server(redis: Redis, name: str, clock: str) -> None:
+    loaded = scripts.LuaScript(name, LUA.joinpath(f"{name}.lua").read_text(), clock)
+    assert redis.script_load(loaded.text) == loaded.sha
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_header_is_complete(name: str) -> None:
+    text = LUA.joinpath(f"{name}.lua").read_text()
+    header = re.match(r"(--.*\n)+", text)
+    assert header, "it begins with what it does"
+    assert re.match(r"-- [A-Z].*", text)
+    assert re.search(r"^-- .*Returns ", header[0], re.MULTILINE), "it says what it returns"
+    code = code_of(text)
+    for kind in ("KEYS", "ARGV", "USES"):
+        lines = slots_of(kind, name)
+        assert len(lines) <= 1
+        assert text.count(f"-- {kind} ") == header[0].count(f"-- {kind} ")
+        if kind != "USES":
+            unused = [slot for slot in " ".join(lines).split() if not re.search(rf"\b{slot}\b", code)]
+            assert not unused
+    assert slots_of("KEYS", name), "a script names the keys it begins with"
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_library_is_there_and_needed(name: str) -> None:
+    used = " ".join(slots_of("USES", name)).split()
+    assert set(used) <= {*LIBRARIES}
+    whole = code_of(LUA.joinpath(f"{name}.lua").read_text())
+    texts = {library: code_of(LUA.joinpath("lib", f"{library}.lua").read_text()) for library in used}
+    for library, text in texts.items():
+        functions = re.findall(r"^local function (\w+)", text, re.MULTILINE)
+        others = whole + "".join(other for which, other in texts.items() if which != library)
+        assert any(re.search(rf"\b{function}\(", others) for function in functions), f"{library} is not needed"
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_no_name_is_used_before_it_is_local(name: str) -> None:
+    """A global does not exist in a script: naming one fails, but only on the day when that line is reached."""
+    code = code_of(scripts.load(name).text.decode())
+    defined = GIVEN | WORDS
+    for statement in re.split(r"(?=\blocal\b|\bfunction\b|\bfor\b)", code):
+        declared = set()
+        if found := re.match(r"local function (\w+)\(([^)]*)\)|function ?\(([^)]*)\)|function (\w+)\(([^)]*)\)", statement):
+            declared = set(re.findall(r"\w+", " ".join(part or "" for part in found.groups())))
+        elif found := re.match(r"local ([\w, ]+)|for ([\w, ]+)(?:=| in )", statement):
+            declared = set(re.findall(r"\w+", found[1] or found[2]))
+        defined |= declared
+        unknown = [word for word in identifiers(statement) if word not in defined]
+        assert not unknown, statement
+
+
+def test_the_check_for_undefined_names_finds_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = script("-- KEYS one\nlocal two = {three = 1}\nif one then return twoo end")
+    monkeypatch.setattr(scripts, "load", lambda name: bad)
+    with pytest.raises(AssertionError, match="twoo"):
+        test_no_name_is_used_before_it_is_local("example")
+
+
+def test_the_key_builders_are_the_same_in_lua_and_in_python(redis: Redis) -> None:
+    for name, template in TEMPLATES.items():
+        parts = re.findall(r"\{(\w+)\}", template)
+        source = f"-- KEYS k\n-- ARGV {' '.join(parts)}\n-- USES now\nreturn {name}({', '.join(parts)})"
+        values = {part: f"<{part} %1>" for part in parts}
+        assert script(source)(redis, k="k", **values) == template.format(**values)
+
+
+# -- asked twice
+
+
+def test_a_claim_asked_twice_is_one_claim(driver: Driver, nonces: Any) -> None:
+    run = driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    nonces.next = "n1"
+    first = driver.claim(job)
+    assert isinstance(first, Claim)
+    assert driver.claim(job) == first
+    nonces.next = "n2"
+    assert driver.claim(job) == Refusal("taken")
+    assert len(driver.events(run, "task_started")) == 1
+    assert driver.workers.claimed("w0") == 1
+
+
+def test_a_claim_whose_answer_was_lost_is_asked_for_again(driver: Driver) -> None:
+    driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    driver.line.lose = 2
+    claim = driver.claim(job)
+    assert isinstance(claim, Claim)
+    assert claim.token == 1
+    assert driver.commit(claim) == "completed"
+
+
+def test_a_commit_repeated_with_its_token_is_the_same_commit(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "b: a", "c: b"))
+    claim = driver.take("a")["a"]
+    assert driver.commit(claim) == "running"
+    before = driver.redis.dump(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
+    driver.line.lose = 1
+    assert driver.commit(claim) == "running"
+    after = driver.redis.dump(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
+    assert after == before
+    assert len(driver.events(run, "task_completed")) == 1
+    driver.work()
+    assert driver.commit(claim) == "completed", "it learns how the run stands now"
+
+
+def test_a_step_recorded_twice_is_paid_once(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.begin_step()
+    driver.line.lose = 1
+    task.record_step("s#1", "1", replayed=0, prompt_tokens=5)
+    assert driver.runs.get(run).ledger == {
+        **{"paid": 1, "replayed": 0, "in_doubt": 0},
+        **{"prompt_tokens": 5, "completion_tokens": 0},
+    }
+
+
+# -- answers left for later
+
+
+def test_answers_are_matched_to_their_questions(line: LossyLine) -> None:
+    for i in range(5):
+        line.later("ECHO", f"nobody waits for {i}")
+        line.later("NONSENSE")
+        assert line.execute_command("ECHO", i) == str(i)
+    line.later("ECHO", "left")
+    line.later("ECHO", "left too")
+    with pytest.raises(ResponseError):
+        line.execute_command("NONSENSE")
+    assert line.execute_command("ECHO", "after an error") == "after an error"
+    with pytest.raises(NoScriptError):
+        line.execute_command("EVALSHA", "0" * 40, 0)
+    assert line.execute_command("ECHO", "after another") == "after another"
+
+
+def test_answers_are_matched_after_the_connection_was_lost(line: LossyLine, redis: Redis) -> None:
+    mine = line.execute_command("CLIENT", "ID")
+    line.later("ECHO", "left behind")
+    redis.client_kill_filter(_id=mine)
+    with pytest.raises(ConnectionError):
+        line.execute_command("ECHO", "not heard")
+    assert line.execute_command("ECHO", "heard") == "heard"
+    assert line.execute_command("CLIENT", "ID") != mine
+
+
+def test_what_is_left_on_a_lost_connection_raises_nothing(line: LossyLine, redis: Redis) -> None:
+    mine = line.execute_command("CLIENT", "ID")
+    redis.client_kill_filter(_id=mine)
+    for _ in range(3):
+        line.later("ECHO", "nobody waits")
+    with pytest.raises(ConnectionError):  # the socket may take a while to say that it is closed
+        line.execute_command("ECHO", "not heard")
+        redis.client_kill_filter(_id=line.execute_command("CLIENT", "ID"))
+        line.execute_command("ECHO", "not heard")
+    assert line.execute_command("ECHO", "heard") == "heard"
+
+
+def test_an_interrupt_in_the_middle_costs_the_connection_not_the_order(line: Line, monkeypatch: Any) -> None:
+    class Interrupt(BaseException):
+        pass
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise Interrupt
+
+    line.later("ECHO", "left behind")
+    with monkeypatch.context() as patch:
+        patch.setattr(line._connection, "read_response", interrupted)
+        with pytest.raises(Interrupt):
+            line.execute_command("ECHO", "sent, and its answer not read")
+    assert line.execute_command("ECHO", "mine") == "mine"
+
+
+@pytest.mark.parametrize("forgotten", ["never known", "by a restart"])
+def test_a_begun_step_is_counted_by_a_server_that_does_not_know_the_script(driver: Driver, forgotten: str) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    if forgotten == "by a restart":
+        driver.task(claim).begin_step()
+        driver.task(claim).drop_step()
+        driver.redis.client_kill_filter(_id=driver.line.execute_command("CLIENT", "ID"))
+    driver.redis.script_flush()
+    task = driver.task(claim)
+    if forgotten == "by a restart":
+        with pytest.raises(ConnectionError):
+            driver.line.execute_command("PING")
+    task.begin_step()
+    task.release(replayed=0)
+    assert driver.runs.get(run).in_doubt == 1
+
+
+def test_a_lost_claim_says_so_on_every_write(driver: Driver) -> None:
+    driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    driver.workers.reap("w0", reason="gone", max_attempts=5)
+    with pytest.raises(ClaimLost, match="token 1 no longer holds"):
+        task.commit(dump("late", None), [], replayed=0)
+    with pytest.raises(ClaimLost):
+        task.record_step("s#1", "1", replayed=0)
+    with pytest.raises(ClaimLost):
+        task.note("log", "late")
+    task.begin_step()
+    task.drop_step()
+    assert not jobs.holds(driver.redis, task._claim)
