@@ -3,12 +3,14 @@
 Two leaders do no harm: each thing done here is one script that looks again before it acts.
 """
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner.providers.redis import overtaken
 from runner.providers.redis.connection import NOT_NOW, Client
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.workers import WorkerInfo, Workers
@@ -16,6 +18,7 @@ from runner.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
+OVERTAKEN = 5.0  #: between two looks into queues that are not empty
 LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
 WATCH = 0.03  #: between two looks at the workers' connections
 FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
@@ -56,6 +59,7 @@ class Supervisor:
         self._table = Timetable()
         self._known: list[WorkerInfo] = []
         self._missing: set[str] = set()
+        self._overtaken: set[Job] = set()
         self._server = ""
         self._me = ""
         self._since_start = 0.0
@@ -80,6 +84,9 @@ class Supervisor:
                 log.exception("the supervisor stumbled and goes on")
                 pause = 0.5
             self._stop.wait(pause)
+        if self._leading:
+            with contextlib.suppress(*NOT_NOW):  # then the term runs out
+                self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
 
     def stop(self) -> None:
         """End the loop soon."""
@@ -106,16 +113,11 @@ class Supervisor:
         return 0.05
 
     def _is_gone(self, leader: str) -> bool:
-        """Whether the leader's connection on this very server is closed; looked at twice."""
+        """Whether the leader's connection on this very server is closed: its number never comes back."""
         server, _, client_id = leader.rpartition("|")[2].partition(":")
         if server != self._server or not client_id:
             return False
-        for _ in range(2):
-            connected = self._workers.connected([int(client_id)])
-            if connected is None or connected:
-                return False
-            self._stop.wait(WATCH)
-        return True
+        return self._workers.connected([int(client_id)]) == set()
 
     # -- leading
 
@@ -132,6 +134,8 @@ class Supervisor:
             self._empty_outbox()
         if self._table.due("lost", min(0.5, self._settings.resend_after)):
             self._workers.resend(int(self._settings.resend_after * 1000))
+        if self._table.due("overtaken", OVERTAKEN):
+            self._resend_overtaken()
         if self._table.due("expired", 60.0):
             self._workers.trim()
         return self._pause
@@ -158,12 +162,17 @@ class Supervisor:
     def _reap_lapsed(self) -> None:
         """A machine that vanished or froze closes nothing: its lease lapses."""
         now = self._workers.now()
+        gone = []
         for worker_id, lapses_at in self._workers.lapsed(now):
             worker = next((w for w in self._known if w.id == worker_id), WorkerInfo(worker_id, lapses_at, ""))
             lease = worker.fields.get("lease", self._settings.lease)
             from_before = worker.fields.get("server") != self._server
             if from_before and time.monotonic() - self._since_start < lease + 1:
                 continue  # the server was away and nobody could beat: each gets one lease to come back
+            gone.append((worker, lease))
+        # Frozen, they still wait for jobs, and would be given the very ones that are handed back.
+        self._workers.unblock(worker.id for worker, _ in gone)
+        for worker, lease in gone:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
@@ -172,6 +181,14 @@ class Supervisor:
         )
         self._known = [known for known in self._known if known.id != worker.id]
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
+
+    def _resend_overtaken(self) -> None:
+        """Jobs missing from a queue that has others; looked at twice, so that one just being taken is left alone."""
+        missing = overtaken.missing(self._workers.client, self._workers.home)
+        for job in missing & self._overtaken:
+            log.warning("the message of %s was lost; sending it again", job.ref)
+            overtaken.send_again(self._workers.client, job)
+        self._overtaken = missing - self._overtaken
 
     def _empty_outbox(self) -> None:
         if self._send is None:

@@ -31,8 +31,14 @@ def broker_url() -> str:
     return kombu_url(os.environ.get("RUNNER_BROKER_URL") or state_url())
 
 
+def own_broker() -> bool:
+    """Whether the broker is the state's Redis."""
+    return broker_url() == kombu_url(state_url())
+
+
 def _queue(name: str) -> Any:
-    return Queue(name, routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
+    # Only there: another broker would push all it has to a consumer that acknowledges nothing.
+    return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]
 
 
 def make_app() -> Celery:
@@ -57,8 +63,9 @@ def make_app() -> Celery:
         event_serializer="json",
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
-        # Messages are not acknowledged at all: redelivery by the broker would only run things twice, and keeping book
-        # of what is unacknowledged is most of what a message costs. A lost one is sent again from the store.
+        # On the state's Redis messages are not acknowledged at all: redelivery by the broker would only run things
+        # twice, and keeping book of what is unacknowledged is most of what a message costs. A lost one is sent again
+        # from the store.
         task_acks_late=False,
         task_queues=[_queue(queue)],
         worker_prefetch_multiplier=1,

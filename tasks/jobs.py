@@ -16,7 +16,7 @@ from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Job, Refusal
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
-from runner.tasks.app import app, state_url
+from runner.tasks.app import app, own_broker, state_url
 from runner.tasks.stops import TaskStops
 
 log = logging.getLogger(__name__)
@@ -86,8 +86,11 @@ class JobRequest(Request):
     """A message that nobody acknowledges."""
 
     def acknowledge(self) -> None:
-        """Nothing to tell the broker."""
-        self.acknowledged = True
+        """Nothing to tell the state's own Redis."""
+        if own_broker():
+            self.acknowledged = True
+        else:
+            super().acknowledge()
 
 
 class TaskFailed(Exception):

@@ -218,7 +218,8 @@ class Presence(threading.Thread):
             self._drain_seen = True
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
             log.warning("worker %s is asked to end; handing its tasks back", self._worker)
-            self._unblock_consumer()
+            # The consumer's waiting BRPOP would steal the very jobs that are handed back.
+            self._workers().unblock([self._worker])
             self._tell(DRAIN)
         if time.monotonic() > self._drain_end:
             log.error("worker %s: tasks did not stop in time; taking them back", self._worker)
@@ -230,15 +231,6 @@ class Presence(threading.Thread):
             if self._stop_here is not None:
                 os._exit(0)
             self._drain_end = float("inf")
-
-    def _unblock_consumer(self) -> None:
-        """The consumer's waiting BRPOP would steal the very jobs that are handed back."""
-        client = self._workers().client
-        wanted = f"name={self._worker}:celery "
-        text = client.execute_command("CLIENT", "LIST", "TYPE", "normal")
-        for line in str(text).splitlines():
-            if wanted in line and "cmd=brpop" in line:
-                client.client_unblock(int(line.split(" ", 1)[0][3:]))
 
     # -- a consumer that stopped consuming
 

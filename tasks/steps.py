@@ -38,7 +38,6 @@ class PresenceStep(bootsteps.StartStopStep):
         threads = not hasattr(parent.pool, "_pool") or not hasattr(parent.pool._pool, "_pool")
         url = celery_side.state_url()
         queue = celery_side.app.conf.task_default_queue
-        own_broker = celery_side.broker_url() == celery_side.kombu_url(url)
         presence = PresenceStep.presence = Presence(
             url,
             os.environ["RUNNER_WORKER_ID"],
@@ -57,7 +56,7 @@ class PresenceStep(bootsteps.StartStopStep):
             restart=_restart,
             free_slot=_free_slot,
             slots=parent.concurrency,
-            queue=queue if own_broker else None,
+            queue=queue if celery_side.own_broker() else None,
         )
         presence.start()
         worker_shutting_down.connect(self._shutting_down)
@@ -98,7 +97,7 @@ def make_supervisor(name: str) -> Supervisor:
     """A supervisor on this process's settings."""
     url = celery_side.state_url()
     send = None
-    if celery_side.broker_url() != celery_side.kombu_url(url):
+    if not celery_side.own_broker():
         runs = Runs(connect(url, name=f"runner:{name}:outbox"))
 
         def send(job: Job) -> None:

@@ -63,12 +63,14 @@ def template(queue: str) -> str:
             "correlation_id": job_id,
             "reply_to": "",
             "delivery_mode": 2,
-            "delivery_info": {"exchange": "", "routing_key": queue},
+            "delivery_info": {"exchange": "", "routing_key": "@QUEUE@"},
             "priority": 0,
             # Unique per copy: kombu files unacknowledged messages under it.
             "delivery_tag": f"{job_id}.@COPY@",
         },
     }
-    text = json.dumps(message)
-    marks = _MARK.findall(text)
-    return " ".join(marks) + "\n" + _MARK.sub("%s", text.replace("%", "%%"))
+    text = json.dumps(message).replace("%", "%%")
+    marks = [mark for mark in _MARK.findall(text) if mark != "QUEUE"]
+    # The queue is known here; its name may hold anything.
+    named = json.dumps(queue)[1:-1].replace("%", "%%")
+    return " ".join(marks) + "\n" + _MARK.sub(lambda found: named if found[1] == "QUEUE" else "%s", text)

@@ -12,6 +12,7 @@ from runner.errors import ClaimLost
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client, Line, patiently
+from runner.providers.redis.scripts import Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
     )
 
 
-def return_job(line: Line, job: Job) -> None:
+def return_job(line: Executor, job: Job) -> None:
     """Send a received job on, unclaimed, for another worker to take."""
     branch = keys.branch_key(job.run_id, job.branch)
     patiently(

@@ -1,5 +1,6 @@
 """What keeps workers alive to each other: leases, the leader, and what a supervisor does about the dead."""
 
+import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -154,6 +155,17 @@ class Workers:
             return None
         lines = text if isinstance(text, list) else str(text).splitlines()
         return {int(line["id"]) if isinstance(line, dict) else int(line.split(" ", 1)[0][3:]) for line in lines if line}
+
+    def unblock(self, workers: Iterable[str]) -> None:
+        """End the waiting of these workers' consumers for jobs; their connections carry the worker's name."""
+        wanted = tuple(f" name={worker}:celery " for worker in workers)
+        if not wanted:
+            return
+        with contextlib.suppress(NoPermissionError):  # then a job they take is sent again, a second later
+            text = self.client.execute_command("CLIENT", "LIST", "TYPE", "normal")
+            for line in str(text).splitlines():
+                if "cmd=brpop" in line and any(name in line for name in wanted):
+                    self.client.client_unblock(int(line.split(" ", 1)[0][3:]))
 
     def me(self) -> tuple[str, int]:
         """The server's run id and the id of this client's connection on it: what `connected` can find again."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from redis import Redis
+
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis.envelope import template

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+
 from runner.errors import Conflict
 from runner.plan import frontier
 

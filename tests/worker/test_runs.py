@@ -239,3 +239,19 @@ def test_a_finished_run_expires(fleet: Any, client: Client, crew_of: Any, redis:
     assert all(redis.pttl(key) > 0 for key in run_keys)
     eventually(lambda: not list(redis.scan_iter(f"*{handle.id}*")), why="the run's keys expire")
     eventually(lambda: not list(redis.scan_iter("*:bundle:*")), why="so does its bundle")
+
+
+def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(
+    client: Client, crew_of: Any, redis: Redis, eventually: Any, fleet: Any
+) -> None:
+    # Given two runs in a queue that nobody serves, and a message that is lost
+    crew = crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])')
+    lost, waiting = client.submit(crew, queue="slow"), client.submit(crew, queue="slow")
+    message = redis.rpop("slow")
+    assert lost.id in message
+    # When a supervisor has looked into the queue twice
+    fleet.start("--concurrency", "1", "--queue", "other")
+    eventually(lambda: any(lost.id in m for m in redis.lrange("slow", 0, -1)), why="it is sent again")
+    # Then both complete as soon as somebody serves it
+    fleet.start("--concurrency", "1", "--queue", "slow")
+    assert {lost.wait(30).status, waiting.wait(30).status} == {"completed"}

@@ -1,0 +1,43 @@
+"""Jobs whose messages are gone although their queue is not empty: `resend` looks at empty queues only.
+
+A message can be lost with a worker that had taken it and not yet claimed its job. In a queue that never runs empty,
+only a look at what is in it tells.
+"""
+
+import json
+
+from runner.providers.redis import keys
+from runner.providers.redis.connection import Client
+from runner.providers.redis.jobs import Job, return_job
+
+LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost more than waiting for it
+
+
+def missing(client: Client, home: str) -> set[Job]:
+    """The jobs that nobody claimed and whose message is not in its queue: lost, or just being taken."""
+    references = client.zrange(keys.key("queued_key", home=home), 0, LONGEST)
+    places = [keys.unref(reference) for reference in references]
+    pipe = client.pipeline(transaction=False)
+    for run_id, branch, task in places:
+        pipe.hmget(keys.run_key(run_id), "queue", "envelope")
+        pipe.hget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task), "attempt")
+    told = pipe.execute()
+    by_queue: dict[str, set[Job]] = {}
+    for place, (queue, envelope), attempt in zip(places, told[::2], told[1::2], strict=True):
+        if queue and envelope and attempt:
+            by_queue.setdefault(queue, set()).add(Job(*place, int(attempt)))
+    found: set[Job] = set()
+    for queue, jobs in by_queue.items():
+        if 0 < client.llen(queue) <= LONGEST:
+            found |= jobs - {_job(message) for message in client.lrange(queue, 0, -1)}
+    return found
+
+
+def send_again(client: Client, job: Job) -> None:
+    """Send its message once more, if it is still unclaimed."""
+    return_job(client, job)
+
+
+def _job(message: str) -> Job:
+    given = json.loads(json.loads(message)["body"])[1]
+    return Job(given["run"], given["branch"], given["task"], given["attempt"])
