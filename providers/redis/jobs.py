@@ -1,5 +1,6 @@
 """What a worker asks of the store for one task: claim, record steps, commit, or give it back."""
 
+import contextlib
 import json
 import time
 import uuid
@@ -11,7 +12,7 @@ from typing import Any
 from runner.errors import ClaimLost
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import Client, Line, patiently
+from runner.providers.redis.connection import NOT_NOW, Client, Line, patiently
 from runner.providers.redis.scripts import Executor
 
 
@@ -184,8 +185,9 @@ class ClaimedTask:
         )
 
     def drop_step(self) -> None:
-        """A begun step raised: it is not in doubt."""
-        patiently(partial(scripts.load("drop_step"), self._line, task=self._task, token=self._claim.token))
+        """A begun step raised: it is not in doubt. Not repeated: done twice, it would hide another one that is."""
+        with contextlib.suppress(*NOT_NOW):
+            scripts.load("drop_step")(self._line, task=self._task, token=self._claim.token)
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""

@@ -8,7 +8,7 @@
 local was = redis.call("HGET", run, "status")
 if was ~= "running" and was ~= "waiting" then return was or "gone" end
 local at = now()
-finish(home, run, "cancelled", reason, at)
 recall(home, run)
 emit(run, "run_cancelled", "reason", reason)
+finish(home, run, "cancelled", reason, at)
 return was

@@ -1,13 +1,13 @@
--- Every key of a run, to give them a lifetime or to take it away.
+-- Every key of a run, to give them a lifetime or to take it away. What names others comes after them: it may go at once.
 local function each_key(run, act)
-  for _, k in ipairs({run, plan_key(run), events_key(run), branches_key(run)}) do act(k) end
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     local branch = branch_key(run, name)
-    for _, k in ipairs({branch, outputs_key(branch), waits_key(branch), open_key(branch), checkpoints_key(branch),
-                        lineage_key(branch)}) do act(k) end
     for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
       act(task_key(branch, task))
       act(journal_key(branch, task))
     end
+    for _, k in ipairs({branch, outputs_key(branch), waits_key(branch), open_key(branch), checkpoints_key(branch),
+                        lineage_key(branch)}) do act(k) end
   end
+  for _, k in ipairs({run, plan_key(run), events_key(run), branches_key(run)}) do act(k) end
 end

@@ -1,0 +1,96 @@
+"""Messages get lost; jobs do not."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from runner.providers.redis.jobs import Claim, Refusal
+from runner.states import RunStatus
+
+from .conftest import Clock
+from .driver import QUEUE, Driver, plan_of
+
+WIDE = plan_of(*(f"t{i}" for i in range(8)))
+OLD = 1000
+
+
+def test_what_was_lost_with_a_queue_comes_back_at_once(driver: Driver, clock: Clock) -> None:
+    driver.submit(WIDE)
+    driver.redis.delete(QUEUE)
+    assert driver.workers.resend(OLD) == 0, "they were sent just now"
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 8
+    assert {job.task for job in driver.jobs()} == {task.key for task in WIDE.tasks}
+
+
+def test_a_queue_that_is_not_empty_is_believed(driver: Driver, clock: Clock) -> None:
+    driver.submit(WIDE)
+    driver.redis.rpop(QUEUE)
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 0
+    for job in driver.jobs():
+        driver.commit(driver.claim(job))
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 1
+
+
+def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock) -> None:
+    driver.submit(WIDE, "r-unserved", queue="unserved")
+    clock.go_on(1)
+    driver.submit(plan_of("a"), "r-lost")
+    driver.redis.delete(QUEUE)
+    clock.go_on(OLD)
+    assert [driver.workers.resend(OLD, limit=4) for _ in range(4)] == [0, 0, 1, 0]
+    assert [job.run_id for job in driver.jobs()] == ["r-lost"]
+
+
+def test_a_needless_copy_does_nothing(driver: Driver, clock: Clock) -> None:
+    run = driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 1
+    claim = driver.claim(job)
+    assert isinstance(claim, Claim)
+    (copy,) = driver.jobs()
+    assert copy == job
+    assert driver.claim(copy) == Refusal("taken")
+    driver.commit(claim)
+    assert driver.claim(copy) == Refusal("completed")
+    assert len(driver.events(run, "task_started")) == 1
+
+
+def test_a_job_refused_for_want_of_a_lease_is_sent_again(driver: Driver, clock: Clock) -> None:
+    driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    assert driver.claim(job, worker="never registered") == Refusal("unregistered")
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 1
+
+
+@pytest.fixture
+def elsewhere(driver: Driver) -> Iterator[str]:
+    """A run whose jobs go to a broker that is not this Redis."""
+    yield driver.submit(plan_of("a", "b: a"), envelope="")
+    assert not driver.redis.exists(QUEUE)
+
+
+def test_another_broker_gets_jobs_until_it_is_said_that_it_has_them(driver: Driver, elsewhere: str) -> None:
+    (job,) = driver.workers.outbox()
+    assert driver.workers.outbox() == [job], "who took it may have died before sending it"
+    driver.workers.sent(job)
+    assert driver.workers.outbox() == []
+    driver.commit(driver.claim(job))
+    assert [job.task for job in driver.workers.outbox()] == ["b"]
+
+
+def test_another_broker_may_lose_them_too(driver: Driver, elsewhere: str, clock: Clock) -> None:
+    for _ in range(2):
+        (job,) = driver.workers.outbox()
+        driver.workers.sent(job)
+        clock.go_on(OLD)
+        assert driver.workers.resend(OLD) == 1
+        (again,) = driver.workers.outbox()
+        assert again == job
+        driver.workers.sent(again)
+        driver.commit(driver.claim(again))
+    assert driver.runs.get(elsewhere).status is RunStatus.completed
