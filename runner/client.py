@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from runner import bundle, crashpoints, local_worker, settings
-from runner.errors import Conflict
+from runner.errors import Conflict, NoWorker
 from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
@@ -19,6 +20,8 @@ from runner.states import RunStatus
 from runner.store import Store, open_store
 from runner.submission import KEEP, Prepared, code_digest, default_queue, prepare, run_fields, run_id_for
 from runner.target import parse_target
+
+WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
 
 __all__ = ["Client", "RunHandle", "RunResult"]
 
@@ -30,6 +33,7 @@ class Client:
         self.store: Store = open_store(redis_url, state_dir=state_dir)
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
+        self._worker: subprocess.Popen[bytes] | None = None
 
     def close(self) -> None:
         """Let the store go."""
@@ -125,7 +129,7 @@ class Client:
                 branch = run.branch
             done = runs.committed(run_id, branch if start is None else start.branch, start.seq if start else None)
             if run.status is RunStatus.completed and start is None and len(done) == len(runs.plan(run_id).tasks):
-                return RunHandle(self, run_id, created=False)
+                return RunHandle(self, run_id, created=False, branch=branch)
             fields, plan = self._code_now(run, accept_code_change, keep_code)
             answer = runs.resume(run, branch, start=start, fields=fields, plan=plan)
             if answer == "resumed":
@@ -170,7 +174,13 @@ class Client:
         if self.store.membership is None:
             return
         if time.monotonic() - self._looked_for_worker > 2.0:
-            local_worker.ensure(self.store.state_dir, queue)
+            folder = self.store.state_dir
+            if self._worker is not None and self._worker.poll() == WORKER_GAVE_UP:
+                raise NoWorker(
+                    f"the worker does not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
+                    "put that right, then `runner wait` goes on with the run"
+                )
+            self._worker = local_worker.ensure(folder, queue) or self._worker
             self._looked_for_worker = time.monotonic()
 
     def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:

@@ -7,6 +7,7 @@
     │   └── BundleTooLarge    what lies beside the crew file is over the limit
     ├── NotFound              exit 2: no such run, branch or checkpoint
     ├── Conflict              exit 2: the run is in a state in which this cannot be done
+    ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── MissingDependency a module the crew needs is not on this worker
@@ -64,6 +65,12 @@ class Conflict(RunnerError):
     """The run is in a state in which this cannot be done."""
 
     exit_code = Exit.USAGE
+
+
+class NoWorker(RunnerError):
+    """The worker that a run needs does not start on this machine: the run waits for a person."""
+
+    exit_code = Exit.WAITING
 
 
 class StoreUnreachable(RunnerError):

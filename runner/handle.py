@@ -55,6 +55,7 @@ class RunHandle:
     client: "Client"
     id: str
     created: bool = True
+    branch: str | None = None
     _from: str = field(default="0", repr=False)
 
     @property
@@ -106,7 +107,7 @@ class RunHandle:
 
     def result(self) -> RunResult:
         """What the run came to, or has so far."""
-        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id), self)
+        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id, self.branch), self)
         return result
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
@@ -131,14 +132,15 @@ class RunHandle:
         return was
 
 
-def _result(runs: Runs, run_id: str) -> RunResult:
+def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     run = runs.get(run_id)
-    committed = runs.committed(run_id, run.branch)
+    branch = branch or run.branch
+    committed = runs.committed(run_id, branch)
     final = committed.get(runs.field(run_id, "result_task"))
     return RunResult(
         run_id=run_id,
         status=run.status.value,
-        branch=run.branch,
+        branch=branch,
         result=final.raw if final and run.status is RunStatus.completed else None,
         outputs={task: output.raw for task, output in sorted(committed.items(), key=lambda item: item[1].seq)},
         ledger=run.ledger,

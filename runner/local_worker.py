@@ -27,13 +27,13 @@ def counted(state_dir: Path, queue: str) -> Iterator[None]:
         yield
 
 
-def ensure(state_dir: Path, queue: str) -> bool:
-    """Start a worker unless there is one. Returns whether it did."""
+def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
+    """Start a worker unless there is one. Returns what it started."""
     with _lock_path(state_dir, queue).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            return None
         with (state_dir / "worker.log").open("ab") as log:
             if log.tell() > 2**20:
                 log.truncate(0)
@@ -48,7 +48,14 @@ def ensure(state_dir: Path, queue: str) -> bool:
         # It takes the lock over before it does anything else; until then, ours keeps others from starting one more.
         fcntl.flock(lock, fcntl.LOCK_UN)
         _await_lock(lock, process)
-    return True
+    return process
+
+
+def last_words(state_dir: Path) -> str:
+    """The last error in the log of a worker that was started here."""
+    lines = (state_dir / "worker.log").read_text("utf-8", "replace").splitlines()
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("runner worker:")]
+    return said[-1] if said else "it said nothing"
 
 
 def _await_lock(lock: IO[str], process: "subprocess.Popen[bytes]") -> None:

@@ -14,12 +14,23 @@ from runner.settings import WorkerSettings
 
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0
+GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 _PR_SET_PDEATHSIG = 1
 
 
-def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = None, poll: float = 1.0) -> int:
-    """Keep one worker running until asked to end, or until ``until()`` says so. Returns the exit code."""
+def run(
+    environment: Mapping[str, str],
+    *,
+    until: Callable[[], bool] | None = None,
+    poll: float = 1.0,
+    tries: int | None = None,
+) -> int:
+    """Keep one worker running until asked to end, or until ``until()`` says so. Returns the exit code.
+
+    After ``tries`` deaths in a row, each soon after the start, it gives up.
+    """
+    quick_deaths = 0
     asked: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
@@ -45,6 +56,10 @@ def run(environment: Mapping[str, str], *, until: Callable[[], bool] | None = No
         code = _wait(child, asked, until, poll)
         if asked or (until is not None and code == 0 and until()):
             return 0
+        quick_deaths = 0 if time.monotonic() - started > QUICK or code < 0 else quick_deaths + 1
+        if tries is not None and quick_deaths >= tries:
+            print(f"runner worker: it ended {tries} times soon after its start; giving up", file=sys.stderr, flush=True)
+            return GAVE_UP
         pause = 0.1 if time.monotonic() - started > QUICK else min(pause * 2, LONGEST_PAUSE)
         print(f"runner worker: the worker process ended with {code}; starting another", file=sys.stderr, flush=True)
         time.sleep(pause)

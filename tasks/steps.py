@@ -51,7 +51,7 @@ class PresenceStep(bootsteps.StartStopStep):
                 "lease": settings.lease,
                 "python": platform.python_version(),
             },
-            children=_no_children if threads else lambda: [p.pid for p in list(parent.pool._pool._pool) if p.pid],
+            children=_no_children if threads else lambda: _pool_pids(parent.pool),
             stop_here=_stop_here if threads else None,
             restart=_restart,
             free_slot=_free_slot,
@@ -122,6 +122,12 @@ def leave() -> None:
     """The worker is down: nothing of it is left in the store."""
     if PresenceStep.presence is not None:
         PresenceStep.presence.leave()
+
+
+def _pool_pids(pool: Any) -> list[int]:
+    """The pool's children; none once it is being torn down."""
+    inner = getattr(pool, "_pool", None)
+    return [child.pid for child in list(getattr(inner, "_pool", None) or ()) if child.pid]
 
 
 def _no_children() -> Iterable[int]:

@@ -9,7 +9,8 @@ key                                  type     holds, and how long
 ``HOME:runs``                        zset     run ids by time of creation; trimmed after a run expires
 ``HOME:active``                      zset     run ids that are running; leaves when the run is over
 ``HOME:expiring``                    zset     run ids by the time their keys expire; trimmed with ``runs``
-``HOME:queued``                      zset     jobs sent and not claimed, by time of sending; a claim removes one
+``HOME:queued``                      zset     jobs sent and not claimed, by the time they were sent or last looked
+                                              at; a claim removes one
 ``HOME:due``                         zset     tasks that wait for their next attempt, by its time
 ``HOME:outbox``                      zset     jobs to send where the broker is not this Redis; sending removes one
 ``HOME:workers``                     zset     worker ids by the time their lease lapses; reaping removes one

@@ -77,7 +77,7 @@ def worker(
     WorkerSettings()  # a bad setting is said here, once
     with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
         environment["RUNNER_REDIS_URL"] = store.url
-        return parent.run(environment, until=_until(store, until_idle), poll=0.5)
+        return parent.run(environment, until=_until(store, until_idle), poll=0.5, tries=3 if until_idle else None)
 
 
 @contextlib.contextmanager

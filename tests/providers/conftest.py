@@ -21,8 +21,8 @@ EXAMPLES = os.environ.get("RUNNER_TEST_EXAMPLES")
 
 settings.register_profile(
     "providers",
-    max_examples=int(EXAMPLES or 40),
-    stateful_step_count=80 if EXAMPLES else 40,
+    max_examples=int(EXAMPLES or 80),
+    stateful_step_count=80 if EXAMPLES else 50,
     derandomize=not EXAMPLES,
     deadline=None,
     database=None,
