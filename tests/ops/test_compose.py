@@ -167,10 +167,14 @@ def test_every_service_starts_is_healthy_and_ends(
         eventually(lambda name=name: local.healthy(name), why=f"{name} is healthy")
         assert local.started[name].poll() is None, local.log(name)
 
-    request = urllib.request.Request(f"http://127.0.0.1:{local.flower_port}/workers?json=1")
-    request.add_header("Authorization", "Basic " + b64encode(AUTH.encode()).decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        assert len(json.load(answer)["data"]) == 1
+    def seen_by_flower() -> list[Any]:
+        request = urllib.request.Request(f"http://127.0.0.1:{local.flower_port}/workers?json=1")
+        request.add_header("Authorization", "Basic " + b64encode(AUTH.encode()).decode())
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return list(json.load(answer)["data"])
+
+    eventually(seen_by_flower, why="Flower has heard of the worker")
+    assert len(seen_by_flower()) == 1
 
     for name in reversed(order):
         local.started[name].terminate()

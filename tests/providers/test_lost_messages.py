@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.providers.redis.jobs import Claim, Refusal
+from runner.providers.redis import keys, overtaken
+from runner.providers.redis.jobs import Claim, Job, Refusal, return_job
 from runner.states import RunStatus
 
+from .checks import job_of
 from .conftest import Clock
 from .driver import QUEUE, Driver, plan_of
 
@@ -44,6 +46,16 @@ def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock)
     assert [job.run_id for job in driver.jobs()] == ["r-lost"]
 
 
+def test_a_message_lost_from_among_others_is_missed(driver: Driver) -> None:
+    driver.submit(WIDE)
+    assert overtaken.missing(driver.redis, keys.home()) == set()
+    lost = Job(*job_of(driver.redis.rpop(QUEUE)))
+    assert overtaken.missing(driver.redis, keys.home()) == {lost}
+    overtaken.send_again(driver.redis, lost)
+    assert overtaken.missing(driver.redis, keys.home()) == set()
+    assert Job(*job_of(driver.redis.lindex(QUEUE, 0))) == lost
+
+
 def test_a_needless_copy_does_nothing(driver: Driver, clock: Clock) -> None:
     run = driver.submit(plan_of("a"))
     (job,) = driver.jobs()
@@ -57,6 +69,19 @@ def test_a_needless_copy_does_nothing(driver: Driver, clock: Clock) -> None:
     driver.commit(claim)
     assert driver.claim(copy) == Refusal("completed")
     assert len(driver.events(run, "task_started")) == 1
+
+
+def test_a_message_that_is_out_of_date_is_not_sent_on(driver: Driver) -> None:
+    driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    return_job(driver.line, job)
+    assert list(driver.jobs()) == [job], "it was still wanted"
+    driver.task(driver.claim(job)).release(replayed=0)
+    (second,) = driver.jobs()
+    return_job(driver.line, job)
+    assert list(driver.jobs()) == []
+    return_job(driver.line, second)
+    assert list(driver.jobs()) == [second]
 
 
 def test_a_job_refused_for_want_of_a_lease_is_sent_again(driver: Driver, clock: Clock) -> None:

@@ -155,7 +155,12 @@ class Protocol(Operations):
         self.claim(job, worker, process, nonce=nonce)
 
     def deliver_again(self, data: Any) -> None:
-        self.claim(data.draw(st.sampled_from(self.delivered)), self._worker(data), data.draw(processes))
+        """A copy of a message, however old, is taken, or sent on."""
+        job = data.draw(st.sampled_from(self.delivered))
+        if data.draw(seldom, label="sent on"):
+            self.return_job(job)
+        else:
+            self.claim(job, self._worker(data), data.draw(processes, label="process"))
 
     def lose_message(self, data: Any) -> None:
         """A message goes down with its worker; or that one is about to go, and sends it on."""

@@ -74,6 +74,22 @@ def test_a_resume_on_its_branch_finds_it_running(driver: Driver) -> None:
     assert len(driver.events(run, "task_started")) == 5, "slow was not done again"
 
 
+def test_what_it_completes_while_the_run_is_over_is_no_longer_waited_for(driver: Driver) -> None:
+    # Given a join of which one half was done while the run went on, the other after it failed
+    run = driver.submit(plan_of("fails", "quick", "slow", "join: quick slow", "last: join"))
+    claims = driver.take("fails", "quick", "slow")
+    waits = f"runner:{{p0}}:run:{run}:branch:main:waits"
+    driver.commit(claims["quick"])
+    assert driver.redis.hgetall(waits) == {"join": "1"}
+    driver.task(claims["fails"]).fail("it cannot be done", replayed=0)
+    driver.commit(claims["slow"])
+    # When it goes on
+    assert driver.resume(run) == "resumed"
+    # Then the join may run, and is counted once
+    assert driver.states(run) == {"fails": "queued", "join": "queued"}
+    assert driver.redis.hgetall(waits) == {}
+
+
 def test_on_a_branch_that_was_left_it_unlocks_nothing(driver: Driver) -> None:
     run, slow = failed_and_resumed_elsewhere(driver)
     driver.commit(slow)
