@@ -16,8 +16,19 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
 CORE = (
-    *("agent", "backoff", "config", "context", "crashpoints", "crew", "errors", "gate", "journal", "output", "plan"),
-    *("settings", "states", "task", "validation", "work", "adapters/__init__", "adapters/native", "inprocess"),
+    *("agent", "backoff", "config", "context", "crashpoints", "crew", "diff", "errors", "gate", "journal"),
+    *(
+        "output",
+        "plan",
+        "settings",
+        "states",
+        "task",
+        "validation",
+        "work",
+        "adapters/__init__",
+        "adapters/native",
+        "inprocess",
+    ),
 )
 #: These import no more than the standard library, and what is named.
 NARROW = {"bundle": {"pathspec"}, "loader": {"pydantic"}, "isolation": set(), "target": set(), "local_worker": set()}
