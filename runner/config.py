@@ -1,16 +1,11 @@
 """When checkpoints are written, where, and how many are kept."""
 
 import difflib
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
-CheckpointEventType = Literal[
-    "task_started", "task_completed", "task_failed",
-    "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed",
-    "*",
-]  # fmt: skip
-"""Events that can trigger a checkpoint: those the engine emits today."""
+from runner.events.types import CheckpointEventType
 
 _KNOWN = get_args(CheckpointEventType)
 

@@ -1,0 +1,123 @@
+"""What every event has, and how a stored one comes back as its own class."""
+
+import inspect
+import uuid
+import weakref
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
+
+__all__ = ["BaseEvent", "Payload", "load_event"]
+
+_classes: "weakref.WeakValueDictionary[str, type[BaseEvent]]" = weakref.WeakValueDictionary()
+
+Payload = Annotated[Any, Field(default=None, exclude=True, repr=False)]
+"""A field for live objects, outputs and prompts: handlers see it, nothing that is stored has it."""
+
+
+class BaseEvent(BaseModel):
+    """Something that happened.
+
+    The bus sets the ids of its relatives and ``emission_sequence`` when the event is emitted. ``type`` tells a stored
+    event's class (`load_event`); fields that a class does not know are kept by this one.
+    """
+
+    model_config = ConfigDict(extra="allow", arbitrary_types_allowed=True)
+
+    type: str
+    timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    event_id: str = Field(default_factory=lambda: str(uuid.uuid4()))
+    parent_event_id: str | None = None
+    previous_event_id: str | None = None
+    triggered_by_event_id: str | None = None
+    started_event_id: str | None = None
+    emission_sequence: int | None = None
+    source_type: str | None = None
+    source_fingerprint: str | None = None
+    task_id: str | None = None
+    task_name: str | None = None
+    agent_id: str | None = None
+    agent_role: str | None = None
+
+    _payload: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """File the class under the type it names, if it names one of its own."""
+        super().__pydantic_init_subclass__(**kwargs)
+        cls._payload = frozenset(name for name, field in cls.model_fields.items() if field.exclude)
+        default = cls.model_fields["type"].default
+        if isinstance(default, str) and "type" in inspect.get_annotations(cls):
+            _classes[default] = cls
+
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name
+        """Take the ids of the task and the agent at hand, where they were not given."""
+        task = getattr(self, "task", None) or getattr(self, "from_task", None)
+        agent = getattr(self, "agent", None) or getattr(self, "from_agent", None)
+        if task is not None:
+            self.task_id = self.task_id or _text(task, "id") or _text(task, "name")
+            self.task_name = self.task_name or _text(task, "name") or _text(task, "description")
+            agent = agent or getattr(task, "agent", None)
+        if agent is not None:
+            self.agent_id = self.agent_id or _text(agent, "id")
+            self.agent_role = self.agent_role or _text(agent, "role")
+
+    def slim(self) -> Self:
+        """This event without its payload: what a record keeps."""
+        carried = {name: None for name in self._payload if self.__dict__.get(name) is not None}
+        return self.model_copy(update=carried) if carried else self
+
+    def stored(self) -> dict[str, Any]:
+        """This event as JSON-able data, without payload and empty fields. It never raises: one odd field of somebody's
+        own event must not stop every checkpoint."""
+        try:
+            return self.model_dump(mode="json", exclude_none=True, fallback=_described, warnings=False)
+        except (PydanticSerializationError, TypeError, ValueError, RecursionError):
+            known = {name: self.__dict__[name] for name in BaseEvent.model_fields}
+            return BaseEvent.model_construct(**known).model_dump(
+                mode="json", exclude_none=True, fallback=_described, warnings=False
+            )
+
+    def to_json(self, exclude: set[str] | None = None) -> dict[str, Any]:
+        """`stored`, without the fields in ``exclude``."""
+        return {name: value for name, value in self.stored().items() if name not in (exclude or ())}
+
+
+def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
+    """The event that ``data`` was stored from, as its own class; as a `BaseEvent` where that is unknown or differs."""
+    if isinstance(data, BaseEvent):
+        return data
+    known = _class_of(str(data.get("type", "")))
+    if known is not None:
+        try:
+            return known.model_validate(data)
+        except ValidationError:
+            pass  # of another version: the fields that all events have are enough
+    return BaseEvent.model_validate(data)
+
+
+def _class_of(kind: str) -> type[BaseEvent] | None:
+    if kind not in _classes:
+        # The classes are filed when they are imported.
+        from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401
+    return _classes.get(kind)
+
+
+def _text(thing: Any, name: str) -> str | None:
+    value = getattr(thing, name, None)
+    return str(value) if value else None
+
+
+def _described(value: Any) -> str:
+    return f"<{type(value).__qualname__}>"
+
+
+def _one_line(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else f"{type(value).__name__}: {value}"
+
+
+ErrorText = Annotated[str, BeforeValidator(_one_line)]
+"""The text of an error; an exception is taken too."""

@@ -1,0 +1,334 @@
+"""The bus: numbers and places each event, keeps it where recording is armed, and tells those who asked.
+
+`EventBus.emit` does in the emitting thread, under the state's lock, all that must be in order: ids, scope, number,
+record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`).
+"""
+
+import atexit
+import contextlib
+import contextvars
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from runner.events import kickoff, scope
+from runner.events.base import BaseEvent
+from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
+from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
+from runner.events.lock import ForkSafeLock
+
+__all__ = ["EventBus", "event_bus", "is_replaying"]
+
+logger = logging.getLogger("runner.events")
+
+EventKind = type[BaseEvent] | str
+H = TypeVar("H", bound=Handler)
+
+FLUSH_SECONDS = 30.0  #: how long `flush` and the end of the process wait for handlers
+
+_ENTITIES = ("flow", "crew", "agent")
+
+_replaying: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_replaying", default=False)
+
+
+def is_replaying() -> bool:
+    """Whether the event at hand is a recorded one that is told again: nothing is to be written because of it."""
+    return _replaying.get()
+
+
+class EventBus:
+    """Tells handlers what happens. One for the process: `event_bus`.
+
+    Handlers take ``(source, event)`` or ``(source, event, state)``, are functions or async functions, and are asked for
+    by event class (its subclasses too), by type (``"task_completed"``) or by ``"*"``.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._handlers: dict[EventKind, tuple[Handler, ...]] = {}
+        self._found: dict[tuple[type[BaseEvent], str], tuple[Handler, ...]] = {}
+        self._taps: tuple[Handler, ...] = ()
+        self._dispatcher = Dispatcher()
+        self._armed = False
+        self._shutting_down = False
+        self._flushed_at_exit = False
+        self.state_factory: Callable[[], RuntimeStateLike] = BareState
+        """Makes the state of a kickoff once recording is armed; `runner.state` puts its own here."""
+
+    # -- who is told
+
+    def on(self, *event_types: EventKind) -> Callable[[H], H]:
+        """Have a function called for these events: ``@event_bus.on(TaskCompletedEvent)``."""
+        if not event_types:
+            raise TypeError("event_bus.on() takes the events to listen for: a class, a type such as 'task_completed'")
+
+        def decorate(handler: H) -> H:
+            for event_type in event_types:
+                self.register_handler(event_type, handler)
+            return handler
+
+        return decorate
+
+    def register_handler(self, event_type: EventKind, handler: Handler) -> None:
+        """Have ``handler`` called for these events, once each, however often it is registered."""
+        event_type = _kind(event_type)
+        with self._lock:
+            known = self._handlers.get(event_type, ())
+            if handler not in known:
+                self._set_handlers({**self._handlers, event_type: (*known, handler)})
+
+    def off(self, event_type: EventKind, handler: Handler) -> None:
+        """Tell ``handler`` no more of these events."""
+        event_type = _kind(event_type)
+        with self._lock:
+            left = tuple(known for known in self._handlers.get(event_type, ()) if known != handler)
+            others = {kind: handlers for kind, handlers in self._handlers.items() if kind != event_type}
+            self._set_handlers({**others, event_type: left} if left else others)
+
+    @contextlib.contextmanager
+    def scoped_handlers(self) -> Iterator[None]:
+        """In this context only those handlers are told that are registered in it; they go with it. Taps stay."""
+        with self._lock:
+            before = self._handlers
+            self._set_handlers({})
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._set_handlers(before)
+
+    def tap(self, function: H) -> H:
+        """Have ``function`` called in the emitting thread, before `emit` returns, in order, under the state's lock.
+
+        An exception in it is logged and goes no further; a BaseException does.
+        """
+        with self._lock:
+            if function not in self._taps:
+                self._taps = (*self._taps, function)
+        return function
+
+    def untap(self, function: Handler) -> None:
+        """Take a tap away."""
+        with self._lock:
+            self._taps = tuple(known for known in self._taps if known != function)
+
+    # -- what is kept
+
+    @property
+    def recording(self) -> bool:
+        """Whether recording is armed."""
+        return self._armed
+
+    def enable_recording(self) -> None:
+        """Arm recording in this process: from now on a kickoff's entities and events are kept while it lasts."""
+        self._armed = True
+
+    def set_runtime_state(self, state: RuntimeStateLike) -> None:
+        """Record into ``state`` in this context, and number on from what it recorded. Arms recording."""
+        self._armed = True
+        self.runtime_state = state
+        kickoff.current().count_from(max(kickoff.current().issued, state.event_record.last_sequence()))
+
+    def reset_runtime_state(self) -> None:
+        """Drop what was recorded here. Recording stays armed."""
+        known = kickoff.peek()
+        if known is not None:
+            known.state = None
+            known.registered = set()
+
+    @property
+    def runtime_state(self) -> RuntimeStateLike | None:
+        """The state that this context's kickoff records into."""
+        known = kickoff.peek()
+        return known.state if known else None
+
+    @runtime_state.setter
+    def runtime_state(self, state: RuntimeStateLike | None) -> None:
+        before = kickoff.current()
+        now = Kickoff(state, before.issued)
+        now.source, now.last_event_id = before.source, before.last_event_id
+        now.registered = {id(entity) for entity in state.root} if state else set()
+        kickoff.enter(now)
+
+    # The names that CrewAI's own tests use.
+    _runtime_state = runtime_state
+
+    @property
+    def _registered_entity_ids(self) -> set[int]:
+        return kickoff.current().registered
+
+    @_registered_entity_ids.setter
+    def _registered_entity_ids(self, ids: set[int]) -> None:
+        kickoff.current().registered = ids
+
+    def register_entity(self, entity: Any) -> None:
+        """Have a crew, flow or agent in the state, where recording is armed."""
+        run = kickoff.current()
+        state = self._state_of(run)
+        if state is not None and id(entity) not in run.registered:
+            with state.lock:
+                run.registered.add(id(entity))
+                state.register(entity)
+
+    @contextlib.contextmanager
+    def kickoff_scope(self) -> Iterator[bool]:
+        """A kickoff lasts as long as this context; True if it is the outermost one.
+
+        The outermost has a state and a sequence of its own, unless a state was set before it; both end with it.
+        """
+        deep, before, stack = kickoff.depth.get(), kickoff.peek(), scope.event_stack()
+        kickoff.depth.set(deep + 1)
+        if deep == 0 and (before is None or before.state is None):
+            now = Kickoff()
+            now.source = before.source if before else None
+            kickoff.enter(now)
+        try:
+            yield deep == 0
+        finally:
+            kickoff.depth.set(deep)
+            scope.restore_event_scope(stack)
+            if deep == 0:
+                kickoff.enter(None if before is None or before.state is not None else before)
+
+    def _state_of(self, run: Kickoff) -> RuntimeStateLike | None:
+        if run.state is None and self._armed:
+            with run.lock:
+                if run.state is None:
+                    run.state = self.state_factory()
+        return run.state
+
+    # -- telling
+
+    def emit(self, source: Any, event: BaseEvent) -> "Future[None] | None":
+        """Number, place and record an event, and tell everybody. The future is done when the handlers are; None
+        where there are none. Raises what the scope's strictness asks for (`EventContextConfig`)."""
+        if self._refused(event):
+            return None
+        with self._prepared(source, event) as state:
+            return self._tell(self._handlers_of(event), source, event, state)
+
+    async def aemit(self, source: Any, event: BaseEvent) -> None:
+        """`emit`, and wait for the handlers; async ones run on the caller's loop."""
+        if self._refused(event):
+            return
+        with self._prepared(source, event) as state:
+            handlers = self._handlers_of(event)
+            told = self._tell(tuple(one for one in handlers if not is_async(one)), source, event, state)
+        for handler in handlers:
+            if is_async(handler):
+                try:
+                    await call(handler, source, event, state)
+                except Exception:
+                    logger.exception("the event handler %s failed", name_of(handler))
+        if told is not None:
+            import asyncio
+
+            await asyncio.wrap_future(told)
+
+    def replay(self, source: Any, event: BaseEvent) -> "Future[None] | None":
+        """Tell handlers of a recorded event as it is: it is not numbered, placed, recorded or tapped again."""
+        if self._refused(event):
+            return None
+        before = _replaying.get()
+        _replaying.set(True)
+        try:
+            return self._tell(self._handlers_of(event), source, event, self.runtime_state)
+        finally:
+            _replaying.set(before)
+
+    def flush(self, timeout: float | None = FLUSH_SECONDS) -> bool:
+        """Wait until the handlers of all events before are done; False if they were not in time."""
+        return self._dispatcher.flush(timeout)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Tell nobody any more; with ``wait``, when the handlers at work are done."""
+        if wait:
+            self.flush()
+        self._shutting_down = True
+        self._dispatcher.close(cancel=not wait)
+        with self._lock:
+            self._set_handlers({})
+
+    # -- inside
+
+    def _refused(self, event: BaseEvent) -> bool:
+        if self._shutting_down:
+            logger.warning("the event bus is shut down: nobody hears of %s", event.type)
+        return self._shutting_down
+
+    @contextlib.contextmanager
+    def _prepared(self, source: Any, event: BaseEvent) -> Iterator[RuntimeStateLike | None]:
+        """The event has all it gets, and the lock that keeps events in order is held."""
+        run = kickoff.current()
+        state = self._state_of(run)
+        with state.lock if state is not None else run.lock:
+            if state is not None and getattr(source, "entity_type", None) in _ENTITIES:
+                self.register_entity(source)
+            placed = event.parent_event_id is not None  # by whoever emits it: the scope is not touched
+            if not placed:
+                scope.refuse_depth(event)
+            event.previous_event_id = run.last_event_id
+            event.triggered_by_event_id = event.triggered_by_event_id or scope.get_triggering_event_id()
+            stack = scope.event_stack() if placed else scope.place(event)
+            event.emission_sequence = run.number(event)
+            if not placed:
+                scope.settle(event, stack)
+            run.last_event_id = event.event_id
+            if state is not None:
+                state.event_record.add(event)
+            for tap in self._taps:
+                try:
+                    call(tap, source, event, state)
+                except Exception:
+                    logger.exception("%s failed at %s", name_of(tap), event.type)
+            yield state
+
+    def _tell(
+        self, handlers: tuple[Handler, ...], source: Any, event: BaseEvent, state: RuntimeStateLike | None
+    ) -> "Future[None] | None":
+        if not handlers:
+            return None
+        self._flush_at_exit()
+
+        def calling(handler: Handler) -> Callable[[], Any]:
+            return lambda: call(handler, source, event, state)
+
+        return self._dispatcher.submit([(handler, calling(handler)) for handler in handlers])
+
+    def _handlers_of(self, event: BaseEvent) -> tuple[Handler, ...]:
+        key = (type(event), event.type)
+        found = self._found.get(key)
+        if found is None:
+            with self._lock:
+                kinds = [kind for kind in self._handlers if kind in ("*", event.type) or _is_of(event, kind)]
+                found = tuple(dict.fromkeys(handler for kind in kinds for handler in self._handlers[kind]))
+                if len(self._found) < 1000:  # types are free text: a million of them are not kept
+                    self._found[key] = found
+        return found
+
+    def _set_handlers(self, handlers: dict[EventKind, tuple[Handler, ...]]) -> None:
+        self._handlers, self._found = handlers, {}
+
+    def _flush_at_exit(self) -> None:
+        if not self._flushed_at_exit:
+            self._flushed_at_exit = True
+            atexit.register(self._at_exit)
+
+    def _at_exit(self) -> None:
+        if not self.flush():
+            logger.warning("the process ends, and event handlers were still at work after %g s", FLUSH_SECONDS)
+
+
+def _kind(event_type: EventKind) -> EventKind:
+    if isinstance(event_type, str) or (isinstance(event_type, type) and issubclass(event_type, BaseEvent)):
+        return event_type
+    raise TypeError(f"an event class or a type such as 'task_completed' is wanted, not {event_type!r}")
+
+
+def _is_of(event: BaseEvent, kind: EventKind) -> bool:
+    return isinstance(kind, type) and isinstance(event, kind)
+
+
+event_bus = EventBus()
+"""The bus of this process."""

@@ -1,0 +1,202 @@
+"""Events of the calls that a task makes: models, guardrails, tools, reasoning."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from runner.events.base import BaseEvent, ErrorText, Payload
+
+__all__ = [
+    "AgentReasoningCompletedEvent",
+    "AgentReasoningFailedEvent",
+    "AgentReasoningStartedEvent",
+    "LLMCallCompletedEvent",
+    "LLMCallFailedEvent",
+    "LLMCallStartedEvent",
+    "LLMGuardrailCompletedEvent",
+    "LLMGuardrailFailedEvent",
+    "LLMGuardrailStartedEvent",
+    "LLMStreamChunkEvent",
+    "LLMThinkingChunkEvent",
+    "ToolExecutionErrorEvent",
+    "ToolSelectionErrorEvent",
+    "ToolUsageErrorEvent",
+    "ToolUsageEvent",
+    "ToolUsageFinishedEvent",
+    "ToolUsageStartedEvent",
+    "ToolValidateInputErrorEvent",
+]
+
+
+class _CallEvent(BaseEvent):
+    model_config = ConfigDict(extra="ignore")
+
+    from_task: Payload
+    from_agent: Payload
+
+
+# -- models
+
+
+class _LLMEvent(_CallEvent):
+    model: str | None = None
+    call_id: str | None = None
+
+
+class LLMCallStartedEvent(_LLMEvent):
+    """A model is about to be asked."""
+
+    type: Literal["llm_call_started"] = "llm_call_started"
+    messages: Payload
+    tools: Payload
+    callbacks: Payload
+    available_functions: Payload
+
+
+class LLMCallCompletedEvent(_LLMEvent):
+    """A model answered."""
+
+    type: Literal["llm_call_completed"] = "llm_call_completed"
+    messages: Payload
+    response: Payload
+    call_type: Any = None
+    usage: dict[str, Any] | None = None
+
+
+class LLMCallFailedEvent(_LLMEvent):
+    """A model did not answer."""
+
+    type: Literal["llm_call_failed"] = "llm_call_failed"
+    # What a model's service says may repeat the key or the prompt.
+    error: ErrorText = Field(default="", exclude=True)
+
+
+class LLMStreamChunkEvent(_LLMEvent):
+    """A piece of an answer came."""
+
+    type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
+    chunk: Payload
+    tool_call: Payload
+
+
+class LLMThinkingChunkEvent(_LLMEvent):
+    """A piece of a model's thoughts came."""
+
+    type: Literal["llm_thinking_chunk"] = "llm_thinking_chunk"
+    chunk: Payload
+
+
+class _GuardrailEvent(_CallEvent):
+    retry_count: int = 0
+
+
+class LLMGuardrailStartedEvent(_GuardrailEvent):
+    """An output is about to be checked."""
+
+    type: Literal["llm_guardrail_started"] = "llm_guardrail_started"
+    guardrail: Payload
+
+
+class LLMGuardrailCompletedEvent(_GuardrailEvent):
+    """An output was checked."""
+
+    type: Literal["llm_guardrail_completed"] = "llm_guardrail_completed"
+    success: bool = False
+    result: Payload
+    error: Payload
+
+
+class LLMGuardrailFailedEvent(_GuardrailEvent):
+    """An output could not be checked."""
+
+    type: Literal["llm_guardrail_failed"] = "llm_guardrail_failed"
+    error: ErrorText = ""
+
+
+# -- tools
+
+
+class ToolUsageEvent(_CallEvent):
+    """Something of a tool."""
+
+    type: str = "tool_usage"
+    agent: Payload
+    agent_key: str | None = None
+    tool_name: str = ""
+    tool_args: Payload
+    tool_class: str | None = None
+    run_attempts: int | None = None
+    delegations: int | None = None
+
+
+class ToolUsageStartedEvent(ToolUsageEvent):
+    """A tool is about to be called."""
+
+    type: Literal["tool_usage_started"] = "tool_usage_started"
+
+
+class ToolUsageFinishedEvent(ToolUsageEvent):
+    """A tool returned."""
+
+    type: Literal["tool_usage_finished"] = "tool_usage_finished"
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    from_cache: bool = False
+    output: Payload
+
+
+class ToolUsageErrorEvent(ToolUsageEvent):
+    """A tool raised."""
+
+    type: Literal["tool_usage_error"] = "tool_usage_error"
+    error: Payload
+
+
+class ToolValidateInputErrorEvent(ToolUsageEvent):
+    """What a model gave for a tool does not fit."""
+
+    type: Literal["tool_validate_input_error"] = "tool_validate_input_error"
+    error: Payload
+
+
+class ToolSelectionErrorEvent(ToolUsageEvent):
+    """A model asked for a tool that is not there."""
+
+    type: Literal["tool_selection_error"] = "tool_selection_error"
+    error: Payload
+
+
+class ToolExecutionErrorEvent(ToolUsageEvent):
+    """A tool could not be run."""
+
+    type: Literal["tool_execution_error"] = "tool_execution_error"
+    error: Payload
+
+
+# -- reasoning
+
+
+class _ReasoningEvent(_CallEvent):
+    attempt: int = 1
+
+
+class AgentReasoningStartedEvent(_ReasoningEvent):
+    """An agent begins to plan."""
+
+    type: Literal["agent_reasoning_started"] = "agent_reasoning_started"
+
+
+class AgentReasoningCompletedEvent(_ReasoningEvent):
+    """An agent has a plan."""
+
+    type: Literal["agent_reasoning_completed"] = "agent_reasoning_completed"
+    plan: Payload
+    ready: bool = False
+
+
+class AgentReasoningFailedEvent(_ReasoningEvent):
+    """An agent could not plan."""
+
+    type: Literal["agent_reasoning_failed"] = "agent_reasoning_failed"
+    error: ErrorText = ""

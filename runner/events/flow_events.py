@@ -1,0 +1,145 @@
+"""Events of flows."""
+
+from typing import Literal
+
+from pydantic import ConfigDict
+
+from runner.events.base import BaseEvent, ErrorText, Payload
+
+__all__ = [
+    "FlowCreatedEvent",
+    "FlowEvent",
+    "FlowFailedEvent",
+    "FlowFinishedEvent",
+    "FlowInputReceivedEvent",
+    "FlowInputRequestedEvent",
+    "FlowPausedEvent",
+    "FlowStartedEvent",
+    "HumanFeedbackReceivedEvent",
+    "HumanFeedbackRequestedEvent",
+    "MethodExecutionFailedEvent",
+    "MethodExecutionFinishedEvent",
+    "MethodExecutionPausedEvent",
+    "MethodExecutionStartedEvent",
+]
+
+
+class FlowEvent(BaseEvent):
+    """Something of a flow."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    flow_name: str = ""
+
+
+class FlowCreatedEvent(FlowEvent):
+    """A flow object is there."""
+
+    type: Literal["flow_created"] = "flow_created"
+
+
+class FlowStartedEvent(FlowEvent):
+    """A flow begins."""
+
+    type: Literal["flow_started"] = "flow_started"
+    inputs: Payload
+
+
+class FlowFinishedEvent(FlowEvent):
+    """A flow is done."""
+
+    type: Literal["flow_finished"] = "flow_finished"
+    result: Payload
+    state: Payload
+
+
+class FlowFailedEvent(FlowEvent):
+    """A flow failed."""
+
+    type: Literal["flow_failed"] = "flow_failed"
+    error: ErrorText = ""
+
+
+class FlowPausedEvent(FlowEvent):
+    """A flow waits for a person."""
+
+    type: Literal["flow_paused"] = "flow_paused"
+    flow_id: str = ""
+    method_name: str = ""
+    state: Payload
+    message: Payload
+    emit: list[str] | None = None
+
+
+class _MethodEvent(FlowEvent):
+    method_name: str = ""
+
+
+class MethodExecutionStartedEvent(_MethodEvent):
+    """A method of a flow begins."""
+
+    type: Literal["method_execution_started"] = "method_execution_started"
+    state: Payload
+    params: Payload
+
+
+class MethodExecutionFinishedEvent(_MethodEvent):
+    """A method of a flow is done."""
+
+    type: Literal["method_execution_finished"] = "method_execution_finished"
+    result: Payload
+    state: Payload
+
+
+class MethodExecutionFailedEvent(_MethodEvent):
+    """A method of a flow failed."""
+
+    type: Literal["method_execution_failed"] = "method_execution_failed"
+    error: ErrorText = ""
+
+
+class MethodExecutionPausedEvent(_MethodEvent):
+    """A method of a flow waits for a person."""
+
+    type: Literal["method_execution_paused"] = "method_execution_paused"
+    flow_id: str = ""
+    state: Payload
+    message: Payload
+    emit: list[str] | None = None
+
+
+class HumanFeedbackRequestedEvent(_MethodEvent):
+    """A person is asked what they think of an output."""
+
+    type: Literal["human_feedback_requested"] = "human_feedback_requested"
+    output: Payload
+    message: Payload
+    emit: list[str] | None = None
+    request_id: str | None = None
+
+
+class HumanFeedbackReceivedEvent(_MethodEvent):
+    """A person said what they think."""
+
+    type: Literal["human_feedback_received"] = "human_feedback_received"
+    feedback: Payload
+    outcome: str | None = None
+    request_id: str | None = None
+
+
+class FlowInputRequestedEvent(_MethodEvent):
+    """A person is asked for something."""
+
+    type: Literal["flow_input_requested"] = "flow_input_requested"
+    message: Payload
+    metadata: Payload
+
+
+class FlowInputReceivedEvent(_MethodEvent):
+    """A person gave something."""
+
+    type: Literal["flow_input_received"] = "flow_input_received"
+    message: Payload
+    response: Payload
+    metadata: Payload
+    response_metadata: Payload

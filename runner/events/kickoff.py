@@ -1,0 +1,169 @@
+"""What the contexts of one outermost kickoff share: the state, the sequence, the last event.
+
+A context variable holds it, so that every copy of the context (asyncio tasks, threads that were given one) counts on
+the same counter, and two kickoffs side by side know nothing of each other.
+"""
+
+import itertools
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from runner.events.base import BaseEvent
+from runner.events.lock import ForkSafeLock
+from runner.events.record import EventRecord
+
+__all__ = [
+    "BareState",
+    "Kickoff",
+    "RuntimeStateLike",
+    "current",
+    "get_emission_sequence",
+    "get_last_event_id",
+    "get_next_emission_sequence",
+    "reset_emission_counter",
+    "reset_last_event_id",
+    "set_emission_counter",
+    "set_last_event_id",
+    "use_sequence",
+]
+
+
+class RuntimeStateLike(Protocol):
+    """What the bus needs of a state. ``lock`` is reentrant; ``register`` takes an entity once, however often it is
+    called."""
+
+    @property
+    def root(self) -> list[Any]:
+        """The entities."""
+
+    @property
+    def event_record(self) -> EventRecord:
+        """What happened."""
+
+    @property
+    def lock(self) -> Any:
+        """Held while an event is prepared, recorded and tapped."""
+
+    def register(self, entity: Any) -> None:
+        """Know a crew, flow or agent."""
+
+
+class BareState:
+    """Entities and events, and nothing that can be stored: the state where none is installed."""
+
+    def __init__(self) -> None:
+        self.root: list[Any] = []
+        self.event_record = EventRecord()
+        self.lock = ForkSafeLock()
+
+    def register(self, entity: Any) -> None:
+        """Know a crew, flow or agent."""
+        if not any(known is entity for known in self.root):
+            self.root.append(entity)
+
+
+class Kickoff:
+    """One outermost kickoff; outside of any, one that the context made for itself."""
+
+    __slots__ = ("_numbers", "issued", "last_event_id", "lock", "registered", "source", "state")
+
+    def __init__(self, state: RuntimeStateLike | None = None, start: int = 0) -> None:
+        self.lock = ForkSafeLock()
+        self.state = state
+        self.source: Callable[[BaseEvent], int] | None = None
+        self.last_event_id: str | None = None
+        self.registered: set[int] = set()
+        self.count_from(start)
+
+    def count_from(self, start: int) -> None:
+        """Go on after ``start``."""
+        self._numbers = itertools.count(start + 1)
+        self.issued = start
+
+    def next(self) -> int:
+        """The next number of the own counter."""
+        self.issued = next(self._numbers)
+        return self.issued
+
+    def number(self, event: BaseEvent) -> int:
+        """The event's number: from the source, if one is in use."""
+        if self.source is None:
+            return self.next()
+        self.issued = self.source(event)
+        return self.issued
+
+
+_current: ContextVar[Kickoff | None] = ContextVar("runner_kickoff", default=None)
+depth: ContextVar[int] = ContextVar("runner_kickoff_depth", default=0)
+
+
+def current() -> Kickoff:
+    """The kickoff this context is in."""
+    kickoff = _current.get()
+    if kickoff is None:
+        kickoff = Kickoff()
+        _current.set(kickoff)
+    return kickoff
+
+
+def peek() -> Kickoff | None:
+    """`current`, without making one."""
+    return _current.get()
+
+
+def enter(kickoff: Kickoff | None) -> None:
+    """This context, and what is copied from it from now on, is in ``kickoff``."""
+    _current.set(kickoff)
+
+
+def use_sequence(source: Callable[[BaseEvent], int]) -> None:
+    """From now on, events of this context and its copies get their numbers from ``source``.
+
+    It is called with the event, relatives filled in, under the kickoff's lock; it may set ``event_id``.
+    """
+    before = current()
+    kickoff = Kickoff(before.state, before.issued)
+    kickoff.source = source
+    kickoff.last_event_id = before.last_event_id
+    kickoff.registered = before.registered
+    enter(kickoff)
+
+
+def get_next_emission_sequence() -> int:
+    """Take the next number of this context's kickoff."""
+    return current().next()
+
+
+def get_emission_sequence() -> int:
+    """The number given last."""
+    return current().issued
+
+
+def reset_emission_counter() -> None:
+    """Begin at 1 again."""
+    set_emission_counter(0)
+
+
+def set_emission_counter(start: int) -> None:
+    """Go on after ``start``, in this context and those copied from it later."""
+    before = current()
+    kickoff = Kickoff(before.state, start)
+    kickoff.last_event_id = before.last_event_id
+    kickoff.registered = before.registered
+    enter(kickoff)
+
+
+def get_last_event_id() -> str | None:
+    """The id of the event emitted last in this kickoff."""
+    return current().last_event_id
+
+
+def set_last_event_id(event_id: str) -> None:
+    """The next event follows this one."""
+    current().last_event_id = event_id
+
+
+def reset_last_event_id() -> None:
+    """The next event follows none."""
+    current().last_event_id = None

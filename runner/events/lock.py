@@ -1,0 +1,58 @@
+"""A lock that a forked child finds open."""
+
+import os
+import threading
+from types import TracebackType
+from typing import Any
+
+__all__ = ["ForkSafeLock"]
+
+_generation = 0  # how many forks lie between the first process and this one
+_guard = threading.Lock()
+
+
+class ForkSafeLock:
+    """A reentrant lock. In a forked child, what another thread of the parent held is free again.
+
+    What the lock protects must bear that: the child may see it half changed.
+    """
+
+    def __init__(self) -> None:
+        self._held = (_generation, threading.RLock())
+
+    def _current(self) -> Any:
+        generation, lock = self._held
+        if generation != _generation:
+            with _guard:
+                if self._held[0] != _generation:
+                    self._held = (_generation, threading.RLock())
+                lock = self._held[1]
+        return lock
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it, as `threading.RLock.acquire` does."""
+        return bool(self._current().acquire(blocking, timeout))
+
+    def release(self) -> None:
+        """Let it go once."""
+        try:
+            self._current().release()
+        except RuntimeError:
+            if _generation == 0:
+                raise  # else it was taken before the fork: the child's is open already
+
+    def __enter__(self) -> "ForkSafeLock":
+        self.acquire()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+def _in_child() -> None:
+    global _generation, _guard
+    _generation += 1
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)

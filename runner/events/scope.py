@@ -1,0 +1,267 @@
+"""The scope: which events are open around the one that happens now.
+
+A stack of (event id, type) in a context variable. An event that starts something is pushed, the one that ends it pops
+it, so every context has its own and threads that were given a copy go on from there.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from runner.events import kickoff
+from runner.events.base import BaseEvent
+from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
+
+__all__ = [
+    "EmptyStackError",
+    "EventContextConfig",
+    "EventPairingError",
+    "MismatchBehavior",
+    "StackDepthExceededError",
+    "apply_scope",
+    "capture_scope",
+    "event_scope",
+    "get_current_parent_id",
+    "get_enclosing_parent_id",
+    "get_triggering_event_id",
+    "handle_empty_pop",
+    "handle_mismatch",
+    "pop_event_scope",
+    "push_event_scope",
+    "restore_event_scope",
+    "resume_task_scope",
+    "set_event_context_config",
+    "set_triggering_event_id",
+    "triggered_by_scope",
+]
+
+logger = logging.getLogger("runner.events")
+
+Stack = tuple[tuple[str, str], ...]
+
+
+class MismatchBehavior(Enum):
+    """What to do about an end that has no start."""
+
+    WARN = "warn"
+    RAISE = "raise"
+    SILENT = "silent"
+
+
+@dataclass
+class EventContextConfig:
+    """How strict the scope is. ``max_stack_depth`` of 0 is no limit."""
+
+    max_stack_depth: int = 100
+    mismatch_behavior: MismatchBehavior = MismatchBehavior.WARN
+    empty_pop_behavior: MismatchBehavior = MismatchBehavior.WARN
+
+
+class StackDepthExceededError(Exception):
+    """Scopes are nested deeper than allowed: most likely something that started never ends."""
+
+
+class EventPairingError(Exception):
+    """An event ends what is not open."""
+
+
+class EmptyStackError(Exception):
+    """An event ends something where nothing is open."""
+
+
+_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
+_triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
+_event_context_config: ContextVar[EventContextConfig | None] = ContextVar("runner_event_context_config", default=None)
+_default_config = EventContextConfig()
+
+
+def set_event_context_config(config: EventContextConfig | None) -> None:
+    """How strict the scope is from here on, in this context; None for the defaults."""
+    _event_context_config.set(config)
+
+
+def _config() -> EventContextConfig:
+    return _event_context_config.get() or _default_config
+
+
+def get_current_parent_id() -> str | None:
+    """The id of the innermost open event."""
+    stack = _event_id_stack.get()
+    return stack[-1][0] if stack else None
+
+
+def get_enclosing_parent_id() -> str | None:
+    """The id of the open event around the innermost one."""
+    stack = _event_id_stack.get()
+    return stack[-2][0] if len(stack) > 1 else None
+
+
+def event_stack() -> Stack:
+    """All that is open, the outermost first."""
+    return _event_id_stack.get()
+
+
+def restore_event_scope(stack: Stack) -> None:
+    """Make this all that is open in this context."""
+    _event_id_stack.set(tuple((event_id, kind) for event_id, kind in stack))
+
+
+def push_event_scope(event_id: str, event_type: str = "") -> None:
+    """Open a scope. Raises `StackDepthExceededError`."""
+    stack, limit = _event_id_stack.get(), _config().max_stack_depth
+    if 0 < limit <= len(stack):
+        raise StackDepthExceededError(
+            f"{event_type or 'an event'} would be nested over {limit} deep: look for what starts and never ends, "
+            f"innermost open is {stack[-1][1] or stack[-1][0]}"
+        )
+    _event_id_stack.set((*stack, (event_id, event_type)))
+
+
+def pop_event_scope() -> tuple[str, str] | None:
+    """Close the innermost scope and return it; None where nothing is open."""
+    stack = _event_id_stack.get()
+    if not stack:
+        return None
+    _event_id_stack.set(stack[:-1])
+    return stack[-1]
+
+
+@contextmanager
+def event_scope(event_id: str, event_type: str = "") -> Iterator[None]:
+    """Have an event open, once, while in this context."""
+    before = _event_id_stack.get()
+    if not any(known == event_id for known, _ in before):
+        push_event_scope(event_id, event_type)
+    try:
+        yield
+    finally:
+        _event_id_stack.set(before)
+
+
+def get_triggering_event_id() -> str | None:
+    """The id of the event that caused what runs now."""
+    return _triggering_event_id.get()
+
+
+def set_triggering_event_id(event_id: str | None) -> None:
+    """What runs from here on was caused by this event."""
+    _triggering_event_id.set(event_id)
+
+
+@contextmanager
+def triggered_by_scope(event_id: str) -> Iterator[None]:
+    """What is emitted in this context was caused by this event."""
+    before = _triggering_event_id.get()
+    _triggering_event_id.set(event_id)
+    try:
+        yield
+    finally:
+        _triggering_event_id.set(before)
+
+
+def handle_empty_pop(event_type_name: str) -> None:
+    """An end came, and nothing is open: warn, or raise `EmptyStackError`."""
+    _complain(
+        _config().empty_pop_behavior,
+        EmptyStackError(f"{event_type_name} ends something, and nothing is open: its start was never emitted here"),
+    )
+
+
+def handle_mismatch(event_type_name: str, popped_type: str, expected_start: str) -> None:
+    """An end came that does not belong to the innermost scope: warn, or raise `EventPairingError`."""
+    _complain(
+        _config().mismatch_behavior,
+        EventPairingError(f"{event_type_name} came where {popped_type} is open; it ends {expected_start}"),
+    )
+
+
+def _complain(behavior: MismatchBehavior, error: Exception) -> None:
+    if behavior is MismatchBehavior.RAISE:
+        raise error
+    if behavior is MismatchBehavior.WARN:
+        logger.warning("%s", error)
+
+
+def place(event: BaseEvent) -> Stack:
+    """Give an event its parent and its start, and return the stack as it is after it, which is not yet set.
+
+    An end closes the innermost scope that it belongs to, and all that was left open inside of that; one that belongs
+    to none closes nothing.
+    """
+    stack = _event_id_stack.get()
+    expected = VALID_EVENT_PAIRS.get(event.type)
+    if expected is None:
+        event.parent_event_id = stack[-1][0] if stack else None
+        return stack
+    if not stack:
+        handle_empty_pop(event.type)
+        return stack
+    if stack[-1][1] not in ("", expected):
+        handle_mismatch(event.type, stack[-1][1], expected)
+    at = next((i for i in reversed(range(len(stack))) if stack[i][1] in ("", expected)), None)
+    if at is None:
+        event.parent_event_id = stack[-1][0]
+        return stack
+    event.started_event_id = stack[at][0]
+    event.parent_event_id = stack[at - 1][0] if at else None
+    return stack[:at]
+
+
+def settle(event: BaseEvent, stack: Stack) -> None:
+    """Make ``stack``, which `place` gave, the present one, with the event on top if it starts something."""
+    if event.type in SCOPE_STARTING_EVENTS:
+        push_event_scope(event.event_id, event.type)
+    else:
+        _event_id_stack.set(stack)
+
+
+def refuse_depth(event: BaseEvent) -> None:
+    """Raise `StackDepthExceededError` before an event is numbered, if it could not be pushed."""
+    before = _event_id_stack.get()
+    if event.type in SCOPE_STARTING_EVENTS:
+        push_event_scope(event.event_id, event.type)
+        _event_id_stack.set(before)
+
+
+def resume_task_scope(task_id: str) -> bool:
+    """Open the scope of a task that was started and not ended before: its end pairs with that start.
+
+    The latest recorded ``task_started`` of the task counts. False if there is none, or if it ended: the task then
+    starts anew.
+    """
+    known = kickoff.peek()
+    if known is None or known.state is None:
+        return False
+    started = known.state.event_record.open_start("task_started", task_id)
+    if started is None:
+        return False
+    push_event_scope(started, "task_started")
+    return True
+
+
+def capture_scope() -> dict[str, Any]:
+    """This context's scope as JSON-able data, to go on with it elsewhere."""
+    known = kickoff.peek()
+    return {
+        "stack": [list(entry) for entry in _event_id_stack.get()],
+        "triggering_event_id": _triggering_event_id.get(),
+        "last_event_id": known.last_event_id if known else None,
+        "emission_sequence": known.issued if known else 0,
+    }
+
+
+def apply_scope(captured: Mapping[str, Any]) -> None:
+    """Go on in this context with a scope that was captured elsewhere.
+
+    Numbers go on after the captured one; where several contexts do so, `use_sequence` keeps them apart.
+    """
+    restore_event_scope(tuple((str(event_id), str(kind)) for event_id, kind in captured.get("stack") or ()))
+    _triggering_event_id.set(captured.get("triggering_event_id"))
+    if kickoff.current().issued < (start := int(captured.get("emission_sequence") or 0)):
+        kickoff.set_emission_counter(start)
+    if captured.get("last_event_id"):
+        kickoff.set_last_event_id(str(captured["last_event_id"]))

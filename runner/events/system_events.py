@@ -1,0 +1,169 @@
+"""Events of checkpoints, and of the signals that a process gets."""
+
+import signal
+from enum import IntEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from runner.events.base import BaseEvent, ErrorText
+
+__all__ = [
+    "CheckpointCompletedEvent",
+    "CheckpointFailedEvent",
+    "CheckpointForkCompletedEvent",
+    "CheckpointForkStartedEvent",
+    "CheckpointPrunedEvent",
+    "CheckpointRestoreCompletedEvent",
+    "CheckpointRestoreFailedEvent",
+    "CheckpointRestoreStartedEvent",
+    "CheckpointStartedEvent",
+    "SigContEvent",
+    "SigHupEvent",
+    "SigIntEvent",
+    "SigTStpEvent",
+    "SigTermEvent",
+    "SignalEvent",
+    "SignalType",
+    "signal_event",
+]
+
+
+class _CheckpointEvent(BaseEvent):
+    model_config = ConfigDict(extra="ignore")
+
+    location: str = ""
+    provider: str | None = None
+    branch: str | None = None
+    checkpoint_id: str | None = None
+    parent_id: str | None = None
+
+
+class CheckpointStartedEvent(_CheckpointEvent):
+    """A checkpoint is about to be written."""
+
+    type: Literal["checkpoint_started"] = "checkpoint_started"
+    trigger: str | None = None
+
+
+class CheckpointCompletedEvent(_CheckpointEvent):
+    """A checkpoint was written."""
+
+    type: Literal["checkpoint_completed"] = "checkpoint_completed"
+    trigger: str | None = None
+    duration_ms: float = 0.0
+
+
+class CheckpointFailedEvent(_CheckpointEvent):
+    """A checkpoint could not be written; the run goes on."""
+
+    type: Literal["checkpoint_failed"] = "checkpoint_failed"
+    trigger: str | None = None
+    error: ErrorText = ""
+
+
+class CheckpointPrunedEvent(_CheckpointEvent):
+    """Old checkpoints were removed."""
+
+    type: Literal["checkpoint_pruned"] = "checkpoint_pruned"
+    removed_count: int = 0
+    max_checkpoints: int | None = None
+
+
+class CheckpointForkStartedEvent(_CheckpointEvent):
+    """A branch is about to leave a checkpoint."""
+
+    type: Literal["checkpoint_fork_started"] = "checkpoint_fork_started"
+    parent_branch: str | None = None
+
+
+class CheckpointForkCompletedEvent(_CheckpointEvent):
+    """A branch left a checkpoint."""
+
+    type: Literal["checkpoint_fork_completed"] = "checkpoint_fork_completed"
+    parent_branch: str | None = None
+
+
+class CheckpointRestoreStartedEvent(_CheckpointEvent):
+    """A checkpoint is about to be read."""
+
+    type: Literal["checkpoint_restore_started"] = "checkpoint_restore_started"
+
+
+class CheckpointRestoreCompletedEvent(_CheckpointEvent):
+    """A checkpoint was read, and the run goes on from it."""
+
+    type: Literal["checkpoint_restore_completed"] = "checkpoint_restore_completed"
+    duration_ms: float = 0.0
+
+
+class CheckpointRestoreFailedEvent(_CheckpointEvent):
+    """A checkpoint could not be read."""
+
+    type: Literal["checkpoint_restore_failed"] = "checkpoint_restore_failed"
+    error: ErrorText = ""
+
+
+class SignalType(IntEnum):
+    """The signals that can trigger a checkpoint."""
+
+    SIGTERM = signal.SIGTERM
+    SIGINT = signal.SIGINT
+    SIGHUP = signal.SIGHUP
+    SIGTSTP = signal.SIGTSTP
+    SIGCONT = signal.SIGCONT
+
+
+class _SignalEvent(BaseEvent):
+    model_config = ConfigDict(extra="ignore")
+
+    reason: str | None = None
+
+
+class SigTermEvent(_SignalEvent):
+    """The process is asked to end."""
+
+    type: Literal["SIGTERM"] = "SIGTERM"
+    signal_number: SignalType = SignalType.SIGTERM
+
+
+class SigIntEvent(_SignalEvent):
+    """Somebody pressed Ctrl-C."""
+
+    type: Literal["SIGINT"] = "SIGINT"
+    signal_number: SignalType = SignalType.SIGINT
+
+
+class SigHupEvent(_SignalEvent):
+    """The terminal is gone."""
+
+    type: Literal["SIGHUP"] = "SIGHUP"
+    signal_number: SignalType = SignalType.SIGHUP
+
+
+class SigTStpEvent(_SignalEvent):
+    """Somebody pressed Ctrl-Z."""
+
+    type: Literal["SIGTSTP"] = "SIGTSTP"
+    signal_number: SignalType = SignalType.SIGTSTP
+
+
+class SigContEvent(_SignalEvent):
+    """The process goes on after it was stopped."""
+
+    type: Literal["SIGCONT"] = "SIGCONT"
+    signal_number: SignalType = SignalType.SIGCONT
+
+
+SignalEvent = Annotated[
+    SigTermEvent | SigIntEvent | SigHupEvent | SigTStpEvent | SigContEvent, Field(discriminator="type")
+]
+"""Any of the five."""
+
+_signals: TypeAdapter[Any] = TypeAdapter(SignalEvent)
+
+
+def signal_event(number: int, reason: str | None = None) -> BaseEvent:
+    """The event for a signal. Raises ValueError for one that is not among the five."""
+    event: BaseEvent = _signals.validate_python({"type": SignalType(number).name, "reason": reason})
+    return event
