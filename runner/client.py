@@ -15,7 +15,7 @@ from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
-from runner.providers.redis.runs import CheckpointRecord, RunRecord
+from runner.providers.redis.records import CheckpointRecord, RunRecord
 from runner.states import RunStatus
 from runner.store import Store, open_store
 from runner.submission import KEEP, Prepared, code_digest, default_queue, prepare, run_fields, run_id_for
@@ -95,10 +95,10 @@ class Client:
 
     # -- reading and steering
 
-    def run(self, run_id: str) -> RunHandle:
-        """The handle of a run. Raises `NotFound`."""
-        self.store.runs.get(run_id)
-        return RunHandle(self, run_id)
+    def run(self, run_id: str, branch: str | None = None) -> RunHandle:
+        """The handle of a run, or of one branch of it. Raises `NotFound`."""
+        self.store.runs.status(run_id, branch)
+        return RunHandle(self, run_id, branch=branch)
 
     def runs(self, limit: int = 50) -> list[RunRecord]:
         """The newest runs, newest first."""
@@ -111,30 +111,52 @@ class Client:
         return [c for name in runs.branches(run_id) if branch in (None, name) for c in runs.checkpoints(run_id, name)]
 
     def resume(
-        self, run_id: str, *, checkpoint: str | None = None, accept_code_change: bool = False, keep_code: bool = False
+        self,
+        run_id: str,
+        *,
+        checkpoint: str | None = None,
+        branch: str | None = None,
+        accept_code_change: bool = False,
+        keep_code: bool = False,
     ) -> RunHandle:
-        """Let a run go on. From an older checkpoint than the branch's newest it goes on, on a branch of its own."""
+        """Let a run go on: on its current line, or on ``branch``, which then becomes it unless that one still runs.
+
+        From an older checkpoint than its branch's newest it goes on, on a branch of its own.
+        """
         runs = self.store.runs
         for _ in range(20):
             run = runs.get(run_id)
             start = runs.find_checkpoint(run_id, checkpoint) if checkpoint else None
-            if run.status is RunStatus.running:
-                raise Conflict(f"run {run_id} is running: `runner wait {run_id}` waits for it")
+            if start is not None and branch not in (None, start.branch):
+                raise Conflict(f"checkpoint {start.id} is on branch {start.branch}, not on {branch}")
             after = runs.last_event(run_id)
-            if start is not None and start.seq >= runs.last_commit(run_id, start.branch):
-                branch, start = start.branch, None  # nothing was committed after it: the branch goes on
-            elif start is not None:
-                branch = f"resume/{start.id}_{secrets.token_hex(3)}"
-            else:
-                branch = run.branch
-            done = runs.committed(run_id, branch if start is None else start.branch, start.seq if start else None)
-            if run.status is RunStatus.completed and start is None and len(done) == len(runs.plan(run_id).tasks):
-                return RunHandle(self, run_id, created=False, branch=branch)
+            name = start.branch if start else branch or run.branch
+            if start is not None and start.seq >= runs.last_commit(run_id, name):
+                start = None  # nothing was committed after it: the branch goes on
+            status = run.status
+            if start is not None:
+                name = f"resume/{start.id}_{secrets.token_hex(3)}"
+            elif name != run.branch:
+                status = runs.status(run_id, name)
+            if status is RunStatus.running:
+                what, which = (
+                    (f"branch {name} of", f" --branch {name}") if name != run.branch and not start else ("", "")
+                )
+                raise Conflict(f"{what} run {run_id} is running: `runner wait {run_id}{which}` waits for it".lstrip())
+            done = runs.committed(run_id, name if start is None else start.branch, start.seq if start else None)
+            if status is RunStatus.completed and start is None and len(done) == len(runs.plan(run_id).tasks):
+                return RunHandle(self, run_id, created=False, branch=name)
             fields, plan = self._code_now(run, accept_code_change, keep_code)
-            answer = runs.resume(run, branch, start=start, fields=fields, plan=plan)
+            answer = runs.resume(run, name, start=start, fields=fields, plan=plan)
             if answer == "resumed":
                 self.ensure_worker(run.queue)
-                return RunHandle(self, run_id, _from=after)
+                beside = runs.get(run_id).branch != name
+                return RunHandle(self, run_id, branch=name if beside else None, _from=after)
+            if answer == "busy":
+                raise Conflict(
+                    f"a branch of run {run_id} is running on the code as it was: wait for it, or cancel it with "
+                    f"`runner cancel {run_id} --branch NAME`, then go on with the new code"
+                )
             if answer == "no bundle":
                 raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
         raise Conflict(f"run {run_id} kept changing while it was to be resumed: try again")

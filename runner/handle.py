@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.errors import Conflict, Exit
 from runner.inprocess import write_file
-from runner.providers.redis.runs import Event, RunRecord, Runs
+from runner.providers.redis.records import BranchRecord, Event, RunRecord
+from runner.providers.redis.runs import Runs
 from runner.states import RunStatus
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class RunResult:
 
 @dataclass
 class RunHandle:
-    """One run, to watch and to steer."""
+    """One run, to watch and to steer: its current line, or the ``branch`` it was asked for."""
 
     client: "Client"
     id: str
@@ -66,17 +67,22 @@ class RunHandle:
     @property
     def status(self) -> str:
         """Where it stands: running, completed, failed, cancelled or waiting."""
-        return self.record.status.value
+        return self.client.store.runs.status(self.id, self.branch).value
+
+    @property
+    def branches(self) -> list[BranchRecord]:
+        """The run's branches as they stand, main first."""
+        return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """What happened so far; with ``follow``, on until the run is over."""
+        """What happened so far, on its branch if it has one; with ``follow``, on until that, or the run, is over."""
         last = self._from if after is None else after
         if not follow:
-            yield from self.client.store.runs.events(self.id, last)
+            yield from (e for e in self.client.store.runs.events(self.id, last) if self._tells(e, self.branch))
             return
         while True:
-            over, found = self._look(last)
-            yield from found
+            over, _, found = self._look(last)
+            yield from (event for event in found if self._tells(event, self.branch))
             last = found[-1].id if found else last
             if over and not found:
                 return
@@ -86,24 +92,34 @@ class RunHandle:
         end = None if timeout is None else time.monotonic() + timeout
         last = self._from
         while True:
-            over, found = self._look(last)
+            over, line, found = self._look(last)
             if on_event is not None:
                 for event in found:
-                    on_event(event)
+                    if self._tells(event, line):
+                        on_event(event)
             last = found[-1].id if found else last
             if over:
                 return self.result()
             if end is not None and time.monotonic() > end:
                 raise TimeoutError(f"run {self.id} is still running after {timeout:g} s")
 
-    def _look(self, last: str) -> tuple[bool, list[Event]]:
-        """Whether the run is over, and the events since; waits a while for the first if it is not."""
+    @staticmethod
+    def _tells(event: Event, branch: str | None) -> bool:
+        return branch is None or event.fields.get("branch", branch) == branch
+
+    def _look(self, last: str) -> tuple[bool, str, list[Event]]:
+        """Whether its line is over, which that is, and the run's events since; waits a while for the first if not."""
         runs = self.client.store.runs
-        over = self.client.patient(lambda: runs.status(self.id), self).over
+        line: str
+        status, line = self.client.patient(lambda: self._standing(runs), self)
+        over = status.over
         found: list[Event] = self.client.patient(lambda: list(runs.events(self.id, last, None if over else 500)), self)
         if found and not over:
             time.sleep(TOGETHER)
-        return over, found
+        return over, line, found
+
+    def _standing(self, runs: Runs) -> tuple[RunStatus, str]:
+        return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
 
     def result(self) -> RunResult:
         """What the run came to, or has so far."""
@@ -123,27 +139,29 @@ class RunHandle:
         ]
 
     def cancel(self, reason: str = "cancelled by a person") -> str:
-        """Stop it. Returns the status it had; raises `Conflict` if it was over."""
-        was = self.client.store.runs.cancel(self.id, reason)
+        """Stop all its branches, or only its ``branch``. Returns the status it had; `Conflict` if it was over."""
+        was = self.client.store.runs.cancel(self.id, reason, self.branch)
         if was == "gone":
-            self.record  # noqa: B018 - raises NotFound with the hint
+            self.status  # noqa: B018 - raises NotFound with the hint
         if was not in ("running", "waiting"):
-            raise Conflict(f"run {self.id} is {was}: there is nothing to cancel")
+            what = f"run {self.id}" if self.branch is None else f"branch {self.branch} of run {self.id}"
+            raise Conflict(f"{what} is {was}: there is nothing to cancel")
         return was
 
 
 def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     run = runs.get(run_id)
-    branch = branch or run.branch
+    line = runs.branch(run_id, branch or run.branch)
+    branch = line.name
     committed = runs.committed(run_id, branch)
     final = committed.get(runs.field(run_id, "result_task"))
     return RunResult(
         run_id=run_id,
-        status=run.status.value,
+        status=line.status.value,
         branch=branch,
-        result=final.raw if final and run.status is RunStatus.completed else None,
+        result=final.raw if final and line.status is RunStatus.completed else None,
         outputs={task: output.raw for task, output in sorted(committed.items(), key=lambda item: item[1].seq)},
         ledger=run.ledger,
         recoveries=run.recoveries,
-        error=run.error or None,
+        error=line.error or None,
     )

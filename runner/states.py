@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class RunStatus(StrEnum):
-    """Where a run stands."""
+    """Where a branch stands, and where a run does: as its current line. Several branches may run side by side."""
 
     running = "running"  #: some task may run, runs, or waits for its time
     completed = "completed"  #: every task is committed
@@ -29,11 +29,12 @@ class TaskState(StrEnum):
     queued = "queued"  #: its job was sent, or is to be sent
     running = "running"  #: a worker holds the claim
     delayed = "delayed"  #: an attempt failed; the next one has a time
-    held = "held"  #: the run is over; nothing is sent until it is resumed
+    held = "held"  #: its branch is over; nothing is sent until that is resumed
     failed = "failed"  #: no attempts left
     committed = "committed"  #: its output is stored, for ever
 
 
+#: "branch" is a run's move alone: another branch becomes its current line.
 RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
     RunStatus.running: {
         "finish": RunStatus.completed,

@@ -52,7 +52,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job was not given: it is somebody's, or done, or its run is over."""
+    """Why a job was not given: it is somebody's, or done, or its branch is over."""
 
     reason: str
 
@@ -197,7 +197,7 @@ class ClaimedTask:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
 
     def commit(self, output: str, unlocks: Iterable[PlannedTask], *, replayed: int) -> str:
-        """End the task with its output, a JSON object. Returns the run's status after it."""
+        """End the task with its output, a JSON object. Returns the branch's status after it."""
         answer = self._fenced(
             scripts.load("commit"),
             home=self._home,
@@ -223,7 +223,7 @@ class ClaimedTask:
         self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=reason)
 
     def fail(self, reason: str, *, replayed: int) -> None:
-        """Fail the task for good, and with it the run."""
+        """Fail the task for good, and with it the branch."""
         self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
 
     def _give(self, operation: str, **slots: Any) -> None:

@@ -7,7 +7,7 @@ so a script touches one slot. A run's home is a pure function of its id.
 key                                  type     holds, and how long
 ===================================  =======  ====================================================================
 ``HOME:runs``                        zset     run ids by time of creation; trimmed after a run expires
-``HOME:active``                      zset     run ids that are running; leaves when the run is over
+``HOME:active``                      zset     run ids of which a branch is running; leaves when none is
 ``HOME:expiring``                    zset     run ids by the time their keys expire; trimmed with ``runs``
 ``HOME:queued``                      zset     jobs sent and not claimed, by the time they were sent or last looked
                                               at; a claim removes one
@@ -20,11 +20,12 @@ key                                  type     holds, and how long
 ``HOME:monitors``                    string   set while a Flower watches; expires by itself in seconds
 ``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
                                               run that may be resumed needs it
-``HOME:run:RUN``                     hash     the run: status, crew, bundle, inputs, options, counters
+``HOME:run:RUN``                     hash     the run: current line and its status, how many branches are live, crew,
+                                              bundle, inputs, options, counters
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:branches``                    set      the run's branches
 ``…RUN:events``                      stream   what happened, newest 2,000 or so
-``…RUN:branch:B``                    hash     the branch: sequence, tasks left, head checkpoint, its parent
+``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint, its parent
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
 ``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
@@ -34,7 +35,7 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
 ===================================  =======  ====================================================================
 
-All keys of a run expire ``keep`` after it is over (7 days by default), and live on when it is resumed.
+All keys of a run expire ``keep`` after its last branch is over (7 days by default), and live on when one is resumed.
 """
 
 import zlib

@@ -2,105 +2,27 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from runner import output as outputs
 from runner.errors import Conflict, NotFound
-from runner.output import TaskOutput
 from runner.plan import Plan, frontier, waits
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
+from runner.providers.redis.records import (
+    BranchRecord,
+    CheckpointRecord,
+    Committed,
+    Event,
+    InFlight,
+    RunRecord,
+    branch_record,
+    run_record,
+)
 from runner.states import RunStatus
 
 BUNDLE_GRACE_MS = 3_600_000
-
-
-@dataclass(frozen=True, slots=True)
-class RunRecord:
-    """A run as it stands. Times are the server's, in milliseconds."""
-
-    id: str
-    status: RunStatus
-    crew: str
-    branch: str
-    created_at: int
-    ended_at: int | None
-    error: str
-    queue: str
-    bundle: str
-    plan_digest: str
-    inputs: dict[str, Any]
-    paid: int = 0
-    replayed: int = 0
-    in_doubt: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    recoveries: int = 0
-
-    @property
-    def ledger(self) -> dict[str, int]:
-        """The account of the run's steps."""
-        return {
-            "paid": self.paid,
-            "replayed": self.replayed,
-            "in_doubt": self.in_doubt,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """A committed output: where in the branch's sequence it stands, and what it is."""
-
-    seq: int
-    raw: str
-    json: Any
-
-    def as_task_output(self, name: str) -> TaskOutput:
-        """As the crew's code sees it."""
-        return TaskOutput(name=name, raw=self.raw, json_dict=self.json)
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """A named position on a branch."""
-
-    id: str
-    branch: str
-    seq: int
-    created_at: int
-    parent: str
-    trigger: str
-    task: str
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight:
-    """A task that is neither waiting nor committed."""
-
-    task: str
-    state: str
-    attempt: int
-    worker: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened. ``id`` is the stream's: milliseconds and a counter."""
-
-    id: str
-    seq: int
-    type: str
-    fields: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def at(self) -> int:
-        """When, in milliseconds."""
-        return int(self.id.split("-")[0])
 
 
 class Runs:
@@ -152,7 +74,7 @@ class Runs:
             raise NotFound(
                 f"there is no run {run_id}: `runner runs` lists them (a finished run is kept for a while only)"
             )
-        return _run_record(run_id, found)
+        return run_record(run_id, found)
 
     def newest(self, limit: int = 50) -> list[RunRecord]:
         """The newest runs, newest first."""
@@ -161,13 +83,21 @@ class Runs:
         for run_id in ids:
             pipe.hgetall(keys.run_key(run_id))
         return [
-            _run_record(run_id, found) for run_id, found in zip(ids, pipe.execute(), strict=True) if "status" in found
+            run_record(run_id, found) for run_id, found in zip(ids, pipe.execute(), strict=True) if "status" in found
         ]
 
-    def status(self, run_id: str) -> RunStatus:
-        """Where the run stands. Raises `NotFound`."""
-        found = self.field(run_id, "status")
-        return RunStatus(found) if found else self.get(run_id).status
+    def status(self, run_id: str, branch: str | None = None) -> RunStatus:
+        """Where the run stands, which is where its current line does; or one branch. Raises `NotFound`."""
+        if branch is not None:
+            return self.branch(run_id, branch).status
+        return self.standing(run_id)[0]
+
+    def standing(self, run_id: str) -> tuple[RunStatus, str]:
+        """How the run stands, and which branch is its current line. Raises `NotFound`."""
+        status, branch = self.client.hmget(keys.run_key(run_id), "status", "branch")
+        if status is None:
+            self.get(run_id)
+        return RunStatus(status), str(branch)
 
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
@@ -184,6 +114,24 @@ class Runs:
         """The run's branches, main first."""
         found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id)))
         return sorted(found, key=lambda name: (name != "main", name))
+
+    def branch(self, run_id: str, name: str) -> BranchRecord:
+        """One branch. Raises `NotFound`."""
+        found: dict[str, str] = self.client.hgetall(keys.branch_key(run_id, name))
+        if "status" not in found:
+            self.get(run_id)
+            raise NotFound(
+                f"run {run_id} has no branch {name!r}; there are: {', '.join(self.branches(run_id)) or 'none'}"
+            )
+        return branch_record(name, found)
+
+    def branch_records(self, run_id: str) -> list[BranchRecord]:
+        """The run's branches as they stand, main first."""
+        names = self.branches(run_id)
+        pipe = self.client.pipeline(transaction=False)
+        for name in names:
+            pipe.hgetall(keys.branch_key(run_id, name))
+        return [branch_record(name, found) for name, found in zip(names, pipe.execute(), strict=True) if found]
 
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
         """The outputs of a branch by task: its own, and its parent's from before it left it."""
@@ -237,6 +185,10 @@ class Runs:
             records.append(CheckpointRecord(checkpoint, branch, int(seq), int(at), parent, trigger, task))
         return records
 
+    def count_checkpoints(self, run_id: str, branch: str) -> int:
+        """How many it keeps."""
+        return int(self.client.zcard(keys.key("checkpoints_key", branch_key=keys.branch_key(run_id, branch))))
+
     def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
         """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
         every = [record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch)]
@@ -273,23 +225,33 @@ class Runs:
 
     # -- steering
 
-    def cancel(self, run_id: str, reason: str) -> str:
-        """Cancel a run. Returns its status before, or "gone"."""
-        script = scripts.load("cancel")
-        return str(script(self.client, home=keys.home_of(run_id), run=keys.run_key(run_id), reason=reason))
+    def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
+        """Cancel every branch that runs or waits, or the named one alone.
+
+        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
+        """
+        return str(
+            scripts.load("cancel")(
+                self.client,
+                home=keys.home_of(run_id),
+                run=keys.run_key(run_id),
+                branch=branch or "",
+                reason=reason,
+            )
+        )
 
     def resume(
         self, run: RunRecord, branch: str, *, start: CheckpointRecord | None, fields: dict[str, str], plan: Plan | None
     ) -> str:
         """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
 
-        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "taken" or
-        "no bundle". Raises `Conflict` if all is done.
+        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "taken",
+        "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
         """
         changed = plan
         plan = changed or self.plan(run.id)
         key = keys.branch_key(run.id, branch)
-        seq = self.client.hget(key, "seq") or "0"
+        seq, status = self.client.hmget(key, "seq", "status")
         if start is None:
             done = self.committed(run.id, branch).keys()
         else:
@@ -311,8 +273,9 @@ class Runs:
                 parent=start.branch if start else "",
                 parent_seq=start.seq if start else 0,
                 head=start.id if start else "",
-                expected_status=run.status.value,
-                expected_seq=seq,
+                expected_status=run.status.value if start else status,
+                expected_seq=seq or 0,
+                expected_plan=run.plan_digest,
                 ready=specifications(frontier(plan, done)),
                 waits=json.dumps([{"task": task, "met": met} for task, met in waits(plan, done).items()]),
                 tasks_left=left,
@@ -326,22 +289,4 @@ def _flatten(stream: Any) -> Any:
         stream[0]
         if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple)
         else stream
-    )
-
-
-def _run_record(run_id: str, found: dict[str, str]) -> RunRecord:
-    counters = ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "recoveries")
-    return RunRecord(
-        id=run_id,
-        status=RunStatus(found["status"]),
-        crew=found.get("crew", ""),
-        branch=found.get("branch", "main"),
-        created_at=int(float(found["created_at"])),
-        ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
-        error=found.get("error", ""),
-        queue=found.get("queue", ""),
-        bundle=found.get("bundle", ""),
-        plan_digest=found.get("plan", ""),
-        inputs=json.loads(found.get("inputs", "{}")),
-        **{name: int(found.get(name, 0)) for name in counters},
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli.stdio import err
-from runner.providers.redis.runs import Event
+from runner.providers.redis.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}

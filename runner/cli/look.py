@@ -13,7 +13,7 @@ from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, only, out, print_json
 from runner.cli.submit import follow
 from runner.client import Client
-from runner.providers.redis.runs import Event
+from runner.providers.redis.records import BranchRecord, Event
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 
@@ -66,19 +66,21 @@ def _run_json(run: Any) -> dict[str, Any]:
 
 @click.command(short_help="Show a run: its tasks, its ledger, how it stands.")
 @click.argument("run_id", metavar="RUN")
+@click.option("--branch", metavar="NAME", help="The tasks of this branch. Default: its current line.")
 @options.as_json
 @options.redis_url
-def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
-    """Show RUN as it stands now."""
+def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Show RUN as it stands now: its branches, and the tasks of one."""
     options.apply_environment(redis_url=redis_url)
     with Client() as client:
         store = client.store.runs
         run = store.get(run_id)
         plan = store.plan(run_id)
-        committed = store.committed(run_id, run.branch)
-        flying = {task.task: task for task in store.in_flight(run_id, run.branch)}
-        kept = {name: len(store.checkpoints(run_id, name)) for name in store.branches(run_id)}
-        result = client.run(run_id).result()
+        result = client.run(run_id, branch or run.branch).result()
+        committed = store.committed(run_id, result.branch)
+        flying = {task.task: task for task in store.in_flight(run_id, result.branch)}
+        lines = store.branch_records(run_id)
+        kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
     rows = []
     for task in plan.tasks:
         if task.key in committed:
@@ -91,19 +93,21 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
         else:
             rows.append({"task": task.key, "state": "waiting"})
     if as_json:
-        print_json({**result.to_dict(), **_run_json(run), "tasks": rows, "checkpoints": kept})
+        branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
+        whole = {**_run_json(run), **result.to_dict(), "tasks": rows, "checkpoints": kept, "branches": branches}
+        print_json(whole)
         return 0
     took = ((run.ended_at or _now()) - run.created_at) / 1000
     out.print(
         Text.assemble(
             (run.crew, "bold"),
             f"  {run.id}  ",
-            (run.status.value, _STYLE[run.status.value]),
-            f"  branch {run.branch}  {took:.1f} s",
+            (result.status, _STYLE[result.status]),
+            f"  branch {result.branch}  {took:.1f} s",
         )
     )
-    if run.error:
-        out.print(Text(run.error, style="red"), soft_wrap=True)
+    if result.error:
+        out.print(Text(result.error, style="red"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("task", "state", "attempt", "where"):
         table.add_column(head)
@@ -115,6 +119,8 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
             Text(str(row.get("error") or row.get("worker") or "")),
         )
     out.print(table)
+    if len(lines) > 1:
+        out.print(_branch_table(lines, kept))
     ledger = run.ledger
     out.print(
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
@@ -125,18 +131,35 @@ def show(run_id: str, as_json: bool, redis_url: str | None) -> int:
     return 0
 
 
+def _branch_table(lines: list[BranchRecord], kept: dict[str, int]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in ("branch", "status", "left", "checkpoints", "parent", "from checkpoint"):
+        table.add_column(head, no_wrap=head == "branch")
+    for line in lines:
+        table.add_row(
+            Text(line.name),
+            Text(line.status.value, style=_STYLE[line.status.value]),
+            str(line.left),
+            str(kept[line.name]),
+            Text(line.parent and f"{line.parent} at {line.parent_seq}"),
+            line.checkpoint,
+        )
+    return table
+
+
 @click.command(short_help="Wait for a run and print its result.")
 @click.argument("run_id", metavar="RUN")
+@click.option("--branch", metavar="NAME", help="Wait for this branch. Default: its current line.")
 @click.option("--timeout", type=options.Seconds(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
 @options.as_json
 @options.redis_url
-def wait(run_id: str, timeout: float | None, as_json: bool, redis_url: str | None) -> int:
+def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, redis_url: str | None) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
-        handle = client.run(run_id)
+        handle = client.run(run_id, branch)
         record = handle.record
-        if record.status.value == "running":
+        if handle.status == "running":
             client.ensure_worker(record.queue)
         return follow(handle, record.crew, len(client.store.runs.plan(run_id).tasks), as_json, write, timeout)
 

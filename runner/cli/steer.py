@@ -13,6 +13,7 @@ from runner.client import Client
 @click.option(
     "--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest."
 )
+@click.option("--branch", metavar="NAME", help="Go on on this branch, beside the others.")
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
 @click.option("--keep-code", is_flag=True, help="Use the crew's files as they were submitted, though they changed.")
 @click.option("--detach", is_flag=True, help="Return at once.")
@@ -21,6 +22,7 @@ from runner.client import Client
 def resume(
     run_id: str,
     checkpoint: str | None,
+    branch: str | None,
     accept_code_change: bool,
     keep_code: bool,
     detach: bool,
@@ -31,7 +33,11 @@ def resume(
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         handle = client.resume(
-            run_id, checkpoint=checkpoint, accept_code_change=accept_code_change, keep_code=keep_code
+            run_id,
+            checkpoint=checkpoint,
+            branch=branch,
+            accept_code_change=accept_code_change,
+            keep_code=keep_code,
         )
         if not handle.created:
             say(f"run {run_id} is completed: nothing is left to do")
@@ -44,16 +50,17 @@ def resume(
 
 @click.command(short_help="Stop a run.")
 @click.argument("run_id", metavar="RUN")
+@click.option("--branch", metavar="NAME", help="Stop this branch only.")
 @click.option("--reason", default="cancelled by a person", metavar="TEXT")
 @options.as_json
 @options.redis_url
-def cancel(run_id: str, reason: str, as_json: bool, redis_url: str | None) -> int:
-    """Stop RUN. Tasks in flight stop at once; what is recorded stays, and the run can be resumed."""
+def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_url: str | None) -> int:
+    """Stop RUN, all its branches. Tasks in flight stop at once; what is recorded stays, and it can be resumed."""
     options.apply_environment(redis_url=redis_url)
     with Client() as client:
-        client.run(run_id).cancel(reason)
+        client.run(run_id, branch).cancel(reason)
     if as_json:
-        print_json({"run_id": run_id, "status": "cancelled"})
+        print_json({"run_id": run_id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
     else:
-        click.echo(f"{run_id} cancelled")
+        click.echo(f"{run_id}{f' {branch}' if branch else ''} cancelled")
     return 0

@@ -44,6 +44,7 @@ def agree(world: World, model: Model) -> None:
 
 def _branch_agrees(seen: ObservedBranch, run: ModelRun, name: str, expected: Branch, model: Model) -> None:
     assert int(seen.fields["seq"]) == expected.seq
+    assert seen.fields["status"] == expected.status
     assert seen.fields.get("parent", "") == expected.parent
     assert {key: (o["seq"], o["token"], o["raw"]) for key, o in seen.outputs.items()} == expected.outputs
     assert seen.open == seen.tasks.keys() == expected.tasks.keys()
@@ -92,17 +93,22 @@ class Laws:
         running = set()
         for id, run in world.runs.items():
             assert run.plan is not None
-            live = run.fields["status"] == "running"
+            lines = {name: branch.fields["status"] for name, branch in run.branches.items()}
+            assert lines[run.fields["branch"]] == run.fields["status"], "a run stands as its current line does"
+            for name, status in lines.items():
+                if status == "running":
+                    standing = {state for (which, _), state in run.states().items() if which == name}
+                    assert standing & {"queued", "running", "delayed"}, f"{name} of {id} hangs: {run.states()}"
+                else:
+                    assert status == "completed" or run.branches[name].fields["error"], "the reason, in words"
+            live = "running" in lines.values()
+            assert int(run.fields["live"]) == list(lines.values()).count("running")
             if live:
                 running.add(id)
-                standing = {state for (name, _), state in run.states().items() if name == run.fields["branch"]}
-                assert standing & {"queued", "running", "delayed"}, f"run {id} hangs: {run.states()}"
-            else:
-                assert run.fields["status"] == "completed" or run.fields["error"], "the reason, in words"
             for key, ttl in run.lifetimes.items():
-                assert (ttl < 0) if live else (0 < ttl <= int(run.fields["keep"])), (key, ttl, run.fields["status"])
+                assert (ttl < 0) if live else (0 < ttl <= int(run.fields["keep"])), (key, ttl, lines)
             for name, branch in run.branches.items():
-                self._branch(run, name, branch, live and run.fields["branch"] == name)
+                self._branch(run, name, branch, lines[name] == "running")
                 self._checkpoints(id, run, name, branch)
             assert int(dict(_pairs(run.events[0][1]))["seq"]) == int(run.fields["events"])
         assert world.single("active_key", {}).keys() == running
@@ -174,7 +180,9 @@ def moved(before: World, after: World) -> None:
         if was is None:
             assert run.fields["status"] == "running"
             continue
-        _run_moved(was.fields["status"], run.fields["status"])
+        _run_moved("run", was.fields["status"], run.fields["status"])
+        for name, branch in was.branches.items():
+            _run_moved(name, branch.fields["status"], run.branches[name].fields["status"])
         then = was.states()
         for place, state in run.states().items():
             _task_moved(place, then.get(place, "committed" if state == "committed" else "waiting"), state)
@@ -187,8 +195,9 @@ def moved(before: World, after: World) -> None:
                     assert task["token"] == now.tasks[key]["token"], "a claim changes hands by being given up"
 
 
-def _run_moved(was: str, now: str) -> None:
-    assert was == now or now in RUN_MOVES[RunStatus(was)].values(), f"run: {was} -> {now}"
+def _run_moved(what: str, was: str, now: str) -> None:
+    moves = {move: to for move, to in RUN_MOVES[RunStatus(was)].items() if move != "branch" or what == "run"}
+    assert was == now or now in moves.values(), f"{what}: {was} -> {now}"
 
 
 def _task_moved(place: tuple[str, str], was: str, now: str) -> None:

@@ -41,13 +41,14 @@ class Branch:
     parent_seq: int = 0
     head: str = ""
     seq: int = 0
+    status: str = "running"
     outputs: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     tasks: dict[str, Task] = field(default_factory=dict)
     journals: dict[str, dict[str, str]] = field(default_factory=dict)
     checkpoints: list[Checkpoint] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """A run, with the options it was created with."""
 
@@ -58,7 +59,6 @@ class Run:
     bundle: str
     triggers: frozenset[str]
     most: int
-    status: str = "running"
     branch: str = "main"
     branches: dict[str, Branch] = field(default_factory=lambda: {"main": Branch()})
     counters: dict[str, int] = field(
@@ -74,9 +74,19 @@ class Run:
         found = self.committed(branch.parent, min(upto, branch.parent_seq)) if branch.parent else {}
         return found | {key: text for key, (seq, _, text) in branch.outputs.items() if seq <= upto}
 
+    @property
+    def status(self) -> str:
+        """That of its current line."""
+        return self.branches[self.branch].status
+
+    @property
+    def live(self) -> int:
+        """How many of its branches run."""
+        return sum(branch.status == "running" for branch in self.branches.values())
+
     def goes_on(self, name: str) -> bool:
-        """Whether work on this branch unlocks more: a run goes on on one branch at a time."""
-        return self.status == "running" and self.branch == name
+        """Whether work on this branch unlocks more. Several may go on side by side."""
+        return self.branches[name].status == "running"
 
 
 @dataclass
@@ -116,26 +126,30 @@ class Model:
             self._queue(run, "main", task)
         return "created"
 
-    def cancel(self, run: Run) -> str:
-        was = run.status
-        if was == "running":
-            self._finish(run, "cancelled")
-            self._recall(run)
+    def cancel(self, run: Run, only: str | None = None) -> str:
+        was = run.branches[only].status if only else "running" if run.live else run.status
+        for name, branch in run.branches.items():
+            if branch.status == "running" and only in (None, name):
+                self._finish(run, name, "cancelled")
+                self._recall(run, name)
         return was
 
     def resume(
         self, run: Run, name: str, start: tuple[str, int, str] | None, bundle: str | None, plan: Plan | None
     ) -> str:
         """``start`` is the branch, sequence and id of the checkpoint that the new branch ``name`` leaves."""
-        if run.status == "running":
-            return "changed"
+        if (bundle or plan) and run.live:
+            return "busy"
+        current = run.status
         if start is not None:
-            run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1])
-        run.status, run.branch, run.bundle = "running", name, bundle or run.bundle
-        self._use_bundle(run, +1)
+            run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1], status="")
+        if current != "running":
+            run.branch = name
+        self._begin(run, name, bundle)
         if plan is not None:
             run.plan = plan
-            self._recall(run)
+            for other in run.branches:
+                self._recall(run, other)
         for task in frontier(run.plan, run.committed(name).keys()):
             known = run.branches[name].tasks.get(task.key)
             if known is None or known.state != "running":
@@ -160,8 +174,8 @@ class Model:
         task = branch.tasks.get(job.task)
         if task is not None and task.state == "running" and task.nonce == nonce:
             return "claimed"
-        if run.status != "running":
-            return run.status
+        if branch.status != "running":
+            return branch.status
         if task is None or task.state != "queued" or task.attempt != job.attempt:
             return "taken"
         if worker not in self.workers:
@@ -194,11 +208,11 @@ class Model:
         return "recorded"
 
     def commit(self, job: Job, token: int, text: str, replayed: int) -> str:
-        """The run's status after it."""
+        """The branch's status after it."""
         run = self.runs[job.run_id]
         branch = run.branches[job.branch]
         if job.task in branch.outputs:
-            return run.status if branch.outputs[job.task][1] == token else REFUSED
+            return branch.status if branch.outputs[job.task][1] == token else REFUSED
         task = self.held(job, token)
         if task is None:
             return REFUSED
@@ -216,8 +230,8 @@ class Model:
                     self._queue(run, job.branch, other)
             if len(done) == len(run.plan.tasks):
                 self._checkpoint(run, job.branch, "crew_kickoff_completed")
-                self._finish(run, "completed")
-        return run.status
+                self._finish(run, job.branch, "completed")
+        return branch.status
 
     def release(self, job: Job, token: int, replayed: int) -> str:
         task = self.held(job, token)
@@ -335,29 +349,34 @@ class Model:
         task.token, task.worker, task.process, task.nonce, task.begun = None, "", "", "", 0
         task.attempt += 1
 
-    def _recall(self, run: Run) -> None:
-        for name, branch in run.branches.items():
-            for key, task in branch.tasks.items():
-                if task.state == "running":
-                    self._give_up(run, (run.id, name, key), task)
-                    task.state = "held"
+    def _recall(self, run: Run, name: str) -> None:
+        for key, task in run.branches[name].tasks.items():
+            if task.state == "running":
+                self._give_up(run, (run.id, name, key), task)
+                task.state = "held"
 
     def _failed(self, run: Run, name: str, key: str) -> None:
         run.branches[name].tasks[key].state = "failed"
         self._checkpoint(run, name, "task_failed", key)
         if run.goes_on(name):
             self._checkpoint(run, name, "crew_kickoff_failed")
-            self._finish(run, "failed")
+            self._finish(run, name, "failed")
 
-    def _finish(self, run: Run, status: str) -> None:
-        run.status = status
-        self._use_bundle(run, -1)
-        for name, branch in run.branches.items():
-            for key, task in branch.tasks.items():
-                if task.state in ("queued", "delayed"):
-                    task.state = "held"
-                    self.queued.pop((run.id, name, key), None)
-                    self.due.pop((run.id, name, key), None)
+    def _begin(self, run: Run, name: str, bundle: str | None = None) -> None:
+        run.bundle = bundle or run.bundle
+        if not run.live:
+            self._use_bundle(run, +1)
+        run.branches[name].status = "running"
+
+    def _finish(self, run: Run, name: str, status: str) -> None:
+        run.branches[name].status = status
+        if not run.live:
+            self._use_bundle(run, -1)
+        for key, task in run.branches[name].tasks.items():
+            if task.state in ("queued", "delayed"):
+                task.state = "held"
+                self.queued.pop((run.id, name, key), None)
+                self.due.pop((run.id, name, key), None)
 
     def _checkpoint(self, run: Run, name: str, trigger: str, task: str = "") -> None:
         if {"*", trigger} & run.triggers:

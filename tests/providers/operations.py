@@ -82,9 +82,9 @@ class Operations(RuleBasedStateMachine):
         assert self.store.create(run.id, run.plan, fields) == "exists"
         self.check(unchanged=True)
 
-    def cancel(self, run: Run) -> None:
-        was = run.status
-        assert self.store.cancel(run.id, "a person said so") == self.model.cancel(run)
+    def cancel(self, run: Run, only: str | None = None) -> None:
+        was = self.model.cancel(run, only)
+        assert self.store.cancel(run.id, "a person said so", only) == was
         self.check(unchanged=was != "running")
 
     def resume(
@@ -105,11 +105,12 @@ class Operations(RuleBasedStateMachine):
                 resume()
             self.check(unchanged=True)
             return
-        assert resume() == "resumed"
-        self.model.resume(run, name, (start.branch, start.seq, start.id) if start else None, bundle, plan)
-        self.check()
-        assert resume() == "changed"
-        self.check(unchanged=True)
+        due = self.model.resume(run, name, (start.branch, start.seq, start.id) if start else None, bundle, plan)
+        assert resume() == due
+        self.check(unchanged=due == "busy")
+        if due == "resumed":
+            assert resume() == "changed"
+            self.check(unchanged=True)
 
     # -- workers
 

@@ -96,17 +96,18 @@ class Protocol(Operations):
         """A person stops a run, or lets one go on: where it stood, from a checkpoint, or on another branch."""
         run = self.model.runs[data.draw(st.sampled_from(list(self.model.runs)), label="run")]
         how = data.draw(steering, label="how")
+        over = sorted(name for name, branch in run.branches.items() if branch.status != "running")
         if how == "cancel":
-            if run.status != "running" or data.draw(seldom, label="really"):
-                self.cancel(run)
-        elif run.status != "running":
+            if not run.live or data.draw(seldom, label="really"):
+                self.cancel(run, data.draw(st.sampled_from([None, *sorted(run.branches)]), label="only"))
+        elif over:
             name, start = run.branch, None
             kept = [c for branch in sorted(run.branches) for c in self.store.checkpoints(run.id, branch)]
-            if how == "resume elsewhere" and kept:
+            if how == "resume elsewhere" and kept and run.status != "running":
                 start = kept[data.draw(st.integers(0, len(kept) - 1), label="from")]
                 name = f"resume/{len(run.branches)}"
-            elif how == "resume elsewhere":
-                name = data.draw(st.sampled_from(sorted(run.branches)), label="on")
+            elif how == "resume elsewhere" or name not in over:
+                name = data.draw(st.sampled_from(over), label="on")
             bundle = data.draw(st.sampled_from([None, None, *BUNDLES]), label="bundle")
             plan = plans.longer(run.plan) if data.draw(seldom, label="longer") else None
             self.resume(run, name, start, bundle, plan)
@@ -224,13 +225,14 @@ class Protocol(Operations):
         assert self.model.workers == {}
         for _ in range(200):
             self._do_what_is_there("fresh")
-            if all(run.status == "completed" for run in self.model.runs.values()):
+            lines = {(run, name): b.status for run in self.model.runs.values() for name, b in run.branches.items()}
+            if set(lines.values()) == {"completed"}:
                 break
-            if all(run.status != "running" for run in self.model.runs.values()):
-                for run in self.model.runs.values():
-                    if run.status != "completed":
-                        self.resume(run, run.branch)
-        assert {run.status for run in self.model.runs.values()} == {"completed"}, "every run ends"
+            if "running" not in lines.values():
+                for (run, name), status in lines.items():
+                    if status != "completed":
+                        self.resume(run, name)
+        assert set(lines.values()) == {"completed"}, "every branch of every run ends"
         self.reap("fresh")
         stays = {entry.name for entry in self.world.entries.values() if entry.ttl < 0}
         assert stays <= {"runs_key", "expiring_key", "test"}, "nothing of a run stays for ever"

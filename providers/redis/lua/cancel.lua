@@ -1,14 +1,25 @@
 -- Stop a run: claims are taken back, so nothing more of it is written, and their workers are told to look.
 --
 -- KEYS home run
--- ARGV reason
+-- ARGV branch reason
 -- USES now emit send goes_on release recall lifetime finish
 --
--- Returns the run's status before: only "running" and "waiting" are cancelled by it.
-local was = redis.call("HGET", run, "status")
-if was ~= "running" and was ~= "waiting" then return was or "gone" end
+-- branch: "" for every branch that runs or waits, else that one alone.
+-- Returns "running" or "waiting" if something was stopped by it; else how the run, or that branch, stands: "gone" if it
+-- is not there.
+local r = redis.call("HMGET", run, "status", "branch")
+if not r[1] then return "gone" end
 local at = now()
-recall(home, run)
-emit(run, "run_cancelled", "reason", reason)
-finish(home, run, "cancelled", reason, at)
-return was
+local asked = branch ~= "" and branch or r[2]
+local was = redis.call("HGET", branch_key(run, asked), "status") or "gone"
+local stopped
+for _, name in ipairs(branch ~= "" and {branch} or redis.call("SMEMBERS", branches_key(run))) do
+  local status = redis.call("HGET", branch_key(run, name), "status")
+  if status == "running" or status == "waiting" then
+    recall(home, run, name)
+    emit(run, "run_cancelled", "branch", name, "reason", reason)
+    finish(home, run, name, "cancelled", reason, at)
+    if not stopped or name == asked then stopped = status end
+  end
+end
+return stopped or was

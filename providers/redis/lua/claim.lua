@@ -5,19 +5,21 @@
 -- USES now emit checkpoint
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
--- it stands, even if the run was over meanwhile, and whoever holds it must know.
+-- it stands, even if the branch was over meanwhile, and whoever holds it must know.
 -- Returns {"claimed", token, failures, run fields, context outputs, recorded steps},
--- or {why not}: "gone", the run's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
-local r = redis.call("HMGET", run, "status", "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
-if not r[1] then return {"gone"} end
+-- or {why not}: "gone", the branch's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
+local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
+local branch = branch_key(run, name)
+local status = redis.call("HGET", branch, "status")
+if not r[1] or not status then return {"gone"} end
 local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token")
 local token = t[7]
 if not (t[1] == "running" and t[6] == nonce) then
-  if r[1] ~= "running" then return {r[1]} end
+  if status ~= "running" then return {status} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   local at = now()
-  local ref = r[2] .. "|" .. name .. "|" .. key
+  local ref = r[1] .. "|" .. name .. "|" .. key
   token = redis.call("HINCRBY", run, "token", 1)
   redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce)
   redis.call("ZREM", queued_key(home), ref)
@@ -25,7 +27,7 @@ if not (t[1] == "running" and t[6] == nonce) then
   if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end
   redis.call("HSET", claims_key(home, worker), ref, token .. "|" .. process .. "|" .. string.format("%.0f", deadline))
   emit(run, "task_started", "branch", name, "task", key, "attempt", attempt, "worker", worker, "token", token)
-  checkpoint(run, name, branch_key(run, name), "task_started", key, stamp, at)
+  checkpoint(run, name, branch, "task_started", key, stamp, at)
 end
 
 -- The outputs of a branch are its own and, from before it left its parent, the parent's.
@@ -45,5 +47,5 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
   context[#context + 1] = wanted
   context[#context + 1] = output(name, wanted)
 end
-return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[3], r[4], r[5], r[6], r[7], r[8], r[9]}, context,
-        redis.call("HGETALL", journal_key(branch_key(run, name), key))}
+return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8]}, context,
+        redis.call("HGETALL", journal_key(branch, key))}

@@ -6,21 +6,21 @@
 --
 -- output: the record as JSON without its opening brace. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all.
--- Returns {"committed", sequence, the run's status}, also when this very token committed before, or {"refused"}.
+-- Returns {"committed", sequence, the branch's status}, also when this very token committed before, or {"refused"}.
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
-  if by == token then return {"committed", tonumber(seq), redis.call("HGET", run, "status")} end
+  if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
   return refuse(run, name, key, token, "commit")
 end
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "commit") end
 local at = now()
-local r = redis.call("HMGET", run, "status", "id")
+local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
 redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. output)
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
-redis.call("HDEL", claims_key(home, worker), r[2] .. "|" .. name .. "|" .. key)
+redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq)
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
@@ -29,7 +29,7 @@ if not goes_on(run, name) then
   -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
-  return {"committed", seq, r[1]}
+  return {"committed", seq, redis.call("HGET", branch, "status")}
 end
 for _, job in ipairs(cjson.decode(next)) do
   local ready = job.needs == 1
@@ -46,7 +46,7 @@ end
 if left == 0 then
   emit(run, "crew_kickoff_completed", "branch", name)
   checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
-  finish(home, run, "completed", "", at)
+  finish(home, run, name, "completed", "", at)
   return {"committed", seq, "completed"}
 end
 return {"committed", seq, "running"}

@@ -14,13 +14,13 @@ if given.bundle ~= "" then
   redis.call("PERSIST", bundle)
 end
 local at = now()
-local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main"}
+local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1}
 for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", run, unpack(flat))
 redis.call("SET", plan_key(run), plan)
 redis.call("SADD", branches_key(run), "main")
 local branch = branch_key(run, "main")
-redis.call("HSET", branch, "seq", 0, "left", tasks_left)
+redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left)
 redis.call("ZADD", runs_key(home), at, run_id)
 redis.call("ZADD", active_key(home), at, run_id)
 emit(run, "crew_kickoff_started", "branch", "main")

@@ -1,4 +1,4 @@
--- A task failed for good: the run fails with the reason. What else is running goes on to its commit.
+-- A task failed for good: its branch fails with the reason. What else is running goes on to its commit.
 --
 -- KEYS home run branch task
 -- ARGV name key token worker replayed reason stamp
@@ -16,6 +16,6 @@ checkpoint(run, name, branch, "task_failed", key, stamp, at)
 if goes_on(run, name) then
   emit(run, "crew_kickoff_failed", "branch", name, "reason", reason)
   checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
-  finish(home, run, "failed", "task '" .. key .. "': " .. reason, at)
+  finish(home, run, name, "failed", "task '" .. key .. "': " .. reason, at)
 end
 return {"failed"}

@@ -1,5 +1,5 @@
 -- Take back the claims of a worker that is gone, or of one process of it, and make the tasks runnable elsewhere.
--- A task that took its workers with it max_attempts times without getting on fails its run instead.
+-- A task that took its workers with it max_attempts times without getting on fails its branch instead.
 --
 -- KEYS home workers worker claims
 -- ARGV id process about lapsed reason max_attempts stamp
@@ -36,7 +36,7 @@ for i = 1, #held, 2 do
         if goes_on(run, name) then
           emit(run, "crew_kickoff_failed", "branch", name, "reason", why)
           checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
-          finish(home, run, "failed", "task '" .. key .. "': " .. why, at)
+          finish(home, run, name, "failed", "task '" .. key .. "': " .. why, at)
         end
       else
         requeue(home, run, name, key, attempt, at)

@@ -4,7 +4,7 @@
 --
 -- KEYS home queued
 -- ARGV older_ms limit
--- USES now emit send
+-- USES now emit send goes_on
 --
 -- Returns how many.
 local at = now()
@@ -13,14 +13,14 @@ local sent, waiting = 0, {}
 for _, ref in ipairs(refs) do
   local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
   local run = run_key(home, run_id)
-  local r = redis.call("HMGET", run, "status", "queue", "envelope")
+  local r = redis.call("HMGET", run, "queue", "envelope")
   local t = redis.call("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
-  if r[1] ~= "running" or t[1] ~= "queued" then
+  if t[1] ~= "queued" or not goes_on(run, name) then
     redis.call("ZREM", queued, ref)
   else
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
-    waiting[r[2]] = waiting[r[2]] or redis.call("LLEN", r[2])
-    if r[3] == "" or waiting[r[2]] == 0 then
+    waiting[r[1]] = waiting[r[1]] or redis.call("LLEN", r[1])
+    if r[2] == "" or waiting[r[1]] == 0 then
       send(home, run, name, key, t[2], at)
       emit(run, "job_resent", "branch", name, "task", key, "attempt", t[2])
       sent = sent + 1

@@ -1,4 +1,4 @@
--- End a run: nothing of it is sent any more, and its keys get a lifetime.
+-- End a branch: nothing of it is sent any more. With the last one that ran, the keys of the run get a lifetime.
 local function hold(home, run, name, task)
   local branch = branch_key(run, name)
   local ref = redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task
@@ -6,28 +6,29 @@ local function hold(home, run, name, task)
   redis.call("ZREM", queued_key(home), ref)
   redis.call("ZREM", due_key(home), ref)
 end
-local function finish(home, run, status, err, at)
-  local r = redis.call("HMGET", run, "id", "keep", "bundle")
-  redis.call("HSET", run, "status", status, "error", err, "ended_at", at)
-  for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
-    local branch = branch_key(run, name)
-    for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
-      local state = redis.call("HGET", task_key(branch, task), "state")
-      if state == "queued" or state == "delayed" then hold(home, run, name, task) end
-    end
+local function finish(home, run, name, status, err, at)
+  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch")
+  local branch = branch_key(run, name)
+  local ran = redis.call("HGET", branch, "status") == "running"
+  redis.call("HSET", branch, "status", status, "ended_at", at)
+  if err ~= "" then redis.call("HSET", branch, "error", err) end
+  -- A run stands as its current line does.
+  if r[4] == name then redis.call("HSET", run, "status", status, "error", err, "ended_at", at) end
+  for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
+    local state = redis.call("HGET", task_key(branch, task), "state")
+    if state == "queued" or state == "delayed" then hold(home, run, name, task) end
   end
+  if redis.call("HINCRBY", run, "live", ran and -1 or 0) > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
   redis.call("ZADD", expiring_key(home), at + r[2], r[1])
   each_key(run, function(k) redis.call("PEXPIRE", k, r[2]) end)
+  if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.
   local bundle = bundle_key(home, r[3])
-  if r[3] ~= "" and redis.call("HINCRBY", bundle, "active", -1) <= 0 then
+  local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + r[2])
+  redis.call("HSET", bundle, "needed_until", string.format("%.0f", left))
+  if redis.call("HINCRBY", bundle, "active", ran and -1 or 0) <= 0 then
     redis.call("HSET", bundle, "active", 0)
-    local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + r[2])
-    redis.call("HSET", bundle, "needed_until", string.format("%.0f", left))
     redis.call("PEXPIREAT", bundle, string.format("%.0f", left))
-  elseif r[3] ~= "" then
-    local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + r[2])
-    redis.call("HSET", bundle, "needed_until", string.format("%.0f", left))
   end
 end

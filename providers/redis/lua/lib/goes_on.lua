@@ -1,6 +1,5 @@
--- Whether a run goes on on this branch: it does so on one at a time. What still runs on another one, since before the
--- run was resumed elsewhere, ends as if the run were over: its output is kept, and it unlocks, sends and fails nothing.
+-- Whether work on this branch leads to more of it. Several branches of a run may go on side by side. What still runs on
+-- one that is over, since before it failed, ends as a straggler: its output is kept, and it unlocks, sends and fails nothing.
 local function goes_on(run, name)
-  local r = redis.call("HMGET", run, "status", "branch")
-  return r[1] == "running" and r[2] == name
+  return redis.call("HGET", branch_key(run, name), "status") == "running"
 end

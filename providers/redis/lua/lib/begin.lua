@@ -1,0 +1,19 @@
+-- A branch begins to run, or goes on. With the first one of a run, the run keeps its keys, and the bundle it needs.
+local function begin(home, run, name, at)
+  local branch = branch_key(run, name)
+  local r = redis.call("HMGET", run, "id", "branch", "bundle")
+  redis.call("HSET", branch, "status", "running")
+  redis.call("HDEL", branch, "error", "ended_at")
+  if r[2] == name then
+    redis.call("HSET", run, "status", "running", "error", "")
+    redis.call("HDEL", run, "ended_at")
+  end
+  if redis.call("HINCRBY", run, "live", 1) > 1 then return end
+  redis.call("ZADD", active_key(home), at, r[1])
+  redis.call("ZREM", expiring_key(home), r[1])
+  each_key(run, function(k) redis.call("PERSIST", k) end)
+  if r[3] ~= "" then
+    redis.call("HINCRBY", bundle_key(home, r[3]), "active", 1)
+    redis.call("PERSIST", bundle_key(home, r[3]))
+  end
+end

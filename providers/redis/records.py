@@ -1,0 +1,145 @@
+"""What the store tells of runs, branches, checkpoints, outputs and events: as it was when it was read."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.output import TaskOutput
+from runner.states import RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """A run as it stands. Times are the server's, in milliseconds."""
+
+    id: str
+    status: RunStatus
+    crew: str
+    branch: str
+    created_at: int
+    ended_at: int | None
+    error: str
+    queue: str
+    bundle: str
+    plan_digest: str
+    inputs: dict[str, Any]
+    paid: int = 0
+    replayed: int = 0
+    in_doubt: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    recoveries: int = 0
+
+    @property
+    def ledger(self) -> dict[str, int]:
+        """The account of the run's steps."""
+        return {
+            "paid": self.paid,
+            "replayed": self.replayed,
+            "in_doubt": self.in_doubt,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A committed output: where in the branch's sequence it stands, and what it is."""
+
+    seq: int
+    raw: str
+    json: Any
+
+    def as_task_output(self, name: str) -> TaskOutput:
+        """As the crew's code sees it."""
+        return TaskOutput(name=name, raw=self.raw, json_dict=self.json)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A named position on a branch."""
+
+    id: str
+    branch: str
+    seq: int
+    created_at: int
+    parent: str
+    trigger: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRecord:
+    """A branch as it stands. ``parent`` and ``checkpoint`` say where it left which other one; "" for main."""
+
+    name: str
+    status: RunStatus
+    seq: int
+    left: int
+    parent: str = ""
+    parent_seq: int = 0
+    checkpoint: str = ""
+    head: str = ""
+    error: str = ""
+    ended_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A task that is neither waiting nor committed."""
+
+    task: str
+    state: str
+    attempt: int
+    worker: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. ``id`` is the stream's: milliseconds and a counter."""
+
+    id: str
+    seq: int
+    type: str
+    fields: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def at(self) -> int:
+        """When, in milliseconds."""
+        return int(self.id.split("-")[0])
+
+
+def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
+    """From the fields of its hash."""
+    return BranchRecord(
+        name=name,
+        status=RunStatus(found["status"]),
+        seq=int(found["seq"]),
+        left=int(found.get("left", 0)),
+        parent=found.get("parent", ""),
+        parent_seq=int(found.get("parent_seq", 0)),
+        checkpoint=found.get("from", ""),
+        head=found.get("head", ""),
+        error=found.get("error", ""),
+        ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
+    )
+
+
+def run_record(run_id: str, found: dict[str, str]) -> RunRecord:
+    """From the fields of its hash."""
+    counters = ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "recoveries")
+    return RunRecord(
+        id=run_id,
+        status=RunStatus(found["status"]),
+        crew=found.get("crew", ""),
+        branch=found.get("branch", "main"),
+        created_at=int(float(found["created_at"])),
+        ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
+        error=found.get("error", ""),
+        queue=found.get("queue", ""),
+        bundle=found.get("bundle", ""),
+        plan_digest=found.get("plan", ""),
+        inputs=json.loads(found.get("inputs", "{}")),
+        **{name: int(found.get(name, 0)) for name in counters},
+    )
