@@ -11,15 +11,20 @@ from runner.task import Task
 
 if TYPE_CHECKING:
     from runner.client import Client, RunHandle
+    from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
 
 __all__ = [
     "Agent",
+    "BaseProvider",
     "CheckpointConfig",
     "Client",
     "Crew",
     "CrewOutput",
+    "JsonProvider",
     "Process",
+    "RedisProvider",
     "RunHandle",
+    "SqliteProvider",
     "Task",
     "TaskContext",
     "TaskOutput",
@@ -34,4 +39,9 @@ def __getattr__(name: str) -> Any:
         from runner import client
 
         return getattr(client, name)
+    if name.endswith("Provider"):
+        from runner import providers
+
+        if name in __all__:
+            return getattr(providers, name)
     raise AttributeError(f"module 'runner' has no attribute {name!r}")

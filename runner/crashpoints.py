@@ -20,6 +20,11 @@ CrashPoint = Literal[
     "task committed, job not ended",
     "attempt failed, not recorded",
     "asked to stop, not handed back",
+    "checkpoint begun, not whole",
+    "checkpoint whole, not synced",
+    "checkpoint synced, not named",
+    "checkpoint named, not told",
+    "checkpoints pruned in part",
 ]
 
 _NAME, _, _FLAG = os.environ.get("RUNNER_CRASH_AT", "").partition(":")

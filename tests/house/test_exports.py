@@ -9,6 +9,7 @@ import runner
 from runner import errors
 
 EXPORTED = {
+    *("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"),
     *("Agent", "CheckpointConfig", "Client", "Crew", "CrewOutput"),
     *("Process", "RunHandle", "Task", "TaskContext", "TaskOutput"),
 }

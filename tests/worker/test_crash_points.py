@@ -40,7 +40,9 @@ ELSEWHERE = {"run created, nothing waited for", "asked to stop, not handed back"
 
 
 def test_every_point_is_tested() -> None:
-    assert {*COST, *ELSEWHERE} == set(get_args(CrashPoint))
+    # Those of checkpoints: tests/providers/test_provider_crashes.py
+    points = {point for point in get_args(CrashPoint) if not point.startswith("checkpoint")}
+    assert {*COST, *ELSEWHERE} == points
 
 
 @pytest.mark.parametrize("point", COST)

@@ -1,0 +1,33 @@
+"""Which provider a location is for, told by its form and by what stands there."""
+
+from pathlib import Path
+
+from runner.providers.base import BaseProvider
+from runner.providers.json import JsonProvider
+from runner.providers.sqlite import SqliteProvider
+
+_SQLITE = b"SQLite format 3\0"
+_SUFFIXES = {".db", ".sqlite", ".sqlite3"}
+_REDIS = ("redis://", "rediss://", "unix://")
+
+
+def detect_provider(location: str | Path) -> BaseProvider:
+    """The provider of a location, or of one checkpoint: Redis for its URLs, SQLite for its files, else JSON files."""
+    text = str(location)
+    if text.startswith(_REDIS):
+        from runner.providers.redis.provider import RedisProvider  # a crew file pays for Redis when it uses it
+
+        return RedisProvider()
+    for candidate in {text, text.rpartition("#")[0]} - {""}:
+        path = Path(candidate)
+        try:
+            if path.is_file():
+                with path.open("rb") as file:
+                    head = file.read(len(_SQLITE))
+                if head == _SQLITE or (not head and path.suffix in _SUFFIXES):
+                    return SqliteProvider()
+            elif path.suffix in _SUFFIXES and not path.is_dir():
+                return SqliteProvider()
+        except OSError:
+            continue
+    return JsonProvider()

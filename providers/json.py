@@ -1,0 +1,243 @@
+"""Checkpoints as files: ``LOCATION/BRANCH/ID_p-PARENT.json``, for people to read and for tools to copy.
+
+A file appears under its name when all of it is on the disk: it is written under a hidden name, synced, and renamed.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from runner.crashpoints import reached
+from runner.providers.base import (
+    BaseProvider,
+    CheckpointInfo,
+    CheckpointNotFound,
+    CheckpointTorn,
+    check_branch,
+    check_keep,
+    created_at,
+    excess,
+    is_whole,
+    make_id,
+    micros,
+)
+
+_END = b"\n\n"
+"""What our files end with. No JSON that we or others write has an empty line in it, so a part of a file never does."""
+
+_ABANDONED = 3600.0  #: seconds after which a hidden file has no writer any more
+
+_LINK = "_p-"
+
+
+class CheckpointFileNotFound(CheckpointNotFound, FileNotFoundError):
+    """There is no such checkpoint file."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A checkpoint file as the directory tells it."""
+
+    path: Path
+    branch: str
+    mtime_ns: int
+    size: int
+
+    @property
+    def id(self) -> str:
+        """The checkpoint's id."""
+        return self.path.stem.partition(_LINK)[0]
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of its parent."""
+        parent = self.path.stem.partition(_LINK)[2]
+        return None if parent in ("", "none") else parent
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """By the id's second, which survives copying; within it by the file's time; then by name."""
+        made = micros(self.id)
+        second = self.mtime_ns // 10**9 if made is None else made // 10**6
+        return second, self.mtime_ns, self.path.name
+
+
+class JsonProvider(BaseProvider):
+    """Keeps checkpoints as JSON files below a directory; the default."""
+
+    provider_type: Literal["json"] = "json"
+
+    def checkpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
+        """Write a file and sync it. Returns its path."""
+        folder = _folder(location, branch)
+        if parent_id is not None and ("/" in parent_id or "\0" in parent_id):
+            raise ValueError(f"Not a checkpoint id: {parent_id!r}")
+        whole = data.encode() + _END
+        while True:
+            checkpoint_id = make_id(parent_id)
+            path = folder / f"{checkpoint_id}{_LINK}{parent_id or 'none'}.json"
+            # Two processes may make one id in one microsecond; the hidden name is one process's only.
+            with contextlib.suppress(FileExistsError):
+                _write(path, folder / f".{checkpoint_id}.tmp", whole, micros(checkpoint_id) or 0)
+                return str(path)
+
+    def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
+        """Remove the oldest files of a branch, or of the line of ``head``."""
+        check_keep(max_keep)
+        folder = _folder(location, branch)
+        removed = 0
+        for file in excess(_files_of(folder, branch), max_keep, head, _complete):
+            with contextlib.suppress(FileNotFoundError):
+                file.path.unlink()
+                removed += 1
+                reached("checkpoints pruned in part")
+        _sweep(folder)
+        return removed
+
+    def extract_id(self, location: str) -> str:
+        """The part of the file's name before ``_p-``."""
+        return Path(location).stem.partition(_LINK)[0]
+
+    def from_checkpoint(self, location: str) -> str:
+        """Read a file."""
+        try:
+            data = Path(location).read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise CheckpointFileNotFound(f"Checkpoint not found: {location}") from None
+        try:
+            text = data.decode().removesuffix(_END.decode())
+        except UnicodeDecodeError:
+            text = ""
+        if not text.strip():
+            raise CheckpointTorn(f"Checkpoint is torn: {location} is not whole; restore from an older one")
+        return text
+
+    def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
+        """The files below a directory, oldest first."""
+        return [_info(file) for file in _files(location, branch)]
+
+    def newest_first(self, location: str, branch: str | None = None) -> Iterator[CheckpointInfo]:
+        """As above, from the newest; a file is opened when it is come to."""
+        return (_info(file) for file in reversed(_files(location, branch)))
+
+
+def _folder(location: str, branch: str) -> Path:
+    """The branch's folder. Raises ValueError for a name that leads out of the location, by a link too."""
+    check_branch(branch)
+    folder = Path(location) / branch
+    if not folder.resolve().is_relative_to(Path(location).resolve()):
+        raise ValueError(f"Branch name escapes checkpoint directory: {branch!r}")
+    return folder
+
+
+def _files(location: str, branch: str | None) -> list[_File]:
+    if branch is not None:
+        return _files_of(_folder(location, branch), branch)
+    found: list[_File] = []
+    for folder, names, _ in os.walk(location):
+        names[:] = [name for name in names if not name.startswith(".")]
+        found += _files_of(Path(folder), Path(folder).relative_to(location).as_posix())
+    return sorted(found, key=lambda file: file.order)
+
+
+def _files_of(folder: Path, branch: str) -> list[_File]:
+    found = []
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".json") and not entry.name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    stat = entry.stat()
+                    found.append(_File(folder / entry.name, branch, stat.st_mtime_ns, stat.st_size))
+    return sorted(found, key=lambda file: file.order)
+
+
+def _info(file: _File) -> CheckpointInfo:
+    return CheckpointInfo(
+        id=file.id,
+        parent_id=file.parent_id,
+        branch=file.branch,
+        location=str(file.path),
+        created_at=created_at(file.id, otherwise=file.mtime_ns / 1e9),
+        size=file.size,
+        complete=_complete(file),
+    )
+
+
+def _complete(file: _File) -> bool:
+    """Ours tell by their end; what others wrote is read."""
+    try:
+        with file.path.open("rb") as open_file:
+            if file.size > len(_END):
+                open_file.seek(-len(_END), os.SEEK_END)
+                if open_file.read() == _END:
+                    return True
+                open_file.seek(0)
+            return is_whole(open_file.read())
+    except OSError:
+        return False
+
+
+def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> None:
+    """Put a file in place, all of it and durably. Raises FileExistsError if another process writes this id."""
+    while True:
+        try:
+            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            break
+        except FileNotFoundError:
+            _make(path.parent)
+    try:
+        try:
+            half = len(data) // 2
+            _write_all(fd, data[:half])
+            reached("checkpoint begun, not whole")
+            _write_all(fd, data[half:])
+            # The id's own time, so that the order of times is the order of ids even where the clock went back.
+            os.utime(fd, ns=(at_micros * 1000, at_micros * 1000))
+            reached("checkpoint whole, not synced")
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        reached("checkpoint synced, not named")
+        hidden.rename(path)
+    except BaseException:
+        hidden.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+    reached("checkpoint named, not told")
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, so that they last."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in reversed(missing):
+        _sync_folder(one.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what writers that died left under hidden names."""
+    before = time.time() - _ABANDONED
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(".tmp"):
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < before:
+                        Path(entry.path).unlink()

@@ -1,0 +1,197 @@
+"""Checkpoints in one SQLite file: a table ``checkpoints``, one row each, in the order of their row ids.
+
+Any SQLite that Python has will do. The file is in WAL mode and synced at each write; several processes may write.
+"""
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from runner.crashpoints import reached
+from runner.providers.base import (
+    BaseProvider,
+    CheckpointInfo,
+    CheckpointNotFound,
+    CheckpointTorn,
+    check_branch,
+    check_keep,
+    created_at,
+    excess,
+    logger,
+    make_id,
+)
+
+_PATIENCE = 30.0  #: seconds to wait for another writer
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS checkpoints (id TEXT PRIMARY KEY, created_at TEXT NOT NULL, parent_id TEXT, "
+    "branch TEXT NOT NULL DEFAULT 'main', data TEXT NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS checkpoints_by_branch ON checkpoints (branch, id, parent_id)",
+)
+_INSERT = "INSERT INTO checkpoints (id, created_at, parent_id, branch, data) VALUES (?, ?, ?, ?, ?)"
+_LINKS = "SELECT id, parent_id FROM checkpoints WHERE branch = ? ORDER BY rowid"
+_LIST = (
+    "SELECT id, parent_id, branch, length(CAST(data AS BLOB)) FROM checkpoints "
+    "WHERE branch = coalesce(?, branch) ORDER BY rowid"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    id: str
+    parent_id: str | None
+
+
+class SqliteProvider(BaseProvider):
+    """Keeps checkpoints in an SQLite file; one is named ``FILE#ID``."""
+
+    provider_type: Literal["sqlite"] = "sqlite"
+
+    def checkpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
+        """Insert a row, durably. Returns ``FILE#ID``."""
+        check_branch(branch)
+        Path(location).parent.mkdir(parents=True, exist_ok=True)
+        with _open(location, "rwc") as database:
+            _prepare(database)
+            while True:
+                checkpoint_id = make_id(parent_id)
+                row = (checkpoint_id, checkpoint_id.partition("_")[0], parent_id, branch, data)
+                # Two processes may make one id in one microsecond.
+                with contextlib.suppress(sqlite3.IntegrityError), _transaction(database):
+                    reached("checkpoint begun, not whole")
+                    database.execute(_INSERT, row)
+                    reached("checkpoint whole, not synced")
+                    break
+        reached("checkpoint named, not told")
+        return f"{location}#{checkpoint_id}"
+
+    def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
+        """Delete the oldest rows of a branch, or of the line of ``head``, all at once."""
+        check_keep(max_keep)
+        check_branch(branch)
+        if not Path(location).exists():
+            return 0
+        with _open(location, "rw") as database, _transaction(database):
+            if not _has_table(database):
+                return 0
+            rows = [_Row(*row) for row in database.execute(_LINKS, (branch,))]
+            gone = excess(rows, max_keep, head)
+            for row in gone:
+                database.execute("DELETE FROM checkpoints WHERE id = ?", (row.id,))
+                reached("checkpoints pruned in part")
+        return len(gone)
+
+    def extract_id(self, location: str) -> str:
+        """What is after the last ``#``."""
+        return _split(location)[1]
+
+    def from_checkpoint(self, location: str) -> str:
+        """Read a row."""
+        path, checkpoint_id = _split(location)
+        try:
+            with _open(path, "rw") as database:
+                return _read(database, location, checkpoint_id)
+        except sqlite3.DatabaseError as error:
+            if not Path(path).exists() or "no such table" in str(error):
+                raise CheckpointNotFound(f"Checkpoint not found: {location}") from None
+            raise CheckpointTorn(f"Checkpoint is torn: {location} cannot be read: {error}") from None
+
+    def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
+        """The rows of a file, oldest first. Of a damaged file, those that can be read."""
+        if branch is not None:
+            check_branch(branch)
+        found: list[CheckpointInfo] = []
+        if not Path(location).exists():
+            return found
+        try:
+            with _open(location, "rw") as database:
+                if _has_table(database):
+                    found.extend(_listed(database, location, branch))
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+                raise
+            logger.warning("Checkpoint file %s is damaged (%s): newer checkpoints in it are lost", location, error)
+        return found
+
+
+def _listed(database: sqlite3.Connection, location: str, branch: str | None) -> Iterator[CheckpointInfo]:
+    for checkpoint_id, parent_id, on, size in database.execute(_LIST, (branch,)):
+        yield CheckpointInfo(
+            checkpoint_id, parent_id, on, f"{location}#{checkpoint_id}", created_at(checkpoint_id), size
+        )
+
+
+def _read(database: sqlite3.Connection, location: str, checkpoint_id: str) -> str:
+    found = database.execute("SELECT data FROM checkpoints WHERE id = ?", (checkpoint_id,)).fetchone()
+    if found is None:
+        raise CheckpointNotFound(f"Checkpoint not found: {location}")
+    if isinstance(found[0], str):
+        return found[0]
+    # Another program stored SQLite's binary JSON, which only newer ones can read.
+    try:
+        text: str = database.execute("SELECT json(data) FROM checkpoints WHERE id = ?", (checkpoint_id,)).fetchone()[0]
+    except sqlite3.OperationalError:
+        raise CheckpointTorn(
+            f"Checkpoint cannot be read: {location} holds binary JSON, for SQLite 3.45 or newer; "
+            f"this is {sqlite3.sqlite_version}"
+        ) from None
+    return text
+
+
+def _split(location: str) -> tuple[str, str]:
+    path, mark, checkpoint_id = location.rpartition("#")
+    if not mark:
+        raise CheckpointNotFound(f"Checkpoint not found: {location} is not of the form FILE#ID")
+    return path, checkpoint_id
+
+
+@contextlib.contextmanager
+def _open(path: str, mode: str) -> Iterator[sqlite3.Connection]:
+    """A connection without implicit transactions. Only ``rwc`` makes a file that is not there."""
+    database = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=_PATIENCE, isolation_level=None
+    )
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@contextlib.contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing. It takes the write lock at once: waiting for it later would be refused."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled it back itself
+            database.execute("ROLLBACK")
+        raise
+    database.execute("COMMIT")
+
+
+def _prepare(database: sqlite3.Connection) -> None:
+    """WAL, synced at each commit, with our table in it."""
+    end = time.monotonic() + _PATIENCE
+    while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        # Changing the mode does not wait for another process that does the same.
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.005)
+    database.execute("PRAGMA synchronous = FULL")
+    if not _has_table(database):
+        with _transaction(database):
+            for statement in _SCHEMA:
+                database.execute(statement)
+
+
+def _has_table(database: sqlite3.Connection) -> bool:
+    return bool(database.execute("SELECT 1 FROM sqlite_master WHERE name = 'checkpoints'").fetchone())
