@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"(\d{8}T\d{6})_([0-9a-f]{8})")
 _SECOND = 1_000_000
+_PATIENCE = 100  #: how often to list again when what was listed is gone
 
 
 class CheckpointNotFound(NotFound, ValueError):
@@ -36,6 +37,10 @@ class CheckpointNotFound(NotFound, ValueError):
 
 class CheckpointTorn(RunnerError, ValueError):
     """What is stored of this checkpoint is not all of it."""
+
+
+class _Gone(Exception):
+    """What was listed is there no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,20 @@ class BaseProvider(BaseModel, ABC):
 
         Raises `CheckpointNotFound`.
         """
+        for _ in range(_PATIENCE):
+            try:
+                return self._newest_whole(location, branch)
+            except _Gone:
+                continue
+        raise CheckpointNotFound(f"Checkpoint not found: those at {location} are pruned faster than they can be read")
+
+    def _newest_whole(self, location: str, branch: str | None) -> CheckpointInfo:
         for info in self.newest_first(location, branch):
             try:
-                if info.complete and is_whole(self.from_checkpoint(info.location)):
+                if is_whole(self.from_checkpoint(info.location)) and info.complete:
                     return info
             except CheckpointNotFound:
-                continue  # pruned since it was listed
+                raise _Gone from None  # pruned since it was listed, so there is a newer one, or none
             except CheckpointTorn:
                 pass
             logger.warning("Checkpoint %s is torn: it is passed over, an older one is looked for", info.location)
@@ -125,6 +138,7 @@ def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str,
 
 _lock = threading.Lock()
 _last = 0
+_ahead = 0
 
 
 def _after_fork() -> None:
@@ -142,10 +156,13 @@ def make_id(parent_id: str | None = None) -> str:
     an id comes after all others of this process, and after its parent's. The other three are random, for two processes
     in the same microsecond.
     """
-    global _last
+    global _last, _ahead
+    parent = micros(parent_id) or 0
     with _lock:
-        _last = max(time.time_ns() // 1000, _last + 1, (micros(parent_id) or 0) + 1)
-        now = _last
+        now = _last = max(time.time_ns() // 1000, _last + 1)
+        if parent >= now:
+            # The parent's clock was ahead of ours. Who is not its child goes on by ours.
+            now = _ahead = max(parent, _ahead) + 1
     stamp = datetime.fromtimestamp(now // _SECOND, UTC)
     return f"{stamp:%Y%m%dT%H%M%S}_{now % _SECOND:05x}{secrets.randbits(12):03x}"
 
@@ -189,6 +206,12 @@ def check_keep(max_keep: int) -> None:
         raise ValueError(f"max_keep must be at least 0, got {max_keep}")
 
 
+def seems_whole(data: str) -> bool:
+    """Whether a JSON object or list, of which the middle may be left out, ends as it began."""
+    data = data.strip()
+    return data != "" and {"{": "}", "[": "]"}.get(data[0], data[-1]) == data[-1]
+
+
 def is_whole(data: str | bytes) -> bool:
     """Whether the data is one JSON value, to its end."""
     try:
@@ -228,14 +251,11 @@ def excess(
         kept += complete(line[cut])
     if kept < max_keep:
         return []
-    gone = line[:cut]
-    if head is None:
-        return gone
-    # A checkpoint with a child outside the line is in another line too, as is all that is older: that line keeps them.
+    # A checkpoint with a child outside the line is in another line too, as is all that is older: that one keeps them.
     members = {one.id for one in line}
-    shared = {one.parent_id for one in branch if one.id not in members}
-    first = max((i + 1 for i, one in enumerate(gone) if one.id in shared), default=0)
-    return gone[first:]
+    shared = {one.parent_id for one in branch if one.id not in members} if head is not None else set()
+    own = max((i + 1 for i, one in enumerate(line) if one.id in shared), default=0)
+    return line[own:cut]
 
 
 def _line(branch: Sequence[L], head: str) -> list[L]:

@@ -24,6 +24,7 @@ from runner.providers.base import (
     excess,
     logger,
     make_id,
+    seems_whole,
 )
 
 _PATIENCE = 30.0  #: seconds to wait for another writer
@@ -80,7 +81,7 @@ class SqliteProvider(BaseProvider):
             if not _has_table(database):
                 return 0
             rows = [_Row(*row) for row in database.execute(_LINKS, (branch,))]
-            gone = excess(rows, max_keep, head)
+            gone = excess(rows, max_keep, head, lambda row: _seems_whole(database, row))
             for row in gone:
                 database.execute("DELETE FROM checkpoints WHERE id = ?", (row.id,))
                 reached("checkpoints pruned in part")
@@ -141,6 +142,12 @@ def _read(database: sqlite3.Connection, location: str, checkpoint_id: str) -> st
             f"this is {sqlite3.sqlite_version}"
         ) from None
     return text
+
+
+def _seems_whole(database: sqlite3.Connection, row: _Row) -> bool:
+    ends = "SELECT substr(data, 1, 64) || substr(data, -64) FROM checkpoints WHERE id = ?"
+    text = database.execute(ends, (row.id,)).fetchone()[0]
+    return not isinstance(text, str) or seems_whole(text)
 
 
 def _split(location: str) -> tuple[str, str]:

@@ -1,0 +1,94 @@
+"""Writers for the conformance suite: a line of checkpoints, written here or by another process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from runner.providers.base import BaseProvider
+
+
+def write_line(
+    provider: BaseProvider,
+    location: str,
+    *,
+    name: str = "",
+    count: int,
+    branch: str = "main",
+    parent_id: str | None = None,
+    keep: int | None = None,
+) -> list[str]:
+    """Write checkpoints, each the parent of the next; with ``keep``, prune the line after each. Returns the ids."""
+    ids = []
+    for i in range(count):
+        data = json.dumps({"name": name, "i": i})
+        parent_id = provider.extract_id(provider.checkpoint(data, location, parent_id=parent_id, branch=branch))
+        ids.append(parent_id)
+        if keep is not None:
+            provider.prune(location, keep, branch=branch, head=parent_id)
+    return ids
+
+
+_CHILD = """
+import json, sys
+{make}
+asked = json.loads(sys.argv[1])
+from runner.testing import writers
+print("ready", flush=True)
+sys.stdin.readline()
+print(json.dumps(getattr(writers, asked.pop("function"))(provider, **asked)))
+"""
+
+
+class Elsewhere:
+    """A process that has the provider and waits to be told to begin."""
+
+    def __init__(self, make: str, function: str, **asked: Any) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD.format(make=make), json.dumps({"function": function, **asked})],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n", "the other process has no provider: see `elsewhere`"
+
+    def begin(self) -> None:
+        """Let it go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Any:
+        """What its function returned."""
+        said, _ = self._process.communicate()
+        assert self._process.returncode == 0, said
+        return json.loads(said)
+
+    def kill(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def together(*processes: Elsewhere) -> Iterator[None]:
+    """Begin all at once; none outlives the block."""
+    try:
+        for process in processes:
+            process.begin()
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def read(provider: BaseProvider, location: str) -> list[Any]:
+    """What stands there, read: the newest one's location, and every id with its data."""
+    found = [[info.id, provider.from_checkpoint(info.location)] for info in provider.checkpoints(location)]
+    return [provider.latest(location).location, found]

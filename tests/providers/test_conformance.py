@@ -1,0 +1,41 @@
+"""Each provider passes the published suite."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from runner.providers import BaseProvider, JsonProvider, SqliteProvider
+from runner.testing import ProviderConformance
+
+
+class TestJson(ProviderConformance):
+    @pytest.fixture
+    def provider(self) -> BaseProvider:
+        return JsonProvider()
+
+    @pytest.fixture
+    def location(self, tmp_path: Path) -> str:
+        return str(tmp_path / "some where" / "check#points")
+
+    def tear(self, location: str) -> None:
+        path = Path(location)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+class TestSqlite(ProviderConformance):
+    @pytest.fixture
+    def provider(self) -> BaseProvider:
+        return SqliteProvider()
+
+    @pytest.fixture
+    def location(self, tmp_path: Path) -> str:
+        return str(tmp_path / "some where" / "check#points %3f?.db")
+
+    def tear(self, location: str) -> None:
+        path, _, checkpoint_id = location.rpartition("#")
+        with sqlite3.connect(path) as database:
+            database.execute(
+                "UPDATE checkpoints SET data = substr(data, 1, length(data) / 2) WHERE id = ?", (checkpoint_id,)
+            )
+        database.close()
