@@ -22,6 +22,7 @@ from runner.submission import KEEP, Prepared, code_digest, default_queue, prepar
 from runner.target import parse_target
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
+WORKER_TRIES = 3  #: how often one is started that ends with an error at once
 
 __all__ = ["Client", "RunHandle", "RunResult"]
 
@@ -34,6 +35,7 @@ class Client:
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
         self._worker: subprocess.Popen[bytes] | None = None
+        self._broken = 0
 
     def close(self) -> None:
         """Let the store go."""
@@ -197,13 +199,19 @@ class Client:
             return
         if time.monotonic() - self._looked_for_worker > 2.0:
             folder = self.store.state_dir
-            if self._worker is not None and self._worker.poll() == WORKER_GAVE_UP:
+            if self._worker is not None and self._broke_off(self._worker.poll()):
                 raise NoWorker(
                     f"the worker does not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
                     "put that right, then `runner wait` goes on with the run"
                 )
             self._worker = local_worker.ensure(folder, queue) or self._worker
             self._looked_for_worker = time.monotonic()
+
+    def _broke_off(self, code: int | None) -> bool:
+        """Whether the worker that was started here cannot start: it said so, or failed by itself several times."""
+        if code == 1:
+            self._worker, self._broken = None, self._broken + 1
+        return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES
 
     def patient(self, call: Callable[[], Any], handle: RunHandle) -> Any:
         """``call``, through times in which the store is away; a run that is waited for always has a worker."""

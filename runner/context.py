@@ -88,6 +88,8 @@ class TaskContext:
         self._work.note("task_log", str(text))
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Say how far the task is."""
+        """Say how far the task is, as in ``ctx.progress(3, 10, "pages read")``."""
+        if not isinstance(done, int | float) or not isinstance(total, int | float | None):
+            raise TypeError("ctx.progress(done, total=None, text='') takes numbers, then a text")
         amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"
         self._work.note("task_progress", f"{amount} {text}".strip())

@@ -109,3 +109,12 @@ class TimedOut(Stop):
 
 class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""
+
+
+def said(error: BaseException) -> str:
+    """What an error says, as one line that can be printed: it may come from anybody's code."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # its own __str__ fails
+        return ""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -6,7 +6,6 @@ Performing a task gives a decision; storing it is a step of its own. Everything 
 import contextvars
 import socket
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 from runner import backoff, crashpoints, loader
 from runner import output as outputs
 from runner.code import CodeCache, Loaded
-from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut
+from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
 from runner.journal import Journal
 from runner.output import TaskOutput
@@ -69,6 +68,9 @@ Decision = Commit | Retry | Fail | Release | Lost
 class Stops(Protocol):
     """Where the tasks in flight of a process are known to those who stop them."""
 
+    def ready(self) -> None:
+        """From here on, a signal that ends the process hands back first."""
+
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
         """Stops reach the task while in this context; ``timeout`` is in seconds."""
 
@@ -97,6 +99,7 @@ class Executor:
     def do(self, job: Job) -> Decision | Refusal:
         """Do one job. What it returns is already stored."""
         crashpoints.reached("job received, not claimed")
+        self._stops.ready()
         if self._stops.draining:
             jobs.return_job(self._line, job)
             return Refusal("draining")
@@ -129,7 +132,7 @@ class Executor:
             time.sleep(0.05)
 
     def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate) -> Decision:
-        failed: Exception
+        failed: BaseException
         loaded: Loaded | None = None
         try:
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
@@ -151,11 +154,11 @@ class Executor:
         except ImportError as error:  # an import inside a function
             why = loader.explain(error, Path())
             return Fail(f"{why} (on worker host {socket.gethostname()}); install it there and resume the run")
-        except Exception as error:
+        except BaseException as error:  # sys.exit() in a task fails the task, not its worker
             failed = error
         if isinstance(gate.stopping, ClaimLost):
             return Lost()
-        if isinstance(gate.stopping, Interrupted):
+        if isinstance(gate.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release()  # what it raised came of being interrupted
         crashpoints.reached("attempt failed, not recorded")
         return _after_failure(failed, claim, loaded)
@@ -206,7 +209,11 @@ class Executor:
                 pass
 
 
-def _after_failure(error: Exception, claim: Claim, loaded: Loaded | None) -> Decision:
+def _exits(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) or isinstance(error.__cause__, SystemExit)
+
+
+def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
     reason = describe(error)
     if loaded is None:
         return Fail(reason)
@@ -217,11 +224,11 @@ def _after_failure(error: Exception, claim: Claim, loaded: Loaded | None) -> Dec
 
 def describe(error: BaseException) -> str:
     """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
-    text = " ".join(str(error).split())[:500]
+    text = said(error)[:500]
     if isinstance(error, RunnerError):
         return text
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "/runner/" not in f.filename]
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    frame, line = loader.last_frame(error)
+    where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
 
 

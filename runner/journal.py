@@ -22,6 +22,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from runner import crashpoints
 from runner.gate import Gate
 
+RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What code raises by itself, and not because it is stopped from outside."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -73,7 +76,7 @@ class Journal:
             self._begin()
             try:
                 value = fn(*args, **kwargs)
-            except Exception:
+            except RAISED:
                 self._drop()
                 raise
             text = self._record(name, key, value, result_type)
@@ -97,7 +100,7 @@ class Journal:
             self._begin()
             try:
                 value = await fn(*args, **kwargs)
-            except Exception:
+            except RAISED:
                 self._drop()
                 raise
             text = self._record(name, key, value, result_type)

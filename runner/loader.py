@@ -22,7 +22,7 @@ from types import FrameType, ModuleType
 
 from pydantic import ValidationError
 
-from runner.errors import BadCrew, MissingDependency, RunnerError
+from runner.errors import BadCrew, MissingDependency, RunnerError, Stop, said
 from runner.isolation import PREFIX, Namespace, finder
 from runner.target import Target
 from runner.validation import in_words
@@ -59,7 +59,9 @@ def load(root: Path, module: str, *, key: str, only: str | None = None) -> Modul
             before = list(sys.path)
             try:
                 return importlib.import_module(f"{space.name}.{module}")
-            except (Exception, SystemExit) as error:
+            except (KeyboardInterrupt, Stop):
+                raise
+            except BaseException as error:
                 if not was_loaded:
                     space.drop()  # what it imported before it failed goes too
                 raise explain(error, root, f"{module}: ") from error
@@ -102,8 +104,8 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
     """
     if isinstance(error, RunnerError) and type(error) is not BadCrew:
         return error
-    text = " ".join(plain_names(str(error)).split())
-    frame, line = _last_frame(error)
+    text = plain_names(said(error))
+    frame, line = last_frame(error)
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
         place, text = f"{_relative(error.filename, root)}:{error.lineno}: ", plain_names(error.msg)
     elif frame:
@@ -189,7 +191,9 @@ def _call(function: object, label: str, module: ModuleType) -> object:
         pass  # a builtin that does not tell its signature
     try:
         return function()
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, Stop):
+        raise
+    except BaseException as error:
         space = finder().spaces.get(module.__name__.partition(".")[0])
         raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
 
@@ -220,7 +224,7 @@ def _name(key: str) -> str:
     return PREFIX + (key if is_hash else hashlib.sha256(key.encode()).hexdigest())[:16]
 
 
-def _last_frame(error: BaseException) -> tuple[FrameType | None, int]:
+def last_frame(error: BaseException) -> tuple[FrameType | None, int]:
     """The deepest frame of the error that is the crew's own code."""
     found: tuple[FrameType | None, int] = (None, 0)
     for frame, line in walk_tb(error.__traceback__):

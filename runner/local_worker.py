@@ -38,7 +38,7 @@ def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
             if log.tell() > 2**20:
                 log.truncate(0)
             process = subprocess.Popen(
-                [sys.executable, "-m", "runner", "worker", "--until-idle", "--queue", queue],
+                [sys.executable, "-P", "-m", "runner", "worker", "--until-idle", "--queue", queue],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -48,7 +48,7 @@ def from_value(value: Any) -> tuple[str, Any]:
         return value, None
     if isinstance(value, TaskOutput):
         return value.raw, value.json_dict
-    data = to_jsonable_python(value, fallback=_refuse)
+    data = to_jsonable_python(value, fallback=_refuse, inf_nan_mode="null")  # as pydantic writes them
     text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(data, ensure_ascii=False)
     return text, data if isinstance(data, dict | list) else None
 
@@ -60,7 +60,7 @@ def dump(raw: str, json_dict: Any) -> str:
         is_its_text = raw == json.dumps(json_dict, ensure_ascii=False)
         stored = {"json": json_dict} if is_its_text else {"raw": raw, "json": json_dict}
     try:
-        return to_json(stored).decode()
+        return to_json(stored, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
         raise TypeError(
             "a task returned text with half of a surrogate pair, which is no UTF-8: "

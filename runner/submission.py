@@ -87,7 +87,7 @@ def run_fields(
 ) -> dict[str, str]:
     """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
     try:
-        inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True)
+        inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise BadInput(f"the inputs are not JSON: {error}") from None
     config = prepared.checkpoints

@@ -5,8 +5,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from celery import Celery
+from kombu.connection import Connection
 from kombu.entity import Queue
 
+from runner.errors import StoreUnreachable, said
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.settings import DEFAULT_QUEUE
@@ -85,6 +87,22 @@ def make_app() -> Celery:
 
 
 app = make_app()
+
+
+def check_broker() -> None:
+    """Raise `StoreUnreachable`, with the address tried, unless the broker answers and lets us in."""
+    if own_broker():
+        return
+    connection: Any = Connection(broker_url(), connect_timeout=5, transport_options={"socket_connect_timeout": 5})  # type: ignore[no-untyped-call]
+    try:
+        connection.connect()
+    except Exception as error:  # each transport has its own
+        raise StoreUnreachable(
+            f"the broker at {connection.as_uri()} cannot be reached or refuses us: {said(error)}. Start it, or name "
+            "another with --broker-url."
+        ) from None
+    finally:
+        connection.release()
 
 
 def send(job: Job, queue: str) -> None:

@@ -47,7 +47,7 @@ def run(
     while not asked:
         started = time.monotonic()
         child = subprocess.Popen(
-            [sys.executable, "-m", "runner.tasks.worker"],
+            [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
             env={**os.environ, **environment},
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )

@@ -96,12 +96,12 @@ class SupervisorStep(bootsteps.StartStopStep):
 def make_supervisor(name: str) -> Supervisor:
     """A supervisor on this process's settings."""
     url = celery_side.state_url()
-    send = None
-    if not celery_side.own_broker():
-        runs = Runs(connect(url, name=f"runner:{name}:outbox"))
+    runs = Runs(connect(url, name=f"runner:{name}:outbox"))
 
-        def send(job: Job) -> None:
-            celery_side.send(job, runs.field(job.run_id, "queue"))
+    def send(job: Job) -> None:
+        # Also where our broker is the state's Redis: a run may have been submitted with another one named, and its
+        # outbox is emptied to wherever there are workers.
+        celery_side.send(job, runs.field(job.run_id, "queue"))
 
     return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send)
 

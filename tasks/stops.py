@@ -45,13 +45,15 @@ class TaskStops:
         """Whether this process takes no more tasks."""
         return self._draining
 
+    def ready(self) -> None:
+        """From here on, a signal that ends the process hands back first."""
+        if self._on_main_thread:  # billiard sets its own after the child's start
+            signal.signal(signal.SIGTERM, self._terminated)
+
     @contextlib.contextmanager
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
         me = threading.get_ident()
-        if self._on_main_thread:
-            # billiard sets its own after the child's start; ours hands the task back first.
-            signal.signal(signal.SIGTERM, self._terminated)
         timer = threading.Timer(timeout, self._time_out, (me, timeout)) if timeout else None
         self._flying[me] = _InFlight(gate, claim, me)
         try:
@@ -96,6 +98,7 @@ class TaskStops:
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
         """The whole process group was asked to end: hand the task back, then go."""
         if not self._flying:
+            self._draining = True
             raise SystemExit(0)
         self.drain()
 

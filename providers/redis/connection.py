@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -27,6 +28,8 @@ NOT_NOW = (ConnectionError, TimeoutError, BusyLoadingError)
 
 REFUSED = ResponseError
 """The server answered, and said no: no permission, no memory, read-only."""
+
+_HINT = "It is redis://USER:PASSWORD@HOST:PORT/DB; a / # ? : or @ in the password is written %2F %23 %3F %3A %40."
 
 T = TypeVar("T")
 
@@ -91,6 +94,8 @@ def connect(
 
     Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
     """
+    if "@" in url.partition("://")[2] and "@" not in urlsplit(url).netloc:
+        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: its password ends it early. {_HINT}")
     try:
         return Redis.from_url(
             url,
@@ -104,7 +109,8 @@ def connect(
             ),
         )
     except ValueError as error:
-        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: {error}") from None
+        why = str(error) if "scheme" in str(error) else "its host, port or database cannot be read"
+        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: {why}. {_HINT}") from None
 
 
 def check(client: Client, url: str) -> None:
@@ -138,9 +144,13 @@ def server_version(client: Client) -> tuple[int, ...]:
 
 
 def redacted(url: str) -> str:
-    """The URL without its password, wherever that stands: before the last ``@``, or in the query."""
-    url = re.sub(r"(://[^:@/]*:).+@", r"\1***@", url)
+    """The URL without its password, wherever that stands: before the last ``@``, even mistyped, or in the query."""
+    url = re.sub(r"^([a-z+]*:?/*)(?:([^:@/?#]*):)?.*@", _hidden, url, flags=re.IGNORECASE | re.DOTALL)
     return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2] or ''}{':' if found[2] is not None else ''}***@"
 
 
 def _said(error: Exception) -> str:

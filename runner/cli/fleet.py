@@ -76,7 +76,8 @@ def worker(
     os.environ.update(environment)
     WorkerSettings()  # a bad setting is said here, once
     with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
-        environment["RUNNER_REDIS_URL"] = store.url
+        environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = store.url
+        options.check_broker()
         return parent.run(environment, until=_until(store, until_idle), poll=0.5, tries=3 if until_idle else None)
 
 
@@ -127,6 +128,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 
     with open_store() as store:
         os.environ["RUNNER_REDIS_URL"] = store.url
+        options.check_broker()
         watching = make_supervisor(f"supervisor-{os.uname().nodename}-{os.getpid()}")
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: watching.stop())

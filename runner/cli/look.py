@@ -150,7 +150,12 @@ def _branch_table(lines: list[BranchRecord], kept: dict[str, int]) -> Table:
 @click.command(short_help="Wait for a run and print its result.")
 @click.argument("run_id", metavar="RUN")
 @click.option("--branch", metavar="NAME", help="Wait for this branch. Default: its current line.")
-@click.option("--timeout", type=options.Seconds(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@click.option(
+    "--timeout",
+    type=options.Seconds(min=0),
+    metavar="SECONDS",
+    help="Give up waiting, with exit code 124; the run goes on.",
+)
 @options.as_json
 @options.redis_url
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, redis_url: str | None) -> int:

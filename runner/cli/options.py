@@ -59,6 +59,14 @@ def apply_environment(*, redis_url: str | None = None, broker_url: str | None = 
             os.environ[name] = value
 
 
+def check_broker() -> None:
+    """Raise `StoreUnreachable` unless a broker that was named answers."""
+    if os.environ.get("RUNNER_BROKER_URL"):
+        from runner.tasks.app import check_broker  # Celery takes a while to import
+
+        check_broker()
+
+
 def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     """``--inputs FILE`` (JSON, ``-`` for stdin), then each ``--input k=v`` (text) or ``k:=v`` (JSON) over it."""
     inputs: dict[str, Any] = {}
@@ -88,6 +96,10 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_json)
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}") from None
+
+
+def _no_json(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON value")

@@ -65,6 +65,7 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         prepared = prepare(target, limit=bundle_limit)
         refuse_missing(prepared.plan, inputs)
+        options.check_broker()
         with Client() as client:
             handle = client.submit(
                 prepared, inputs, id=key, max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep

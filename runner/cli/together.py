@@ -57,7 +57,7 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
                 os._exit(1)
 
     return subprocess.Popen(
-        [sys.executable, "-m", "runner", *command],
+        [sys.executable, "-P", "-m", "runner", *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -159,3 +159,34 @@ def test_an_account_that_may_not_write_is_told_so(guarded, cli, write_crew):
     said = cli("submit", write_crew(GOOD), RUNNER_REDIS_URL=f"unix://reader:pass@{guarded}")
     assert said.code == 4, said
     assert "no permissions" in said.error
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hid-den/x@127.0.0.1:6379/0",
+        "redis://:hid-den#x@127.0.0.1:6379/0",
+        "redis://user:hid-den?x@127.0.0.1:6379/0",
+        "redis:/:hid-den@127.0.0.1:6379/0",
+        "redis//:hid-den@127.0.0.1",
+        ":hid-den@127.0.0.1:6379",
+        "redis://:hid-den@x:y@127.0.0.1:1/0",
+    ],
+)
+def test_a_password_is_never_shown_however_it_is_mistyped(url, unreachable):
+    line = unreachable("runs", url)
+    assert "hid" not in line
+    assert "den" not in line
+    assert "127.0.0.1" in line
+
+
+@pytest.mark.parametrize("verb", ["submit", "worker", "supervisor"])
+def test_a_broker_that_is_not_there(verb, cli, write_crew, server, refusing_port):
+    said = cli(
+        verb, *([write_crew(GOOD)] if verb == "submit" else []),
+        RUNNER_REDIS_URL=server.url, RUNNER_BROKER_URL=f"redis://:hidden@127.0.0.1:{refusing_port}/0",
+    )  # fmt: skip
+    assert said.code == 4
+    assert said.error.startswith("the broker at redis://")
+    assert f"127.0.0.1:{refusing_port}" in said.error
+    assert "hidden" not in said.error

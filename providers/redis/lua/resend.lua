@@ -22,6 +22,11 @@ for _, ref in ipairs(refs) do
     waiting[r[1]] = waiting[r[1]] or redis.call("LLEN", r[1])
     if r[2] == "" or waiting[r[1]] == 0 then
       send(home, run, name, key, t[2], at)
+      if r[2] == "" then
+        -- Nobody here sees how long another broker's queue is: each copy that was not needed doubles the time to the next.
+        local copies = redis.call("HINCRBY", task_key(branch_key(run, name), key), "copies", 1)
+        redis.call("ZADD", queued, at + older_ms * (2 ^ math.min(copies, 8) - 1), ref)
+      end
       emit(run, "job_resent", "branch", name, "task", key, "attempt", t[2])
       sent = sent + 1
     else
