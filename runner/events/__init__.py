@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from runner.events.scope import pop_event_scope as pop_event_scope
     from runner.events.scope import push_event_scope as push_event_scope
     from runner.events.scope import restore_event_scope as restore_event_scope
+    from runner.events.scope import resume_event_scope as resume_event_scope
     from runner.events.scope import resume_task_scope as resume_task_scope
     from runner.events.scope import set_event_context_config as set_event_context_config
     from runner.events.scope import set_triggering_event_id as set_triggering_event_id

@@ -14,7 +14,7 @@ __all__ = ["BaseEvent", "Payload", "load_event"]
 
 _classes: "weakref.WeakValueDictionary[str, type[BaseEvent]]" = weakref.WeakValueDictionary()
 
-Payload = Annotated[Any, Field(default=None, exclude=True, repr=False)]
+Payload = Annotated[Any, Field(exclude=True, repr=False)]
 """A field for live objects, outputs and prompts: handlers see it, nothing that is stored has it."""
 
 
@@ -66,9 +66,8 @@ class BaseEvent(BaseModel):
             self.agent_role = self.agent_role or _text(agent, "role")
 
     def slim(self) -> Self:
-        """This event without its payload: what a record keeps."""
-        carried = {name: None for name in self._payload if self.__dict__.get(name) is not None}
-        return self.model_copy(update=carried) if carried else self
+        """A copy of this event without its payload: what a record keeps."""
+        return self.model_copy(update={name: None for name in self._payload if self.__dict__.get(name) is not None})
 
     def stored(self) -> dict[str, Any]:
         """This event as JSON-able data, without payload and empty fields. It never raises: one odd field of somebody's

@@ -52,7 +52,6 @@ class EventBus:
         self._dispatcher = Dispatcher()
         self._armed = False
         self._shutting_down = False
-        self._flushed_at_exit = False
         self.state_factory: Callable[[], RuntimeStateLike] = BareState
         """Makes the state of a kickoff once recording is armed; `runner.state` puts its own here."""
 
@@ -148,6 +147,7 @@ class EventBus:
         before = kickoff.current()
         now = Kickoff(state, before.issued)
         now.source, now.last_event_id = before.source, before.last_event_id
+        now.outer = before if kickoff.depth.get() else None
         now.registered = {id(entity) for entity in state.root} if state else set()
         kickoff.enter(now)
 
@@ -190,6 +190,8 @@ class EventBus:
             scope.restore_event_scope(stack)
             if deep == 0:
                 kickoff.enter(None if before is None or before.state is not None else before)
+            elif before is not None and before.outer is not None:
+                kickoff.enter(before.outer)  # a restored crew was kicked off inside of another one's task
 
     def _state_of(self, run: Kickoff) -> RuntimeStateLike | None:
         if run.state is None and self._armed:
@@ -242,11 +244,11 @@ class EventBus:
         return self._dispatcher.flush(timeout)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Tell nobody any more; with ``wait``, when the handlers at work are done."""
+        """Tell nobody any more; with ``wait``, when the handlers at work are done. Async ones in mid-way are cancelled."""
         if wait:
             self.flush()
         self._shutting_down = True
-        self._dispatcher.close(cancel=not wait)
+        self._dispatcher.close()
         with self._lock:
             self._set_handlers({})
 
@@ -289,7 +291,6 @@ class EventBus:
     ) -> "Future[None] | None":
         if not handlers:
             return None
-        self._flush_at_exit()
 
         def calling(handler: Handler) -> Callable[[], Any]:
             return lambda: call(handler, source, event, state)
@@ -310,13 +311,8 @@ class EventBus:
     def _set_handlers(self, handlers: dict[EventKind, tuple[Handler, ...]]) -> None:
         self._handlers, self._found = handlers, {}
 
-    def _flush_at_exit(self) -> None:
-        if not self._flushed_at_exit:
-            self._flushed_at_exit = True
-            atexit.register(self._at_exit)
-
     def _at_exit(self) -> None:
-        if not self.flush():
+        if not self.flush(FLUSH_SECONDS):
             logger.warning("the process ends, and event handlers were still at work after %g s", FLUSH_SECONDS)
 
 
@@ -332,3 +328,6 @@ def _is_of(event: BaseEvent, kind: EventKind) -> bool:
 
 event_bus = EventBus()
 """The bus of this process."""
+
+# Registered with the first import, it runs after what others do at the end, who may still emit.
+atexit.register(event_bus._at_exit)

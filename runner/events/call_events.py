@@ -32,8 +32,8 @@ __all__ = [
 class _CallEvent(BaseEvent):
     model_config = ConfigDict(extra="ignore")
 
-    from_task: Payload
-    from_agent: Payload
+    from_task: Payload = None
+    from_agent: Payload = None
 
 
 # -- models
@@ -48,18 +48,18 @@ class LLMCallStartedEvent(_LLMEvent):
     """A model is about to be asked."""
 
     type: Literal["llm_call_started"] = "llm_call_started"
-    messages: Payload
-    tools: Payload
-    callbacks: Payload
-    available_functions: Payload
+    messages: Payload = None
+    tools: Payload = None
+    callbacks: Payload = None
+    available_functions: Payload = None
 
 
 class LLMCallCompletedEvent(_LLMEvent):
     """A model answered."""
 
     type: Literal["llm_call_completed"] = "llm_call_completed"
-    messages: Payload
-    response: Payload
+    messages: Payload = None
+    response: Payload = None
     call_type: Any = None
     usage: dict[str, Any] | None = None
 
@@ -76,15 +76,15 @@ class LLMStreamChunkEvent(_LLMEvent):
     """A piece of an answer came."""
 
     type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
-    chunk: Payload
-    tool_call: Payload
+    chunk: Payload = None
+    tool_call: Payload = None
 
 
 class LLMThinkingChunkEvent(_LLMEvent):
     """A piece of a model's thoughts came."""
 
     type: Literal["llm_thinking_chunk"] = "llm_thinking_chunk"
-    chunk: Payload
+    chunk: Payload = None
 
 
 class _GuardrailEvent(_CallEvent):
@@ -95,7 +95,7 @@ class LLMGuardrailStartedEvent(_GuardrailEvent):
     """An output is about to be checked."""
 
     type: Literal["llm_guardrail_started"] = "llm_guardrail_started"
-    guardrail: Payload
+    guardrail: Payload = None
 
 
 class LLMGuardrailCompletedEvent(_GuardrailEvent):
@@ -103,8 +103,8 @@ class LLMGuardrailCompletedEvent(_GuardrailEvent):
 
     type: Literal["llm_guardrail_completed"] = "llm_guardrail_completed"
     success: bool = False
-    result: Payload
-    error: Payload
+    result: Payload = None
+    error: Payload = None
 
 
 class LLMGuardrailFailedEvent(_GuardrailEvent):
@@ -121,10 +121,10 @@ class ToolUsageEvent(_CallEvent):
     """Something of a tool."""
 
     type: str = "tool_usage"
-    agent: Payload
+    agent: Payload = None
     agent_key: str | None = None
     tool_name: str = ""
-    tool_args: Payload
+    tool_args: Payload = None
     tool_class: str | None = None
     run_attempts: int | None = None
     delegations: int | None = None
@@ -143,35 +143,35 @@ class ToolUsageFinishedEvent(ToolUsageEvent):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     from_cache: bool = False
-    output: Payload
+    output: Payload = None
 
 
 class ToolUsageErrorEvent(ToolUsageEvent):
     """A tool raised."""
 
     type: Literal["tool_usage_error"] = "tool_usage_error"
-    error: Payload
+    error: Payload = None
 
 
 class ToolValidateInputErrorEvent(ToolUsageEvent):
     """What a model gave for a tool does not fit."""
 
     type: Literal["tool_validate_input_error"] = "tool_validate_input_error"
-    error: Payload
+    error: Payload = None
 
 
 class ToolSelectionErrorEvent(ToolUsageEvent):
     """A model asked for a tool that is not there."""
 
     type: Literal["tool_selection_error"] = "tool_selection_error"
-    error: Payload
+    error: Payload = None
 
 
 class ToolExecutionErrorEvent(ToolUsageEvent):
     """A tool could not be run."""
 
     type: Literal["tool_execution_error"] = "tool_execution_error"
-    error: Payload
+    error: Payload = None
 
 
 # -- reasoning
@@ -191,7 +191,7 @@ class AgentReasoningCompletedEvent(_ReasoningEvent):
     """An agent has a plan."""
 
     type: Literal["agent_reasoning_completed"] = "agent_reasoning_completed"
-    plan: Payload
+    plan: Payload = None
     ready: bool = False
 
 

@@ -4,6 +4,7 @@ Each handler gets its events one after the other, in the order of emission; diff
 and loop are there from the first event that has a handler, are daemons, and are not taken along into a forked child.
 """
 
+import contextlib
 import contextvars
 import inspect
 import logging
@@ -26,6 +27,7 @@ Handler = Callable[..., Any]
 Call = Callable[[], Any]
 
 MAX_THREADS = 8
+CLOSE_SECONDS = 5.0  #: how long the end waits for cancelled async handlers
 IDLE_SECONDS = 5.0  #: how long a thread without work waits for more before it ends
 
 _delivering: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_delivering", default=False)
@@ -174,8 +176,7 @@ class Dispatcher:
 
         def begin() -> None:
             task = loop.create_task(run(), context=context)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(task)
             task.add_done_callback(lambda _: delivery.one_done())
 
         loop.call_soon_threadsafe(begin)
@@ -208,24 +209,33 @@ class Dispatcher:
             return False
         return not wait(pending, timeout=timeout).not_done
 
-    def close(self, *, cancel: bool) -> None:
-        """End the loop; ``cancel`` what still runs on it. Threads end by themselves."""
+    def close(self) -> None:
+        """End the loop and cancel what still runs on it. Threads end by themselves."""
         with self._work:
             loop, thread = self._loop, self._loop_thread
             self._loop = self._loop_thread = None
         if loop is None or thread is None:
             return
 
-        def stop() -> None:
-            if cancel:
-                for task in list(self._tasks):
-                    task.cancel()
-            loop.call_soon(loop.stop)
+        async def stop() -> None:
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(BaseException):
+                    await task
+            loop.stop()
 
-        loop.call_soon_threadsafe(stop)
+        stopping = stop()
+        loop.call_soon_threadsafe(lambda: self._keep(loop.create_task(stopping)))
         if thread is not threading.current_thread():
-            thread.join()
-            loop.close()
+            thread.join(CLOSE_SECONDS)
+            if not thread.is_alive():
+                loop.close()
+
+    def _keep(self, task: Any) -> None:
+        self._tasks.add(task)  # the loop itself holds tasks weakly
+        task.add_done_callback(self._tasks.discard)
 
     def _in_child(self) -> None:
         # The loop's file descriptors are the parent's too: it is neither closed nor collected here.

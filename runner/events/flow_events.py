@@ -42,15 +42,15 @@ class FlowStartedEvent(FlowEvent):
     """A flow begins."""
 
     type: Literal["flow_started"] = "flow_started"
-    inputs: Payload
+    inputs: Payload = None
 
 
 class FlowFinishedEvent(FlowEvent):
     """A flow is done."""
 
     type: Literal["flow_finished"] = "flow_finished"
-    result: Payload
-    state: Payload
+    result: Payload = None
+    state: Payload = None
 
 
 class FlowFailedEvent(FlowEvent):
@@ -66,8 +66,8 @@ class FlowPausedEvent(FlowEvent):
     type: Literal["flow_paused"] = "flow_paused"
     flow_id: str = ""
     method_name: str = ""
-    state: Payload
-    message: Payload
+    state: Payload = None
+    message: Payload = None
     emit: list[str] | None = None
 
 
@@ -79,16 +79,16 @@ class MethodExecutionStartedEvent(_MethodEvent):
     """A method of a flow begins."""
 
     type: Literal["method_execution_started"] = "method_execution_started"
-    state: Payload
-    params: Payload
+    state: Payload = None
+    params: Payload = None
 
 
 class MethodExecutionFinishedEvent(_MethodEvent):
     """A method of a flow is done."""
 
     type: Literal["method_execution_finished"] = "method_execution_finished"
-    result: Payload
-    state: Payload
+    result: Payload = None
+    state: Payload = None
 
 
 class MethodExecutionFailedEvent(_MethodEvent):
@@ -103,8 +103,8 @@ class MethodExecutionPausedEvent(_MethodEvent):
 
     type: Literal["method_execution_paused"] = "method_execution_paused"
     flow_id: str = ""
-    state: Payload
-    message: Payload
+    state: Payload = None
+    message: Payload = None
     emit: list[str] | None = None
 
 
@@ -112,8 +112,8 @@ class HumanFeedbackRequestedEvent(_MethodEvent):
     """A person is asked what they think of an output."""
 
     type: Literal["human_feedback_requested"] = "human_feedback_requested"
-    output: Payload
-    message: Payload
+    output: Payload = None
+    message: Payload = None
     emit: list[str] | None = None
     request_id: str | None = None
 
@@ -122,7 +122,7 @@ class HumanFeedbackReceivedEvent(_MethodEvent):
     """A person said what they think."""
 
     type: Literal["human_feedback_received"] = "human_feedback_received"
-    feedback: Payload
+    feedback: Payload = None
     outcome: str | None = None
     request_id: str | None = None
 
@@ -131,15 +131,15 @@ class FlowInputRequestedEvent(_MethodEvent):
     """A person is asked for something."""
 
     type: Literal["flow_input_requested"] = "flow_input_requested"
-    message: Payload
-    metadata: Payload
+    message: Payload = None
+    metadata: Payload = None
 
 
 class FlowInputReceivedEvent(_MethodEvent):
     """A person gave something."""
 
     type: Literal["flow_input_received"] = "flow_input_received"
-    message: Payload
-    response: Payload
-    metadata: Payload
-    response_metadata: Payload
+    message: Payload = None
+    response: Payload = None
+    metadata: Payload = None
+    response_metadata: Payload = None

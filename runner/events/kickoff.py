@@ -66,7 +66,7 @@ class BareState:
 class Kickoff:
     """One outermost kickoff; outside of any, one that the context made for itself."""
 
-    __slots__ = ("_numbers", "issued", "last_event_id", "lock", "registered", "source", "state")
+    __slots__ = ("_numbers", "issued", "last_event_id", "lock", "outer", "registered", "source", "state")
 
     def __init__(self, state: RuntimeStateLike | None = None, start: int = 0) -> None:
         self.lock = ForkSafeLock()
@@ -74,6 +74,7 @@ class Kickoff:
         self.source: Callable[[BaseEvent], int] | None = None
         self.last_event_id: str | None = None
         self.registered: set[int] = set()
+        self.outer: Kickoff | None = None
         self.count_from(start)
 
     def count_from(self, start: int) -> None:

@@ -36,6 +36,8 @@ class EventNode(BaseModel):
     event: Annotated[BaseEvent, BeforeValidator(load_event), PlainSerializer(lambda event: event.stored())]
     edges: dict[EdgeType, list[str]] = Field(default_factory=dict)
 
+    _stored_event: dict[str, Any] | None = PrivateAttr(default=None)
+
     def add_edge(self, edge_type: EdgeType, target_id: str) -> None:
         """Have an edge to another node, once."""
         known = self.edges.setdefault(edge_type, [])
@@ -47,8 +49,10 @@ class EventNode(BaseModel):
         return self.edges.get(edge_type, [])
 
     def stored(self) -> dict[str, Any]:
-        """As JSON-able data that is the caller's own."""
-        return {"event": self.event.stored(), "edges": {kind: list(ids) for kind, ids in self.edges.items()}}
+        """As JSON-able data. The event of a node does not change, so it is rendered once, not at each checkpoint."""
+        if self._stored_event is None:
+            self._stored_event = self.event.stored()
+        return {"event": self._stored_event, "edges": {kind: list(ids) for kind, ids in self.edges.items()}}
 
 
 class EventRecord(BaseModel):

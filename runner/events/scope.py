@@ -33,6 +33,7 @@ __all__ = [
     "pop_event_scope",
     "push_event_scope",
     "restore_event_scope",
+    "resume_event_scope",
     "resume_task_scope",
     "set_event_context_config",
     "set_triggering_event_id",
@@ -233,13 +234,18 @@ def resume_task_scope(task_id: str) -> bool:
     The latest recorded ``task_started`` of the task counts. False if there is none, or if it ended: the task then
     starts anew.
     """
+    return resume_event_scope("task_started", task_id)
+
+
+def resume_event_scope(event_type: str, task_id: str) -> bool:
+    """`resume_task_scope` for another start inside a task, such as its ``agent_execution_started``."""
     known = kickoff.peek()
     if known is None or known.state is None:
         return False
-    started = known.state.event_record.open_start("task_started", task_id)
+    started = known.state.event_record.open_start(event_type, task_id)
     if started is None:
         return False
-    push_event_scope(started, "task_started")
+    push_event_scope(started, event_type)
     return True
 
 

@@ -41,21 +41,21 @@ class _Event(BaseEvent):
 
 
 class _TaskEvent(_Event):
-    task: Payload
+    task: Payload = None
 
 
 class TaskStartedEvent(_TaskEvent):
     """A task begins."""
 
     type: Literal["task_started"] = "task_started"
-    context: Payload
+    context: Payload = None
 
 
 class TaskCompletedEvent(_TaskEvent):
     """A task is done; its output is kept before anybody hears of it."""
 
     type: Literal["task_completed"] = "task_completed"
-    output: Payload
+    output: Payload = None
 
 
 class TaskFailedEvent(_TaskEvent):
@@ -77,21 +77,21 @@ class TaskEvaluationEvent(_TaskEvent):
 
 class _CrewEvent(_Event):
     crew_name: str | None = None
-    crew: Payload
+    crew: Payload = None
 
 
 class CrewKickoffStartedEvent(_CrewEvent):
     """A crew begins."""
 
     type: Literal["crew_kickoff_started"] = "crew_kickoff_started"
-    inputs: Payload
+    inputs: Payload = None
 
 
 class CrewKickoffCompletedEvent(_CrewEvent):
     """A crew is done."""
 
     type: Literal["crew_kickoff_completed"] = "crew_kickoff_completed"
-    output: Payload
+    output: Payload = None
     total_tokens: int = 0
 
 
@@ -108,7 +108,7 @@ class CrewTrainStartedEvent(_CrewEvent):
     type: Literal["crew_train_started"] = "crew_train_started"
     n_iterations: int = 0
     filename: str = ""
-    inputs: Payload
+    inputs: Payload = None
 
 
 class CrewTrainCompletedEvent(_CrewEvent):
@@ -131,8 +131,8 @@ class CrewTestStartedEvent(_CrewEvent):
 
     type: Literal["crew_test_started"] = "crew_test_started"
     n_iterations: int = 0
-    eval_llm: Payload
-    inputs: Payload
+    eval_llm: Payload = None
+    inputs: Payload = None
 
 
 class CrewTestCompletedEvent(_CrewEvent):
@@ -161,23 +161,23 @@ class CrewTestResultEvent(_CrewEvent):
 
 
 class _AgentEvent(_Event):
-    agent: Payload
-    task: Payload
+    agent: Payload = None
+    task: Payload = None
 
 
 class AgentExecutionStartedEvent(_AgentEvent):
     """An agent begins to work on a task."""
 
     type: Literal["agent_execution_started"] = "agent_execution_started"
-    tools: Payload
-    task_prompt: Payload
+    tools: Payload = None
+    task_prompt: Payload = None
 
 
 class AgentExecutionCompletedEvent(_AgentEvent):
     """An agent is done with a task."""
 
     type: Literal["agent_execution_completed"] = "agent_execution_completed"
-    output: Payload
+    output: Payload = None
 
 
 class AgentExecutionErrorEvent(_AgentEvent):
@@ -188,22 +188,22 @@ class AgentExecutionErrorEvent(_AgentEvent):
 
 
 class _LiteAgentEvent(_Event):
-    agent_info: Payload
+    agent_info: Payload = None
 
 
 class LiteAgentExecutionStartedEvent(_LiteAgentEvent):
     """``agent.kickoff()`` begins."""
 
     type: Literal["lite_agent_execution_started"] = "lite_agent_execution_started"
-    tools: Payload
-    messages: Payload
+    tools: Payload = None
+    messages: Payload = None
 
 
 class LiteAgentExecutionCompletedEvent(_LiteAgentEvent):
     """``agent.kickoff()`` is done."""
 
     type: Literal["lite_agent_execution_completed"] = "lite_agent_execution_completed"
-    output: Payload
+    output: Payload = None
     usage: dict[str, Any] | None = None
 
 
