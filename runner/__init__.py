@@ -11,15 +11,20 @@ from runner.task import Task
 
 if TYPE_CHECKING:
     from runner.client import Client, RunHandle
+    from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
 
 __all__ = [
     "Agent",
+    "BaseEvent",
     "BaseProvider",
     "CheckpointConfig",
+    "CheckpointEventType",
     "Client",
     "Crew",
     "CrewOutput",
+    "EventBus",
+    "EventRecord",
     "JsonProvider",
     "Process",
     "RedisProvider",
@@ -28,20 +33,27 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskOutput",
+    "event_bus",
+    "resume_task_scope",
 ]
 
 __version__ = "0.1.0"
 
 
+# A crew file needs no Redis and no bus: these come when they are asked for.
+_LATER = {
+    **dict.fromkeys(("Client", "RunHandle"), "runner.client"),
+    **dict.fromkeys(("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"), "runner.providers"),
+    **dict.fromkeys(
+        ("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
+        "runner.events",
+    ),
+}
+
+
 def __getattr__(name: str) -> Any:
-    # A crew file needs no Redis: the client comes when it is asked for.
-    if name in ("Client", "RunHandle"):
-        from runner import client
+    if name not in _LATER:
+        raise AttributeError(f"module 'runner' has no attribute {name!r}")
+    from importlib import import_module
 
-        return getattr(client, name)
-    if name.endswith("Provider"):
-        from runner import providers
-
-        if name in __all__:
-            return getattr(providers, name)
-    raise AttributeError(f"module 'runner' has no attribute {name!r}")
+    return getattr(import_module(_LATER[name]), name)

@@ -244,7 +244,7 @@ class EventBus:
         return self._dispatcher.flush(timeout)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Tell nobody any more; with ``wait``, when the handlers at work are done. Async ones in mid-way are cancelled."""
+        """Tell nobody any more; with ``wait``, when the handlers at work are done. Async ones are cancelled then."""
         if wait:
             self.flush()
         self._shutting_down = True
