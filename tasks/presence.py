@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from runner.providers.redis.connection import NOT_NOW, Client, connect
@@ -67,6 +68,7 @@ class Presence(threading.Thread):
         self._drain_end = float("inf")
         self._stopped = threading.Event()
         self._stalled_since: float | None = None
+        self._frozen_since: dict[str, float] = {}
         self.registered = threading.Event()
 
     # -- from other threads, signal handlers and pool children
@@ -134,6 +136,7 @@ class Presence(threading.Thread):
         self._take(answer)
         for claim in answer.claims:
             self._kill_if_hung(claim, answer.at)
+            self._kill_if_frozen(claim)
         self._reap_childless(answer.claims)
 
     def _take(self, answer: Beat) -> None:
@@ -204,6 +207,16 @@ class Presence(threading.Thread):
             log.error("task %s hangs beyond its timeout; killing process %s", claim.ref, claim.process)
             _kill(int(claim.process), signal.SIGKILL)
 
+    def _kill_if_frozen(self, claim: HeldClaim) -> None:
+        """A child that was stopped alone is no dead one, and this worker's lease stands: after a lease it goes too."""
+        if not claim.process.isdigit():
+            return
+        if not _is_stopped(claim.process):
+            self._frozen_since.pop(claim.process, None)
+        elif time.monotonic() - self._frozen_since.setdefault(claim.process, time.monotonic()) > self._settings.lease:
+            log.error("task %s: process %s is stopped; killing it", claim.ref, claim.process)
+            _kill(int(claim.process), signal.SIGKILL)
+
     def _tell(self, signum: int) -> None:
         if self._stop_here is not None:
             self._stop_here("drain" if signum == DRAIN else "recheck")
@@ -252,3 +265,11 @@ class Presence(threading.Thread):
 def _kill(pid: int, signum: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
+
+
+def _is_stopped(pid: str) -> bool:
+    """Whether the process is stopped by a signal; never so where there is no /proc."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False

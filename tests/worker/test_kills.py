@@ -64,6 +64,20 @@ def test_a_killed_pool_child_is_noticed_by_its_parent(
     assert [e.fields["reason"] for e in handle.events() if e.type == "task_recovered"] == ["its process died"]
 
 
+def test_a_pool_child_that_is_stopped_alone_is_noticed_after_a_lease(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    """Its worker's heart still beats: only the parent can see it."""
+    worker = fleet.start("--concurrency", "2", "--lease", "0.5")
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    busy = next(c for c in client.store.workers.beat(worker.about()["id"], 500).claims)
+    os.kill(int(busy.process), signal.SIGSTOP)
+    result = handle.wait(60)
+    reconcile(client, handle)
+    assert result.recoveries == 1
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_sigterm_hands_back_between_steps(
