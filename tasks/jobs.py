@@ -6,10 +6,11 @@ import threading
 from functools import partial
 from typing import Any
 
+from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
-from runner.execution import Decision, Executor, Fail
+from runner.execution import Decision, Executor, Fail, Release, Retry
 from runner.providers.redis import jobs as store
 from runner.providers.redis.connection import connect, patiently
 from runner.providers.redis.envelope import JOB
@@ -100,5 +101,8 @@ class TaskFailed(Exception):
 @app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back, not even why it failed: that would show in Flower."""
-    if isinstance(process().do(Job(run, branch, task, attempt)), Fail):
-        raise TaskFailed(f"runner show {run}")
+    match process().do(Job(run, branch, task, attempt)):
+        case Fail():
+            raise TaskFailed(f"runner show {run}")
+        case Retry() | Release():  # only for what Flower shows: the store sends the next attempt
+            raise CeleryRetry(f"runner show {run}")

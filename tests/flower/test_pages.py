@@ -27,6 +27,10 @@ CREW = f"""
     def explode(ctx):
         raise ValueError("api_key={SECRET}")
 
+    def shake(ctx):
+        return ctx.attempt // (ctx.attempt - 1)
+
+    shaky = Crew(name="shaky", tasks=[Task(name="shake", run=shake, max_retries=1, retry_delay=0)])
     good = Crew(name="report", tasks=[
         Task(name="collect it", run=collect), Task(name="write <b>'s \\"größe\\" / up?", run=write)])
     bad = Crew(name="bad", tasks=[Task(name="explode", run=explode)])
@@ -164,6 +168,19 @@ def test_the_password_is_on_no_command_line(watched: Watched) -> None:
     line = Path(f"/proc/{watched.flower.process.pid}/cmdline").read_text()
     assert "sesame" not in line
     assert REDIS_PASSWORD not in line
+
+
+def test_an_attempt_that_is_followed_by_another_is_no_success(watched: Watched, processes, tmp_path: Path) -> None:
+    crew = tmp_path / "crew.py"
+    crew.write_text(textwrap.dedent(CREW))
+    with Client(processes.environment["RUNNER_REDIS_URL"]) as client:
+        run = client.submit(f"{crew}:shaky", {"key": SECRET}, queue="older")
+        assert run.wait(timeout=60).result == "2"
+
+    def states() -> list[str]:
+        return [job["state"] for job in sorted(watched.jobs(), key=lambda job: job["uuid"]) if run.id in job["uuid"]]
+
+    processes.eventually(lambda: states() == ["RETRY", "SUCCESS"], why="Flower shows a retry and a success")
 
 
 def test_it_prints_its_address_and_nothing_else_and_ends_clean(watched: Watched) -> None:
