@@ -31,6 +31,9 @@ _END = b"\n\n"
 
 _ABANDONED = 3600.0  #: seconds after which a hidden file has no writer any more
 
+_LOOKS = 20
+"""How often to look at a folder that changes: one look may miss a file that came while its forerunner went."""
+
 _LINK = "_p-"
 
 
@@ -91,10 +94,10 @@ class JsonProvider(BaseProvider):
         folder = _folder(location, branch)
         removed = 0
         for file in excess(_files_of(folder, branch), max_keep, head, _complete):
+            reached("checkpoints pruned in part")
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
                 removed += 1
-                reached("checkpoints pruned in part")
         _sweep(folder)
         return removed
 
@@ -145,14 +148,32 @@ def _files(location: str, branch: str | None) -> list[_File]:
 
 
 def _files_of(folder: Path, branch: str) -> list[_File]:
+    try:
+        before = {name for name in os.listdir(folder) if _is_checkpoint(name)}  # noqa: PTH208  (names, not paths)
+        for _ in range(_LOOKS):
+            found = _scan(folder, branch)
+            names = {file.path.name for file in found}
+            if names == before:
+                break
+            before = names
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(found, key=lambda file: file.order)
+
+
+def _scan(folder: Path, branch: str) -> list[_File]:
     found = []
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+    with os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.endswith(".json") and not entry.name.startswith("."):
+            if _is_checkpoint(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
                     found.append(_File(folder / entry.name, branch, stat.st_mtime_ns, stat.st_size))
-    return sorted(found, key=lambda file: file.order)
+    return found
+
+
+def _is_checkpoint(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
 
 
 def _info(file: _File) -> CheckpointInfo:

@@ -36,10 +36,11 @@ _SCHEMA = (
 )
 _INSERT = "INSERT INTO checkpoints (id, created_at, parent_id, branch, data) VALUES (?, ?, ?, ?, ?)"
 _LINKS = "SELECT id, parent_id FROM checkpoints WHERE branch = ? ORDER BY rowid"
-_LIST = (
-    "SELECT id, parent_id, branch, length(CAST(data AS BLOB)) FROM checkpoints "
-    "WHERE branch = coalesce(?, branch) ORDER BY rowid"
+_LISTS = (
+    "SELECT rowid, id, parent_id, branch FROM checkpoints NOT INDEXED WHERE branch = coalesce(?, branch)",
+    "SELECT rowid, id, parent_id, branch FROM checkpoints WHERE branch = coalesce(?, branch)",
 )
+_SIZE = "SELECT length(CAST(data AS BLOB)) FROM checkpoints WHERE id = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +104,49 @@ class SqliteProvider(BaseProvider):
             raise CheckpointTorn(f"Checkpoint is torn: {location} cannot be read: {error}") from None
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
-        """The rows of a file, oldest first. Of a damaged file, those that can be read."""
+        """The rows of a file, oldest first; of a damaged file, those that are left."""
         if branch is not None:
             check_branch(branch)
-        found: list[CheckpointInfo] = []
         if not Path(location).exists():
-            return found
+            return []
         try:
             with _open(location, "rw") as database:
-                if _has_table(database):
-                    found.extend(_listed(database, location, branch))
+                database.execute("BEGIN")  # what is read is of one moment
+                return _listed(database, location, branch) if _has_table(database) else []
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
-                raise
-            logger.warning("Checkpoint file %s is damaged (%s): newer checkpoints in it are lost", location, error)
-        return found
+            _raise_if_busy(error)
+            logger.warning("Checkpoint file %s cannot be read: %s", location, error)
+            return []
 
 
-def _listed(database: sqlite3.Connection, location: str, branch: str | None) -> Iterator[CheckpointInfo]:
-    for checkpoint_id, parent_id, on, size in database.execute(_LIST, (branch,)):
-        yield CheckpointInfo(
-            checkpoint_id, parent_id, on, f"{location}#{checkpoint_id}", created_at(checkpoint_id), size
-        )
+def _listed(database: sqlite3.Connection, location: str, branch: str | None) -> list[CheckpointInfo]:
+    # The table and the index hold the same names: of a damaged file, one may have what the other lost.
+    rows: dict[int, tuple[str, str | None, str]] = {}
+    for statement in _LISTS:
+        try:
+            for row_id, *names in database.execute(statement, (branch,)):
+                rows[row_id] = tuple(names)
+            break
+        except sqlite3.DatabaseError as error:
+            _raise_if_busy(error)
+            logger.warning("Checkpoint file %s is damaged: %s", location, error)
+    found = []
+    for _, (checkpoint_id, parent_id, on) in sorted(rows.items()):
+        size, complete = 0, True
+        try:
+            size = database.execute(_SIZE, (checkpoint_id,)).fetchone()[0]
+        except sqlite3.DatabaseError as error:
+            _raise_if_busy(error)
+            complete = False
+        own = f"{location}#{checkpoint_id}"
+        found.append(CheckpointInfo(checkpoint_id, parent_id, on, own, created_at(checkpoint_id), size, complete))
+    return found
+
+
+def _raise_if_busy(error: sqlite3.DatabaseError) -> None:
+    """Let an error pass that says nothing of the file: another writer has it for too long."""
+    if "locked" in str(error):
+        raise error
 
 
 def _read(database: sqlite3.Connection, location: str, checkpoint_id: str) -> str:

@@ -27,7 +27,16 @@ CrashPoint = Literal[
     "checkpoints pruned in part",
 ]
 
-_NAME, _, _FLAG = os.environ.get("RUNNER_CRASH_AT", "").partition(":")
+_NAME = _FLAG = ""
+
+
+def arm(setting: str) -> None:
+    """From now on die at ``NAME:FLAG``; "" for nowhere."""
+    global _NAME, _FLAG
+    _NAME, _, _FLAG = setting.partition(":")
+
+
+arm(os.environ.get("RUNNER_CRASH_AT", ""))
 
 
 def reached(point: CrashPoint) -> None:
