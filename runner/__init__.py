@@ -6,29 +6,36 @@ from runner.agent import Agent
 from runner.config import CheckpointConfig
 from runner.context import TaskContext
 from runner.crew import Crew, CrewOutput, Process
-from runner.output import TaskOutput
-from runner.task import Task
+from runner.llm import LLM, BaseLLM
+from runner.output import LiteAgentOutput, TaskOutput
+from runner.task import ConditionalTask, Task
 
 if TYPE_CHECKING:
     from runner.client import Client, RunHandle
     from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
+    from runner.state import RuntimeState
 
 __all__ = [
+    "LLM",
     "Agent",
     "BaseEvent",
+    "BaseLLM",
     "BaseProvider",
     "CheckpointConfig",
     "CheckpointEventType",
     "Client",
+    "ConditionalTask",
     "Crew",
     "CrewOutput",
     "EventBus",
     "EventRecord",
     "JsonProvider",
+    "LiteAgentOutput",
     "Process",
     "RedisProvider",
     "RunHandle",
+    "RuntimeState",
     "SqliteProvider",
     "Task",
     "TaskContext",
@@ -48,6 +55,7 @@ _LATER = {
         ("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
         "runner.events",
     ),
+    "RuntimeState": "runner.state",
 }
 
 

@@ -1,23 +1,145 @@
 """An agent: who does a task. The fields are CrewAI's."""
 
-from typing import Any
+import copy
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from uuid import UUID, uuid4
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+
+from runner import live
+from runner.config import CheckpointConfig
+from runner.llm import as_model
+from runner.output import LiteAgentOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Link:
+    """A way back (agent to crew, task to crew) that plays no part in comparisons."""
+
+    __slots__ = ("to",)
+
+    def __init__(self, to: Any = None) -> None:
+        self.to = to
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Link)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
+        return Link(copy.deepcopy(self.to, memo))
 
 
 class Agent(BaseModel):
-    """A role with a goal. Tasks in plain Python (``Task(run=...)``) may name one; it then only labels their output."""
+    """A role with a goal, and the model that speaks for it.
+
+    A task without ``run`` is done by its agent: one call of its model. Tasks in plain Python (``Task(run=...)``) may
+    name an agent; it then only labels their output. ``kickoff`` asks the agent without a crew.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
+    entity_type: ClassVar[str] = "agent"
+
+    id: UUID = Field(default_factory=uuid4)
     role: str
     goal: str = ""
     backstory: str = ""
-    llm: Any = None
+    llm: Annotated[Any, BeforeValidator(as_model)] = None
     tools: list[Any] = Field(default_factory=list)
     verbose: bool = False
     allow_delegation: bool = False
     max_iter: int = 25
     max_rpm: int | None = None
     max_execution_time: float | None = None
-    checkpoint: Any = None
+    checkpoint: CheckpointConfig | bool | None = None
+    checkpoint_kickoff_event_id: str | None = None
+
+    _crew: Link = PrivateAttr(default_factory=Link)
+    _kickoff_event_id: str | None = PrivateAttr(default=None)
+    _restored: Any = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Be found by checkpoints that are restored, unless it is one of theirs."""
+        live.remember(self, context)
+
+    @property
+    def crew(self) -> Any:
+        """The crew it works in, if it does."""
+        return self._crew.to
+
+    @crew.setter
+    def crew(self, crew: Any) -> None:
+        self._crew = Link(crew)
+
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The event that its last kickoff started with."""
+        return self._kickoff_event_id
+
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    def kickoff(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None = None,
+        input_files: "Mapping[str, Any] | None" = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> LiteAgentOutput:
+        """Ask the agent, and give its answer. Raises what its model raised."""
+        from runner import inprocess  # the engine knows the agent, not the other way round
+
+        restored = inprocess.apply_checkpoint(self, from_checkpoint)
+        if restored is not None:
+            answer: LiteAgentOutput = restored.kickoff(
+                messages=messages, response_format=response_format, input_files=input_files
+            )
+            return answer
+        return inprocess.ask(self._prepare_kickoff(messages, response_format, input_files))
+
+    async def kickoff_async(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None = None,
+        input_files: "Mapping[str, Any] | None" = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> LiteAgentOutput:
+        """`kickoff` in a thread."""
+        from runner import inprocess
+
+        return await inprocess.in_thread(self, self.kickoff, messages, response_format, input_files, from_checkpoint)
+
+    akickoff = kickoff_async
+
+    def _prepare_kickoff(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None,
+        input_files: "Mapping[str, Any] | None",
+    ) -> Any:
+        from runner import inprocess
+
+        return inprocess.prepare_asking(self, messages, response_format, input_files)
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
+        """The agent of the checkpoint ``config.restore_from`` names, to go on where it was.
+
+        Its model and tools come from the living agent that is most like it.
+        """
+        from runner import inprocess
+
+        restored: Self = inprocess.restore(cls, config, **code)
+        return restored
+
+    @classmethod
+    def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
+        """`from_checkpoint` on a branch of its own."""
+        from runner import inprocess
+
+        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        return forked

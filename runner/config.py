@@ -1,22 +1,27 @@
 """When checkpoints are written, where, and how many are kept."""
 
 import difflib
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
-from runner.events.types import CheckpointEventType
+from runner.events.types import CheckpointEventType as CheckpointEventType
+from runner.providers.base import BaseProvider
+from runner.providers.json import JsonProvider
 
 _KNOWN = get_args(CheckpointEventType)
+
+DEFAULT_LOCATION = "./.checkpoints"
 
 
 def _known(events: Any) -> Any:
     for event in events if isinstance(events, list | tuple | set) else []:
         if event not in _KNOWN:
             near = difflib.get_close_matches(str(event), _KNOWN, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(_KNOWN)}"
+            hint = f"did you mean {near[0]!r}?" if near else 'such as "task_completed", or "*" for all of them'
             raise ValueError(f"unknown checkpoint event {event!r}: {hint}")
-    return events
+    return list(events) if isinstance(events, tuple | set) else events
 
 
 def _positive(value: int | None) -> int | None:
@@ -26,12 +31,28 @@ def _positive(value: int | None) -> int | None:
 
 
 class CheckpointConfig(BaseModel):
-    """Checkpoint settings of a crew. On the fleet, checkpoints live in the run's own branch in Redis."""
+    """When a crew, a flow or an agent writes checkpoints, and where.
 
-    model_config = ConfigDict(extra="forbid")
+    ``location`` is a directory, a database file or a Redis URL, as ``provider`` has it. With ``max_checkpoints``, the
+    oldest of a run's branch go when there are more. ``restore_from``, given to ``kickoff(from_checkpoint=...)``, names
+    a checkpoint to go on from, or a location to take the newest complete one of. On the fleet, checkpoints live in
+    the run's own branch in Redis.
+    """
 
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    location: str = DEFAULT_LOCATION
     on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known)] = ["task_completed"]
+    provider: SerializeAsAny[BaseProvider] = Field(default_factory=JsonProvider)
     max_checkpoints: Annotated[int | None, AfterValidator(_positive)] = None
+    restore_from: Path | str | None = None
+
+    @model_validator(mode="after")
+    def _name_the_database(self) -> "CheckpointConfig":
+        """A database file has a suffix; without one, ``.db``."""
+        if self.provider.provider_type == "sqlite" and not Path(self.location).suffix:
+            self.location = f"{self.location}.db"
+        return self
 
     @property
     def trigger_all(self) -> bool:
@@ -42,6 +63,19 @@ class CheckpointConfig(BaseModel):
     def trigger_events(self) -> set[str]:
         """The events that trigger, as a set."""
         return set(self.on_events)
+
+    def wants(self, event_type: str) -> bool:
+        """Whether an event of this type triggers. A signal has to be named: ``"*"`` installs no handlers."""
+        return event_type in self.on_events or (self.trigger_all and not event_type.startswith("SIG"))
+
+    @property
+    def signals(self) -> tuple[str, ...]:
+        """The signals that trigger."""
+        return tuple(event for event in self.on_events if event.startswith("SIG"))
+
+    def going_on(self) -> "CheckpointConfig":
+        """The same, for a run that was restored with it."""
+        return self.model_copy(update={"restore_from": None})
 
 
 def resolve(setting: CheckpointConfig | bool | None) -> CheckpointConfig | None:

@@ -49,7 +49,10 @@ class Outputs(Mapping[str, TaskOutput]):
 
 
 class TaskContext:
-    """Inputs, earlier outputs, durable steps, and a way to say how it goes."""
+    """Inputs, earlier outputs, durable steps, and a way to say how it goes.
+
+    ``feedback`` is what a guardrail said of the output before, when the task is asked again.
+    """
 
     def __init__(self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
         self._work = work
@@ -59,6 +62,7 @@ class TaskContext:
         self.run_id = work.run_id
         self.branch = work.branch
         self.attempt = work.attempt
+        self.feedback: str | None = None
 
     @property
     def context(self) -> list[TaskOutput]:
@@ -81,7 +85,8 @@ class TaskContext:
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
-        return self._work.journal.step(str(name), fn, args, kwargs)
+        watch = self._work.watch(str(name), fn) if self._work.watch else None
+        return self._work.journal.step(str(name), fn, args, kwargs, watch)
 
     def log(self, text: str) -> None:
         """Put a line among the run's events."""

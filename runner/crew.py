@@ -1,10 +1,13 @@
 """A crew: tasks in an order. The fields are CrewAI's."""
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar, Self
+from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
+from runner import live
 from runner.agent import Agent
 from runner.config import CheckpointConfig
 from runner.output import TaskOutput
@@ -38,30 +41,126 @@ class Crew(BaseModel):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
+    entity_type: ClassVar[str] = "crew"
+
+    id: UUID = Field(default_factory=uuid4)
     name: str | None = None
     tasks: list[Task] = Field(default_factory=list)
     agents: list[Agent] = Field(default_factory=list)
     process: Process = Process.sequential
     checkpoint: CheckpointConfig | bool | None = None
+    before_kickoff_callbacks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = Field(default_factory=list)
+    after_kickoff_callbacks: list[Callable[[CrewOutput], CrewOutput | None]] = Field(default_factory=list)
+    task_callback: Callable[[TaskOutput], Any] | None = None
     verbose: bool = False
     memory: bool = False
     max_rpm: int | None = None
+    checkpoint_inputs: dict[str, Any] | None = None
+    checkpoint_kickoff_event_id: str | None = None
 
     _by_key: dict[str, Task] = PrivateAttr(default_factory=dict)
+    _inputs: dict[str, Any] | None = PrivateAttr(default=None)
+    _kickoff_event_id: str | None = PrivateAttr(default=None)
+    _restored: Any = PrivateAttr(default=None)
+    _is_data: bool = PrivateAttr(default=False)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Be known to its tasks and agents, and be found by checkpoints that are restored."""
+        self.adopt()
+        self._is_data = live.is_data(context)
+        live.remember(self, context)
+
+    def adopt(self) -> None:
+        """Make this the crew of its tasks and agents; they may have been in another one."""
+        for task in self.tasks:
+            task.crew = self
+        for agent in self.everyone:
+            agent.crew = self
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it came out of a checkpoint and met no code."""
+        return self._is_data
+
+    @property
+    def everyone(self) -> list[Agent]:
+        """Its agents and its tasks' agents, each once."""
+        found = {id(agent): agent for agent in [*self.agents, *(task.agent for task in self.tasks if task.agent)]}
+        return list(found.values())
+
+    @property
+    def keys(self) -> list[str]:
+        """The key of each task: its name, or ``task_N``."""
+        return [task.name or f"task_{i}" for i, task in enumerate(self.tasks, 1)]
 
     @property
     def by_key(self) -> dict[str, Task]:
         """Tasks by key, as the adapter filed them."""
         return self._by_key
 
-    def kickoff(self, inputs: dict[str, Any] | None = None) -> CrewOutput:
-        """Run this crew in this process and return its output. Raises what a task raised."""
-        from runner.inprocess import kickoff  # the engine knows the crew, not the other way round
+    def reset_keys(self) -> None:
+        """Forget which task has which key: a copy of a crew has tasks of its own."""
+        self._by_key = {}
 
-        return kickoff(self, inputs or {})
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The event that its last kickoff started with."""
+        return self._kickoff_event_id
 
-    async def kickoff_async(self, inputs: dict[str, Any] | None = None) -> CrewOutput:
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    def kickoff(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: Mapping[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> CrewOutput:
+        """Run this crew in this process and return its output. Raises what a task raised.
+
+        With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. The
+        crew's code (functions, tools, models) is this crew's; its data is the checkpoint's.
+        """
+        from runner import inprocess  # the engine knows the crew, not the other way round
+
+        restored = inprocess.apply_checkpoint(self, from_checkpoint)
+        if restored is None:
+            return inprocess.kickoff(self, inputs, input_files)
+        result: CrewOutput = restored.kickoff(inputs=inputs, input_files=input_files)
+        for mine, done in zip(self.tasks, getattr(restored, "tasks", ()), strict=False):
+            mine.output = done.output
+        return result
+
+    async def kickoff_async(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: Mapping[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> CrewOutput:
         """`kickoff` in a thread."""
-        import asyncio
+        from runner import inprocess
 
-        return await asyncio.to_thread(self.kickoff, inputs)
+        return await inprocess.in_thread(self, self.kickoff, inputs, input_files, from_checkpoint)
+
+    akickoff = kickoff_async
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
+        """The crew of the checkpoint ``config.restore_from`` names; its ``kickoff`` goes on from there.
+
+        Its code comes from the living crew that is most like it: of this class, with the same tasks. The rest of
+        ``config`` says how its own checkpoints are written.
+        """
+        from runner import inprocess
+
+        restored: Self = inprocess.restore(cls, config, **code)
+        return restored
+
+    @classmethod
+    def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
+        """`from_checkpoint` on a branch of its own, so that both lines go on side by side."""
+        from runner import inprocess
+
+        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        return forked

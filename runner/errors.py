@@ -4,6 +4,7 @@
     ├── UsageError            exit 2: nothing was stored
     │   ├── BadCrew           the crew file, or the crew in it, cannot be run
     │   ├── BadInput          an input is missing or cannot be read
+    │   ├── BadCheckpoint     a checkpoint that cannot be read, or has not what is asked of it
     │   └── BundleTooLarge    what lies beside the crew file is over the limit
     ├── NotFound              exit 2: no such run, branch or checkpoint
     ├── Conflict              exit 2: the run is in a state in which this cannot be done
@@ -11,6 +12,8 @@
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── MissingDependency a module the crew needs is not on this worker
+        ├── ModelError        a model that cannot be called
+        ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
 A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``) stops a task from outside. It is a BaseException, so that a
@@ -51,6 +54,10 @@ class BadInput(UsageError):
     """An input is missing, unreadable or not JSON."""
 
 
+class BadCheckpoint(UsageError, ValueError):
+    """A checkpoint cannot be read here, or does not hold what is asked of it."""
+
+
 class BundleTooLarge(UsageError):
     """The files beside the crew file are more than the limit allows."""
 
@@ -85,6 +92,14 @@ class TaskError(RunnerError):
 
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
+
+
+class ModelError(TaskError):
+    """A model that an agent was given cannot be called."""
+
+
+class GuardrailFailed(TaskError):
+    """What a task gave did not pass its guardrails, however often it was asked again."""
 
 
 class TaskTimeout(TaskError):

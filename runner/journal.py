@@ -41,6 +41,19 @@ class Recorder(Protocol):
         """It was begun and raised."""
 
 
+class Watch(Protocol):
+    """Told of one step that is really done; of a replayed one it hears nothing."""
+
+    def began(self) -> None:
+        """It is about to be done."""
+
+    def ended(self, value: Any) -> None:
+        """It was done and is recorded; ``value`` is what it returned."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised, and nothing is recorded."""
+
+
 class Journal:
     """The steps of one task in flight."""
 
@@ -57,7 +70,14 @@ class Journal:
         count, self._replayed = self._replayed, 0
         return count
 
-    def step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        watch: Watch | None = None,
+    ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async."""
         with self._lock:
             identity = _identity(name, args, kwargs)
@@ -68,18 +88,18 @@ class Journal:
                 self._replayed += 1
         result_type = _result_type(fn)
         if inspect.iscoroutinefunction(fn):
-            return self._astep(name, key, recorded, result_type, fn, args, kwargs)
+            return self._astep(name, key, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
             self._gate.check()
             return _load(recorded, result_type)
         with self._gate.call():
-            self._begin()
+            self._begin(watch)
             try:
                 value = fn(*args, **kwargs)
-            except RAISED:
-                self._drop()
+            except BaseException as error:
+                self._drop(watch, error)
                 raise
-            text = self._record(name, key, value, result_type)
+            text = self._record(name, key, value, result_type, watch)
         self._gate.check()
         return _load(text, result_type)
 
@@ -92,36 +112,53 @@ class Journal:
         fn: Callable[..., Any],
         args: Any,
         kwargs: Any,
+        watch: Watch | None,
     ) -> Any:
         if recorded is not None:
             self._gate.check()
             return _load(recorded, result_type)
         with self._gate.call():
-            self._begin()
+            self._begin(watch)
             try:
                 value = await fn(*args, **kwargs)
-            except RAISED:
-                self._drop()
+            except BaseException as error:
+                self._drop(watch, error)
                 raise
-            text = self._record(name, key, value, result_type)
+            text = self._record(name, key, value, result_type, watch)
         self._gate.check()
         return _load(text, result_type)
 
-    def _begin(self) -> None:
-        with self._gate.write(), self._lock:
-            self._recorder.begin_step()
+    def _begin(self, watch: Watch | None) -> None:
+        with self._gate.write():
+            with self._lock:
+                self._recorder.begin_step()
+            if watch is not None:
+                watch.began()
         crashpoints.reached("step begun, not done")
 
-    def _drop(self) -> None:
-        with self._gate.write(), self._lock:
-            self._recorder.drop_step()
+    def _drop(self, watch: Watch | None, error: BaseException) -> None:
+        """A stop drops nothing from the store: whether the step was done is in doubt."""
+        with self._gate.write():
+            if isinstance(error, RAISED):
+                with self._lock:
+                    self._recorder.drop_step()
+            if watch is not None:
+                watch.failed(error)
 
-    def _record(self, name: str, key: str, value: Any, result_type: Any) -> str:
+    def _record(self, name: str, key: str, value: Any, result_type: Any, watch: Watch | None) -> str:
         crashpoints.reached("step done, not recorded")
-        text = _dump(name, value, result_type)
-        with self._gate.write(), self._lock:
-            self._recorder.record_step(key, text, replayed=self.take_replayed())
-            self._recorded[key] = text
+        try:
+            text = _dump(name, value, result_type)
+        except TypeError as error:
+            if watch is not None:
+                watch.failed(error)
+            raise
+        with self._gate.write():
+            with self._lock:
+                self._recorder.record_step(key, text, replayed=self.take_replayed())
+                self._recorded[key] = text
+            if watch is not None:
+                watch.ended(value)
         crashpoints.reached("step recorded, task not ended")
         return text
 

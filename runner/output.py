@@ -36,6 +36,19 @@ class TaskOutput(BaseModel):
         return dict(self.json_dict) if isinstance(self.json_dict, Mapping) else {}
 
 
+class LiteAgentOutput(BaseModel):
+    """What an agent that was asked without a crew gave back."""
+
+    raw: str = ""
+    pydantic: Any = Field(default=None, exclude=True)
+    agent_role: str = ""
+    usage_metrics: dict[str, Any] | None = None
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.raw
+
+
 def from_value(value: Any) -> tuple[str, Any]:
     """Turn what a callable returned into ``(raw, json_dict)``.
 
@@ -53,14 +66,17 @@ def from_value(value: Any) -> tuple[str, Any]:
     return text, data if isinstance(data, dict | list) else None
 
 
-def dump(raw: str, json_dict: Any) -> str:
+def stored(raw: str, json_dict: Any) -> dict[str, Any]:
     """The stored form: ``{"raw": text}`` or, where the text is just the JSON's own, ``{"json": value}``."""
-    stored: dict[str, Any] = {"raw": raw}
-    if json_dict is not None:
-        is_its_text = raw == json.dumps(json_dict, ensure_ascii=False)
-        stored = {"json": json_dict} if is_its_text else {"raw": raw, "json": json_dict}
+    if json_dict is None:
+        return {"raw": raw}
+    return {"json": json_dict} if raw == json.dumps(json_dict, ensure_ascii=False) else {"raw": raw, "json": json_dict}
+
+
+def dump(raw: str, json_dict: Any) -> str:
+    """`stored` as text. Raises `TypeError` if it has none."""
     try:
-        return to_json(stored, inf_nan_mode="null").decode()
+        return to_json(stored(raw, json_dict), inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
         raise TypeError(
             "a task returned text with half of a surrogate pair, which is no UTF-8: "

@@ -3,11 +3,12 @@
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
+from uuid import UUID, uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from runner.agent import Agent
+from runner.agent import Agent, Link
 from runner.output import TaskOutput
 
 
@@ -16,10 +17,15 @@ class Task(BaseModel):
 
     ``context`` names the tasks whose outputs it works on; left out, it is every earlier task. ``timeout`` and
     ``retry_delay`` are seconds; ``max_retries`` counts the attempts after the first that may follow an exception.
+    A guardrail is a function of the output that gives ``(True, output)`` or ``(False, why)``; the task is then asked
+    again, at most ``guardrail_max_retries`` times.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
+    entity_type: ClassVar[str] = "task"
+
+    id: UUID = Field(default_factory=uuid4)
     name: str | None = None
     description: str = ""
     expected_output: str = ""
@@ -33,6 +39,8 @@ class Task(BaseModel):
     callback: Callable[[TaskOutput], Any] | None = None
     tools: list[Any] = Field(default_factory=list)
     guardrail: Any = None
+    guardrails: list[Any] = Field(default_factory=list)
+    guardrail_max_retries: int = Field(default=3, ge=0)
     human_input: bool = False
     markdown: bool = False
     config: dict[str, Any] | None = None
@@ -40,6 +48,17 @@ class Task(BaseModel):
     max_retries: int = Field(default=0, ge=0)
     retry_delay: float = Field(default=1.0, ge=0)
     output: TaskOutput | None = Field(default=None, exclude=True)
+
+    _crew: Link = PrivateAttr(default_factory=Link)
+
+    @property
+    def crew(self) -> Any:
+        """The crew it belongs to, once it does."""
+        return self._crew.to
+
+    @crew.setter
+    def crew(self, crew: Any) -> None:
+        self._crew = Link(crew)
 
     @field_validator("run")
     @classmethod
@@ -60,6 +79,11 @@ class Task(BaseModel):
         """Whether ``context`` was left out, which means every earlier task."""
         return "context" not in self.model_fields_set  # and so it stays in copies
 
+    @property
+    def checks(self) -> list[Any]:
+        """Its guardrails, in order."""
+        return [*([self.guardrail] if self.guardrail is not None else []), *self.guardrails]
+
     def output_model(self) -> type[BaseModel] | None:
         """The model the code at hand names for this task's output."""
         if self.output_pydantic or self.output_json:
@@ -71,3 +95,15 @@ class Task(BaseModel):
         except Exception:  # an annotation that does not resolve names no model
             return None
         return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None
+
+
+class ConditionalTask(Task):
+    """A task that is done only if ``condition`` says so of the output before it; else it gives empty text."""
+
+    condition: Callable[[TaskOutput], Any] | None = None
+
+    def should_execute(self, context: TaskOutput) -> bool:
+        """What its condition says of the output before it. Raises `ValueError` without one."""
+        if self.condition is None:
+            raise ValueError(f"the conditional task {self.name or self.description[:40]!r} has no condition")
+        return bool(self.condition(context))

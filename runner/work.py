@@ -4,9 +4,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.journal import Journal
+from runner.journal import Journal, Watch
 from runner.output import TaskOutput
 from runner.plan import Plan
+
+
+class Conversation:
+    """What an agent and its model said to each other about one task, in the form that models take.
+
+    The engine may give one that was recorded, and hear of what is added.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        """Add messages."""
+        self.messages.extend(messages)
 
 
 @dataclass(frozen=True)
@@ -14,7 +28,7 @@ class Work:
     """One task to perform.
 
     ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
-    kind ("task_log", "task_progress") among the run's events.
+    kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
     """
 
     run_id: str
@@ -27,3 +41,5 @@ class Work:
     fetch: Callable[[Sequence[str]], Mapping[str, TaskOutput]]
     note: Callable[[str, str], None]
     given: Mapping[str, TaskOutput] = field(default_factory=dict)
+    conversation: Conversation = field(default_factory=Conversation)
+    watch: Callable[[str, Callable[..., Any]], Watch] | None = None

@@ -3,18 +3,21 @@
 import asyncio
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from runner import output as outputs
+from runner.adapters import doing
 from runner.config import CheckpointConfig, resolve
 from runner.context import TaskContext
 from runner.crew import Crew, Process
 from runner.errors import BadCrew, TaskError
+from runner.llm import callable_model
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
-from runner.task import Task
+from runner.task import ConditionalTask, Task
 from runner.work import Work
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
@@ -38,10 +41,7 @@ class NativeAdapter:
         context = {key: _context(task, key, by_task) for task, key in zip(crew.tasks, keys, strict=True)}
         after = _after(crew, keys, context)
         for task, key in zip(crew.tasks, keys, strict=True):
-            if task.run is None:
-                raise BadCrew(
-                    f"task {key!r} has no run=callable: tasks done by agents that call models are not supported yet"
-                )
+            _refuse_what_cannot_run(crew, task, key, after[key])
         planned = [
             PlannedTask(key, after[key], context[key], task.timeout) for task, key in zip(crew.tasks, keys, strict=True)
         ]
@@ -61,7 +61,7 @@ class NativeAdapter:
         return {key: t.output_file for key, t in zip(keys_of(crew), crew.tasks, strict=True) if t.output_file}
 
     def perform(self, crew: Crew, work: Work) -> str:
-        """Call the task's ``run`` and take what it returns."""
+        """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
         task = _task(crew, work.key)
 
         def finish(key: str, output: TaskOutput) -> TaskOutput:
@@ -78,17 +78,30 @@ class NativeAdapter:
             }
         )
         context = TaskContext(work, told, finish)
-        if task.run is None:
-            raise TaskError(f"task {work.key!r} has no run=callable")
-        value = task.run(context)
+        if isinstance(task, ConditionalTask) and not doing.is_wanted(task, work, context):
+            work.note("task_skipped", "its condition does not hold")
+            return outputs.dump("", None)
+        with doing.agent_at_work(task, context):
+            output = doing.checked(task, context, work, lambda: self._attempt(task, context, work, finish))
+        for callback in (task.callback, crew.task_callback):
+            if callback is not None:
+                callback(output)
+        return outputs.dump(output.raw, output.json_dict)
+
+    def _attempt(
+        self, task: Task, context: TaskContext, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]
+    ) -> TaskOutput:
+        value = (
+            task.run(context)
+            if task.run is not None
+            else doing.ask(task, context, work, lambda text: interpolate(text, work.inputs))
+        )
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         raw, data = _as_declared(work.key, task.output_model(), *outputs.from_value(value))
-        if task.callback is not None:
-            task.callback(
-                finish(work.key, TaskOutput(name=work.key, description=told.description, raw=raw, json_dict=data))
-            )
-        return outputs.dump(raw, data)
+        about = {"name": work.key, "description": context.task.description}
+        role = interpolate(task.agent.role, work.inputs) if task.agent else ""
+        return finish(work.key, TaskOutput(**about, raw=raw, json_dict=data, agent=role))
 
 
 NATIVE = NativeAdapter()
@@ -96,7 +109,7 @@ NATIVE = NativeAdapter()
 
 def keys_of(crew: Crew) -> list[str]:
     """The key of each task: its name, or ``task_N``. Raises `BadCrew` on duplicates."""
-    keys = [task.name or f"task_{i}" for i, task in enumerate(crew.tasks, 1)]
+    keys = crew.keys
     twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
     if twice:
         raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")
@@ -109,6 +122,27 @@ def keys_of(crew: Crew) -> list[str]:
 def interpolate(text: str, inputs: Any) -> str:
     """``{name}`` replaced by the input of that name, where there is one."""
     return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
+
+
+def _refuse_what_cannot_run(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> None:
+    if crew.is_data and task.output is not None:
+        return  # it needs no code any more
+    if crew.is_data and task.run is None:
+        raise BadCrew(
+            f"task {key!r} needs its code, which no checkpoint holds: make the crew first, "
+            "and then restore it, or say crew.kickoff(from_checkpoint=...)"
+        )
+    if task.run is None and not (task.agent and callable_model(task.agent.llm)):
+        raise BadCrew(f"task {key!r} has no run=callable: tasks done by agents that call models are not supported yet")
+    if not all(callable(check) for check in task.checks):
+        raise BadCrew(
+            f"the guardrail of task {key!r} is text for a model to judge by, which is not supported yet: "
+            "give a function of the output that returns (True, output) or (False, why)"
+        )
+    if isinstance(task, ConditionalTask) and not after:
+        raise BadCrew(f"the conditional task {key!r} has no task before it whose output its condition could judge")
+    if isinstance(task, ConditionalTask) and task.condition is None:
+        raise BadCrew(f"the conditional task {key!r} has no condition=")
 
 
 def _task(crew: Crew, key: str) -> Task:

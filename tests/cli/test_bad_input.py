@@ -205,7 +205,7 @@ def test_too_large_a_bundle(refused, write_crew):
     ("event", "line"),
     [
         ("task_complete", "unknown checkpoint event 'task_complete': did you mean 'task_completed'?"),
-        ("nonsense", "unknown checkpoint event 'nonsense': one of task_started, task_completed, task_failed,"),
+        ("nonsense", 'unknown checkpoint event \'nonsense\': such as "task_completed", or "*"'),
     ],
 )
 def test_an_event_nobody_knows(event, line, refused, write_crew):

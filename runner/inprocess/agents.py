@@ -1,0 +1,125 @@
+"""An agent's kickoff in this process: asked without a crew."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runner import conversation
+from runner.adapters.doing import describe
+from runner.agent import Agent
+from runner.errors import BadInput, TaskError
+from runner.events.bus import event_bus
+from runner.events.scope import push_event_scope
+from runner.events.work_events import (
+    LiteAgentExecutionCompletedEvent,
+    LiteAgentExecutionErrorEvent,
+    LiteAgentExecutionStartedEvent,
+)
+from runner.inprocess.attempts import KeptConversation, StateGate, Steps
+from runner.journal import Journal
+from runner.output import LiteAgentOutput, TaskOutput
+from runner.state.progress import Progress
+from runner.state.resolve import inside
+from runner.state.resuming import is_open
+from runner.state.runtime import RuntimeState
+from runner.state.scope import running, settings_of
+from runner.state.signals import watching
+
+_KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What an agent is asked."""
+
+    agent: Agent
+    messages: list[dict[str, Any]]
+    response_format: type[BaseModel] | None
+
+
+def prepare_asking(
+    agent: Agent,
+    messages: str | Sequence[Mapping[str, Any]],
+    response_format: type[BaseModel] | None,
+    input_files: Mapping[str, Any] | None,
+) -> Asking:
+    """What to ask, checked."""
+    if input_files:
+        raise BadInput("input_files are not supported yet: put what matters of them in the message")
+    return Asking(agent, conversation.as_messages(messages), response_format)
+
+
+def ask(asking: Asking) -> LiteAgentOutput:
+    """Ask, and give the answer. A restored agent that is asked the same goes on with its conversation."""
+    agent = asking.agent
+    with running(agent) as state, watching(settings_of(agent), state), inside(agent):
+        return _Asked(asking, state).complete()
+
+
+class _Asked:
+    def __init__(self, asking: Asking, state: RuntimeState | None) -> None:
+        self._asking, self._state = asking, state
+        known = state.progress.get(id(asking.agent)) if state is not None and state.restored else None
+        same = known is not None and known.inputs.get("messages") == asking.messages
+        self._progress = known if known is not None and same else Progress(inputs={"messages": asking.messages})
+        self._lock: AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        if state is not None:
+            state.progress[id(asking.agent)] = self._progress
+
+    def complete(self) -> LiteAgentOutput:
+        """Go on to the answer."""
+        agent, progress = self._asking.agent, self._progress
+        if _KEY in progress.outputs:  # it was answered, and nothing else is asked
+            return self._as_output(progress.outputs[_KEY].raw)
+        about: dict[str, Any] = {
+            "agent_id": str(agent.id),
+            "agent_role": agent.role,
+            "agent_info": {"role": agent.role},
+        }
+        self._begin(about)
+        gate = StateGate(self._lock)
+        flying = progress.task(_KEY)
+        said = KeptConversation(flying, self._lock)
+        if not said.messages:
+            said.say(conversation.introduce(agent, str), *self._asking.messages)
+        steps = Steps(flying)
+        try:
+            answer = conversation.answer(
+                agent, said, Journal(steps.recorded, steps, gate), response_model=self._asking.response_format
+            )
+            output = self._as_output(conversation.final(answer), said.messages)
+        except BaseException as error:
+            event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
+            raise
+        with gate.write():
+            progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
+            event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, **about))
+        return output
+
+    def _begin(self, about: dict[str, Any]) -> None:
+        agent, progress = self._asking.agent, self._progress
+        if is_open(self._state, progress.kickoff_event_id):
+            push_event_scope(progress.kickoff_event_id or "", "lite_agent_execution_started")
+            agent.kickoff_event_id = progress.kickoff_event_id
+            return
+        event = LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **about)
+        agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
+        event_bus.emit(agent, event)
+
+    def _as_output(self, raw: str, messages: Sequence[dict[str, Any]] = ()) -> LiteAgentOutput:
+        model, agent = self._asking.response_format, self._asking.agent
+        output = LiteAgentOutput(raw=raw, agent_role=agent.role, messages=[dict(one) for one in messages])
+        if model is not None:
+            try:
+                output.pydantic = model.model_validate_json(raw)
+            except ValidationError as error:
+                first = error.errors()[0]
+                where = ".".join(map(str, first["loc"])) or "the whole"
+                raise TaskError(
+                    f"the answer of {agent.role!r} is no {model.__name__}: {where}: {first['msg']}"
+                ) from None
+        return output

@@ -1,0 +1,203 @@
+"""One task in this process: its attempts, its timeout, and what of it is kept for a checkpoint."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from runner import backoff
+from runner import output as outputs
+from runner.adapters import Adapter
+from runner.breakin import raise_in
+from runner.crew import Crew
+from runner.errors import TaskTimeout, TimedOut
+from runner.events.bus import event_bus
+from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
+from runner.gate import Gate
+from runner.journal import Journal
+from runner.output import TaskOutput
+from runner.plan import Plan
+from runner.state.progress import Progress, TaskProgress
+from runner.work import Conversation, Work
+
+
+class StateGate(Gate):
+    """A write to the store is a change of the state: it happens with its event, at one moment."""
+
+    def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self._state_lock = lock
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[None]:
+        """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
+        with super().write(), self._state_lock:
+            yield
+
+
+class Steps:
+    """The steps of one task, in the state. They are kept over its attempts."""
+
+    def __init__(self, progress: TaskProgress) -> None:
+        self._progress = progress
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Those that are done."""
+        return dict(self._progress.steps)
+
+    def begin_step(self) -> None:
+        """Nothing can be in doubt in one process."""
+
+    def drop_step(self) -> None:
+        """It raised; nothing to keep."""
+
+    def record_step(self, step: str, value: str, *, replayed: int) -> None:  # noqa: ARG002 - the port's name
+        """Keep it."""
+        self._progress.steps[step] = value
+
+
+class KeptConversation(Conversation):
+    """A conversation in the state."""
+
+    def __init__(self, progress: TaskProgress, lock: contextlib.AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self.messages = progress.messages
+        self._lock = lock
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        """Add messages; a checkpoint has all of them or none."""
+        with self._lock:
+            super().say(*messages)
+
+
+class ToolWatch:
+    """A durable step is a use of a tool, for those who watch."""
+
+    def __init__(self, task: Any, name: str, function: Callable[..., Any]) -> None:
+        kind = type(function).__qualname__
+        self._about: dict[str, Any] = {"from_task": task, "tool_name": name, "tool_class": kind}
+        self._source = function
+
+    def began(self) -> None:
+        """It begins."""
+        event_bus.emit(self._source, ToolUsageStartedEvent(**self._about))
+
+    def ended(self, value: Any) -> None:
+        """It is done, and recorded."""
+        event_bus.emit(self._source, ToolUsageFinishedEvent(output=value, **self._about))
+
+    def failed(self, error: BaseException) -> None:
+        """It raised."""
+        event_bus.emit(self._source, ToolUsageErrorEvent(error=error, **self._about))
+
+
+class Attempts:
+    """What the attempts at one task share."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        crew: Crew,
+        plan: Plan,
+        inputs: Mapping[str, Any],
+        done: Mapping[str, TaskOutput],
+        lock: contextlib.AbstractContextManager[Any],
+        progress: Progress,
+    ) -> None:
+        self._adapter, self._crew, self._plan = adapter, crew, plan
+        self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
+
+    def perform(self, key: str) -> TaskOutput:
+        """The output of the first attempt that gives one. Raises what the last one raised."""
+        progress = self._progress.task(key)
+        allowed, first = self._adapter.retry(self._crew, key)
+        for attempt in range(1, allowed + 2):
+            try:
+                return self._once(key, progress, attempt)
+            except Exception:
+                if attempt > allowed:
+                    raise
+                time.sleep(backoff.delay(attempt, first))
+        raise AssertionError("unreachable")
+
+    def _once(self, key: str, progress: TaskProgress, attempt: int) -> TaskOutput:
+        gate, steps, task = StateGate(self._lock), Steps(progress), self._crew.by_key.get(key)
+
+        def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+            with self._lock:
+                self._progress.read(key, keys)
+            return {one: self._done[one] for one in keys}
+
+        def note(kind: str, text: str) -> None:  # noqa: ARG001 - nobody asked for a record of it
+            if kind == "task_skipped":
+                with self._lock:
+                    self._progress.skipped.add(key)
+
+        work = Work(
+            run_id="here",
+            branch="main",
+            attempt=attempt,
+            key=key,
+            plan=self._plan,
+            inputs=self._inputs,
+            journal=Journal(steps.recorded, steps, gate),
+            fetch=fetch,
+            note=note,
+            conversation=KeptConversation(progress, self._lock),
+            watch=lambda name, function: ToolWatch(task, name, function),
+        )
+        with timed(gate, self._plan.by_key[key].timeout):
+            stored = self._adapter.perform(self._crew, work)
+        raw, data = outputs.load(json.loads(stored))
+        return as_output(self._crew, key, raw, data)
+
+
+def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:
+    """A task's output with what the code at hand adds: the model, the agent's role, the description."""
+    task = crew.by_key[key]
+    role = task.agent.role if task.agent else ""
+    output = TaskOutput(
+        name=key,
+        description=task.description,
+        expected_output=task.expected_output,
+        raw=raw,
+        json_dict=data,
+        agent=role,
+    )
+    model = task.output_model()
+    if model is not None and data is not None:
+        output.pydantic = model.model_validate(data)
+    return output
+
+
+@contextlib.contextmanager
+def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
+    """Break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
+    if timeout is None:
+        yield
+        return
+    thread, stop = threading.get_ident(), TimedOut(f"it ran longer than its timeout of {timeout:g} s")
+    over = threading.Event()
+
+    def break_in() -> None:
+        gate.ask(stop)
+        while not over.wait(0.0):
+            if gate.may_break_in(force=True):
+                raise_in(thread, TimedOut)
+                return
+            over.wait(0.01)  # a change of the state is under way
+
+    timer = threading.Timer(timeout, break_in)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except TimedOut:
+        raise TaskTimeout(str(stop)) from None
+    finally:
+        over.set()
+        timer.cancel()
+        raise_in(thread, None)

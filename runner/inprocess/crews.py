@@ -1,0 +1,225 @@
+"""A crew's kickoff in this process."""
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from runner import adapters
+from runner.adapters import Adapter
+from runner.adapters.doing import describe
+from runner.adapters.native import interpolate
+from runner.crew import Crew, CrewOutput
+from runner.errors import BadInput
+from runner.events.bus import event_bus
+from runner.events.scope import push_event_scope, resume_task_scope
+from runner.events.work_events import (
+    CrewKickoffCompletedEvent,
+    CrewKickoffFailedEvent,
+    CrewKickoffStartedEvent,
+    TaskCompletedEvent,
+    TaskFailedEvent,
+    TaskStartedEvent,
+)
+from runner.inprocess.attempts import Attempts, as_output
+from runner.output import TaskOutput
+from runner.plan import Plan, PlannedTask, frontier
+from runner.state.progress import Progress
+from runner.state.resolve import inside
+from runner.state.resuming import close_interrupted, is_open
+from runner.state.runtime import RuntimeState
+from runner.state.scope import running, settings_of
+from runner.state.signals import watching
+
+_GOES_ON = frozenset({"task_started", "agent_execution_started"})
+
+
+def kickoff(
+    crew: Crew, inputs: Mapping[str, Any] | None = None, input_files: Mapping[str, Any] | None = None
+) -> CrewOutput:
+    """Run a crew here. Raises what its first failing task raised, once nothing else is in flight."""
+    crew.adopt()
+    with running(crew) as state, watching(settings_of(crew), state):
+        return prepare_kickoff(crew, inputs, input_files, state).complete()
+
+
+def prepare_kickoff(
+    crew: Crew,
+    inputs: Mapping[str, Any] | None,
+    input_files: Mapping[str, Any] | None,
+    state: RuntimeState | None,
+) -> "CrewRun":
+    """Everything before the first task: the plan, the inputs, and the event that it begins.
+
+    A restored crew has its inputs, those given now laid over them; what ``before_kickoff_callbacks`` did is in them.
+    """
+    if input_files:
+        raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
+    adapter = adapters.required(crew)
+    plan = adapter.plan(crew, "crew")
+    crew.reset_keys()
+    crew.by_key.update(zip(crew.keys, crew.tasks, strict=True))
+    known = state.progress.get(id(crew)) if state is not None and state.restored else None
+    progress = known or Progress()
+    given = {**progress.inputs, **(inputs or {})}
+    resumed = progress.kickoff_event_id is not None
+    if not resumed:
+        for callback in crew.before_kickoff_callbacks:
+            changed = callback(given)
+            given = given if changed is None else dict(changed)
+    refuse_missing(plan, given)
+    run = CrewRun(crew, adapter, plan, given, state, progress)
+    run.begin(restored=known is not None)
+    return run
+
+
+class CrewRun:
+    """One kickoff of a crew."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        adapter: Adapter,
+        plan: Plan,
+        inputs: dict[str, Any],
+        state: RuntimeState | None,
+        progress: Progress,
+    ) -> None:
+        self._crew, self._adapter, self._plan, self._inputs = crew, adapter, plan, inputs
+        self._state, self._progress = state, progress
+        self._lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        self._done: dict[str, TaskOutput] = {}
+        self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress)
+
+    def begin(self, *, restored: bool) -> None:
+        """Take what is done from the checkpoint, and tell that it begins, or goes on."""
+        crew, progress = self._crew, self._progress
+        with self._lock:
+            if restored:
+                self._done.update(what_stands(crew, self._plan, progress))
+            for key, task in crew.by_key.items():
+                task.output = self._done.get(key)
+            progress.inputs = self._inputs
+            progress.outputs = dict(self._done)
+            if self._state is not None:
+                self._state.progress[id(crew)] = progress
+            if is_open(self._state, progress.kickoff_event_id):
+                push_event_scope(progress.kickoff_event_id or "", "crew_kickoff_started")
+                crew.kickoff_event_id = progress.kickoff_event_id
+                return
+            event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self._inputs))
+            crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
+            progress.kickoff_event_id = event.event_id
+            event_bus.emit(crew, event)
+
+    def complete(self) -> CrewOutput:
+        """Do what is left, and tell how it ended."""
+        crew = self._crew
+        try:
+            self._do_tasks()
+            for key, name in self._adapter.output_files(crew).items():
+                write_file(name, self._done[key].raw, self._inputs)
+            result = self._result()
+            for callback in crew.after_kickoff_callbacks:
+                changed = callback(result)
+                result = result if changed is None else changed
+        except BaseException as error:
+            reason = describe(error, *crew.everyone)
+            event_bus.emit(crew, CrewKickoffFailedEvent(crew_name=crew.name, crew=crew, error=reason))
+            raise
+        event_bus.emit(crew, CrewKickoffCompletedEvent(crew_name=crew.name, crew=crew, output=result))
+        return result
+
+    def _do_tasks(self) -> None:
+        plan, flying = self._plan, dict[Future[TaskOutput], str]()
+        failure: BaseException | None = None
+        threads = max(1, min(32, len(plan.tasks) - len(self._done)))
+        with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
+            while failure is None and len(self._done) < len(plan.tasks):
+                for task in frontier(plan, self._done.keys()):
+                    if task.key not in flying.values():
+                        # Each task has a context of its own: what one opens and closes is not open in another.
+                        context = contextvars.copy_context()
+                        flying[pool.submit(context.run, self._one, task.key)] = task.key
+                finished, _ = wait(flying, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    key = flying.pop(future)
+                    failure = failure or future.exception()
+                    if future.exception() is None:
+                        self._done[key] = future.result()
+        if failure is not None:
+            raise failure
+
+    def _one(self, key: str) -> TaskOutput:
+        """Do one task. Its events and its output are in the state at one moment, or not at all."""
+        task = self._crew.by_key[key]
+        with inside(task):
+            with self._lock:
+                if resume_task_scope(str(task.id)):
+                    close_interrupted(task, str(task.id), but=_GOES_ON)
+                else:
+                    event_bus.emit(task, TaskStartedEvent(task=task, task_name=key, context=None))
+            try:
+                output = self._attempts.perform(key)
+            except BaseException as error:
+                reason = describe(error, *self._crew.everyone)
+                event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
+                raise
+            with self._lock:
+                task.output = output
+                self._progress.finish(key, output, declared(self._plan, self._plan.by_key[key]))
+                event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
+        return output
+
+    def _result(self) -> CrewOutput:
+        last = self._done[self._plan.result]
+        return CrewOutput(
+            raw=last.raw,
+            json_dict=last.json_dict,
+            pydantic=last.pydantic,
+            tasks_output=[self._done[task.key] for task in self._plan.tasks],
+        )
+
+
+def what_stands(crew: Crew, plan: Plan, progress: Progress) -> dict[str, TaskOutput]:
+    """The outputs of a restored crew that need not be made again.
+
+    They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What was
+    made from one of those is made again, and what was made from that.
+    """
+    told = {key: task.output for key, task in crew.by_key.items() if task.output is not None}
+    changed = {key for key, output in progress.outputs.items() if key not in told or told[key].raw != output.raw}
+    stale: set[str] = set()
+    for task in plan.tasks_in_order():
+        if task.key not in changed and (changed | stale) & progress.reads.get(task.key, declared(plan, task)):
+            stale.add(task.key)
+    for key in stale:
+        progress.drop(key)
+    return {key: as_output(crew, key, output.raw, output.json_dict) for key, output in told.items() if key not in stale}
+
+
+def declared(plan: Plan, task: PlannedTask) -> set[str]:
+    """The tasks whose outputs a task is given by its context."""
+    return set(plan.earlier(task.key) if task.context is None else task.context)
+
+
+def refuse_missing(plan: Plan, inputs: Mapping[str, Any]) -> None:
+    """Raise `BadInput` if the crew needs an input that is not there."""
+    missing = sorted(plan.inputs - inputs.keys())
+    if missing:
+        names = " and ".join(repr(name) for name in missing)
+        needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
+        raise BadInput(
+            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
+        )
+
+
+def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:
+    """Write a task's output where ``output_file`` says, relative to the working directory."""
+    path = Path(interpolate(name, inputs))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path

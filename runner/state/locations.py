@@ -1,0 +1,48 @@
+"""What ``restore_from`` names: which provider reads it, and whether it is one checkpoint or a place full of them."""
+
+from pathlib import Path
+
+from runner.config import DEFAULT_LOCATION, CheckpointConfig
+from runner.providers.base import BaseProvider
+from runner.providers.detect import detect_provider
+
+
+def provider_of(config: CheckpointConfig) -> BaseProvider:
+    """The provider that reads ``config.restore_from``: the one told by what stands there.
+
+    One of somebody else's cannot be told that way, so it is taken where the config names it.
+    """
+    found = detect_provider(str(config.restore_from))
+    named = config.provider
+    if type(named) is type(found) or not type(named).__module__.startswith("runner.providers"):
+        return named
+    return found
+
+
+def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
+    """The location of one checkpoint: the named one, or the newest complete one of a named location."""
+    location = str(config.restore_from)
+    if _is_place(location):
+        return provider.latest(location).location
+    return location
+
+
+def going_on_at(config: CheckpointConfig, branch: str) -> CheckpointConfig:
+    """The config of a run that was restored with ``config``: without a location of its own, it writes where it was."""
+    settled = config.going_on()
+    if "location" in config.model_fields_set or config.location != DEFAULT_LOCATION:
+        return settled
+    location = str(config.restore_from)
+    if location.endswith(".json"):
+        depth = len(Path(branch).parts)  # LOCATION/BRANCH/FILE, and a branch may have slashes
+        location = str(Path(location).parents[depth])
+    elif not Path(location).is_dir():
+        location = location.partition("#")[0]
+    provider = provider_of(config)
+    return settled.model_copy(update={"location": location, "provider": provider})
+
+
+def _is_place(location: str) -> bool:
+    if "#" in location.rpartition("/")[2] or location.endswith(".json"):
+        return False
+    return Path(location).is_dir() or Path(location).is_file() or "://" in location

@@ -1,0 +1,53 @@
+"""What was open when a checkpoint was written is closed or gone on with, so that every start has one end."""
+
+from typing import Any
+
+from runner.events import load_event
+from runner.events.bus import event_bus
+from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
+from runner.events.scope import event_stack, push_event_scope, restore_event_scope
+from runner.state.runtime import RuntimeState
+
+_FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endswith(("_failed", "_error"))}
+
+
+def resume_start(event_type: str, task_id: str) -> bool:
+    """Go on under the latest start of this type of a task, if it is recorded and open. See `resume_task_scope`."""
+    state = event_bus.runtime_state
+    started = state.event_record.open_start(event_type, task_id) if state is not None else None
+    if started is None or any(event_id == started for event_id, _ in event_stack()):
+        return False
+    push_event_scope(started, event_type)
+    return True
+
+
+def is_open(state: RuntimeState | None, event_id: str | None) -> bool:
+    """Whether an event is recorded as begun and not ended."""
+    node = state.event_record.get(event_id) if state is not None and event_id else None
+    return node is not None and not node.neighbors("completed_by")
+
+
+def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None:
+    """End what a task had begun when it was stopped (a call of a model, of a tool), except for the types in ``but``.
+
+    It will be begun again if it has to be; the one that was stopped did not come to an end of its own.
+    """
+    state = event_bus.runtime_state
+    if state is None:
+        return
+    stack = event_stack()
+    for node in reversed(state.event_record.all_nodes()):
+        event = node.event
+        if event.task_id != task_id or event.type not in SCOPE_STARTING_EVENTS or event.type in but:
+            continue
+        if node.neighbors("completed_by") or event.type not in _FAILURES:
+            continue
+        restore_event_scope((*stack, (event.event_id, event.type)))
+        ended = load_event({"type": _FAILURES[event.type], "error": "interrupted", **_about(event)})
+        event_bus.emit(source, ended)
+    restore_event_scope(stack)
+
+
+def _about(event: Any) -> dict[str, Any]:
+    names = ("task_id", "task_name", "agent_id", "agent_role", "model", "tool_name")
+    return {name: value for name in names if (value := getattr(event, name, None)) is not None}

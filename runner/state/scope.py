@@ -1,0 +1,61 @@
+"""A kickoff, from the state's side: which state it runs in, and for how long."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from runner.config import CheckpointConfig
+from runner.events import kickoff
+from runner.events.bus import event_bus
+from runner.state.resolve import resolve_checkpoint
+from runner.state.runtime import RuntimeState
+
+
+def settings_of(entity: Any) -> list[CheckpointConfig]:
+    """The checkpoint settings of an entity and, if it is a crew, of its agents."""
+    found = [resolve_checkpoint(one.checkpoint) for one in (entity, *getattr(entity, "everyone", ()))]
+    return [one for one in found if isinstance(one, CheckpointConfig)]
+
+
+@contextlib.contextmanager
+def running(entity: Any) -> Iterator[RuntimeState | None]:
+    """While in this context, ``entity`` is kicked off; gives the state to run in, None where nothing is recorded.
+
+    Recording is armed if it or one of its agents has checkpoint settings. A restored entity runs in the state it
+    was restored with, once; one that is kicked off inside another one's kickoff in that one's state; any other in a
+    state of its own, which is dropped at the end.
+    """
+    settings_of(entity)
+    restored: RuntimeState | None = getattr(entity, "_restored", None)
+    nested = kickoff.depth.get() > 0
+    before = kickoff.peek()
+    if restored is not None:
+        entity._restored = None
+        event_bus.set_runtime_state(restored)
+    elif not nested and event_bus.runtime_state is not None and not _meant_for(entity, event_bus.runtime_state):
+        kickoff.enter(None)  # somebody restored another entity here, and never kicked it off
+    try:
+        with event_bus.kickoff_scope():
+            event_bus.register_entity(entity)
+            state = event_bus.runtime_state
+            yield state if isinstance(state, RuntimeState) else None
+    finally:
+        if nested:
+            kickoff.enter(before)
+            _forget(entity)
+
+
+def _forget(entity: Any) -> None:
+    """A kickoff inside another one's is over: the outer state has no more use for its data."""
+    run = kickoff.peek()
+    if run is not None and isinstance(state := run.state, RuntimeState):
+        with state.lock:
+            run.registered.discard(id(entity))
+            state.forget(entity)
+
+
+def _meant_for(entity: Any, state: Any) -> bool:
+    """Whether a state that was set before the kickoff is for this entity, which was not restored from it."""
+    if getattr(state, "restored", False):
+        return False
+    return not state.root or any(one is entity for one in state.root)

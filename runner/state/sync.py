@@ -1,0 +1,19 @@
+"""Runtime attributes copied into the public ``checkpoint_`` fields, as CrewAI has them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def sync_checkpoint_fields(entity: Any) -> None:
+    """Let an entity's ``checkpoint_`` fields say what its runtime attributes say now."""
+    if getattr(entity, "entity_type", None) in ("agent", "crew"):
+        entity.checkpoint_kickoff_event_id = entity.kickoff_event_id
+    own = getattr(entity, "sync_checkpoint_fields", None)
+    if callable(own):
+        own()
+
+
+def prepare_entities(root: Iterable[Any]) -> None:
+    """`sync_checkpoint_fields` for each."""
+    for entity in root:
+        sync_checkpoint_fields(entity)
