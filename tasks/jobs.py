@@ -14,7 +14,7 @@ from runner.execution import Decision, Executor, Fail, Release, Retry
 from runner.providers.redis import jobs as store
 from runner.providers.redis.connection import connect, patiently
 from runner.providers.redis.envelope import JOB
-from runner.providers.redis.jobs import Job, Refusal
+from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
 from runner.tasks.app import app, own_broker, state_url
@@ -31,10 +31,18 @@ class Process:
         self.settings = WorkerSettings()
         probe = connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0)
         self.stops = TaskStops(
-            self.settings.drain_timeout, lambda claim: store.holds(probe, claim), on_main_thread=on_main_thread
+            self.settings.drain_timeout,
+            lambda claim: store.holds(probe, claim),
+            self._mark,
+            on_main_thread=on_main_thread,
         )
         self._on_main_thread = on_main_thread
         self._local = threading.local()
+
+    def _mark(self, claim: Claim, trigger: str) -> None:
+        """On a connection of its own: it may come in the middle of anything."""
+        with connect(state_url(), name=f"runner:{self.worker}:mark", timeout=2.0) as client:
+            store.mark(client, claim.job, trigger)
 
     def name(self) -> str:
         """What claims call this process: its pid; in a threads pool the thread as well."""

@@ -32,10 +32,13 @@ def run(
     """
     quick_deaths = 0
     asked: list[int] = []
+    heard, tell = os.pipe()  # the worker is always told by SIGTERM; here it reads what we were told by
+    os.set_blocking(heard, False)
     child: subprocess.Popen[bytes] | None = None
 
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
+        os.write(tell, bytes([signum]))
         if child is not None:
             with contextlib.suppress(ProcessLookupError):
                 # Once is enough; whoever asks a third time means it.
@@ -48,7 +51,8 @@ def run(
         started = time.monotonic()
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, "RUNNER_ASKED_FD": str(heard)},
+            pass_fds=(heard,),
             preexec_fn=_end_with_parent if sys.platform == "linux" else None,
         )
         if asked:  # it came between two children

@@ -20,7 +20,7 @@ from typing import Any
 from runner.providers.redis.connection import NOT_NOW, Client, connect
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
-from runner.tasks.stops import DRAIN, RECHECK
+from runner.tasks.stops import DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ class Presence(threading.Thread):
         os.set_blocking(self._wake_r, False)
         self._draining = threading.Event()
         self._drain_seen = False
+        self._cause = signal.SIGTERM
         self._drain_end = float("inf")
         self._stopped = threading.Event()
         self._stalled_since: float | None = None
@@ -77,8 +78,9 @@ class Presence(threading.Thread):
         """In a pool child, before it takes its first job: be watched from now on."""
         os.write(self._wake_w, CHILD)
 
-    def drain(self) -> None:
+    def drain(self, cause: signal.Signals) -> None:
         """The worker was asked to end: hand everything back."""
+        self._cause = cause
         self._draining.set()
         os.write(self._wake_w, b"d")
 
@@ -219,7 +221,7 @@ class Presence(threading.Thread):
 
     def _tell(self, signum: int) -> None:
         if self._stop_here is not None:
-            self._stop_here("drain" if signum == DRAIN else "recheck")
+            self._stop_here("recheck" if signum == RECHECK else self._cause.name)
             return
         for pid in self._children():
             _kill(pid, signum)
@@ -233,7 +235,7 @@ class Presence(threading.Thread):
             log.warning("worker %s is asked to end; handing its tasks back", self._worker)
             # The consumer's waiting BRPOP would steal the very jobs that are handed back.
             self._workers().unblock([self._worker])
-            self._tell(DRAIN)
+            self._tell(DRAINS[self._cause])
         if time.monotonic() > self._drain_end:
             log.error("worker %s: tasks did not stop in time; taking them back", self._worker)
             for pid in self._children():

@@ -68,7 +68,7 @@ class PresenceStep(bootsteps.StartStopStep):
     def _shutting_down(self, **_: Any) -> None:
         # In a signal handler: only say it. The thread does it.
         if self.presence is not None:
-            self.presence.drain()
+            self.presence.drain(_asked_by())
 
 
 class SupervisorStep(bootsteps.StartStopStep):
@@ -136,7 +136,16 @@ def _no_children() -> Iterable[int]:
 
 def _stop_here(what: str) -> None:
     stops = jobs.process().stops
-    stops.drain() if what == "drain" else stops.recheck()
+    stops.recheck() if what == "recheck" else stops.drain(what)
+
+
+def _asked_by() -> signal.Signals:
+    """The signal that our parent got; it passes each on as SIGTERM."""
+    try:
+        asked = os.read(int(os.environ["RUNNER_ASKED_FD"]), 1)
+    except (KeyError, ValueError, OSError):
+        asked = b""
+    return signal.Signals(asked[0]) if asked else signal.SIGTERM
 
 
 def _free_slot(pid: int) -> None:

@@ -18,8 +18,14 @@ from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
 
 # Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
-DRAIN = getattr(signal, "SIGRTMIN", signal.SIGURG) + (1 if hasattr(signal, "SIGRTMIN") else 0)
-RECHECK = getattr(signal, "SIGRTMIN", signal.SIGIO) + (2 if hasattr(signal, "SIGRTMIN") else 0)
+_FIRST = getattr(signal, "SIGRTMIN", None)
+RECHECK = _FIRST + 2 if _FIRST else signal.SIGIO
+DRAINS = (
+    {signal.SIGTERM: _FIRST + 1, signal.SIGINT: _FIRST + 3, signal.SIGHUP: _FIRST + 4}
+    if _FIRST
+    else dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), signal.SIGURG)
+)
+"""How a pool child is told to drain, by what its worker was told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +38,17 @@ class _InFlight:
 class TaskStops:
     """The tasks in flight here, and the ways to stop them."""
 
-    def __init__(self, drain_timeout: float, holds: Callable[[Claim], bool], *, on_main_thread: bool) -> None:
+    def __init__(
+        self,
+        drain_timeout: float,
+        holds: Callable[[Claim], bool],
+        mark: Callable[[Claim, str], None],
+        *,
+        on_main_thread: bool,
+    ) -> None:
         self._drain_timeout = drain_timeout
         self._holds = holds
+        self._mark = mark
         self._on_main_thread = on_main_thread
         self._flying: dict[int, _InFlight] = {}
         self._draining = False
@@ -71,8 +85,10 @@ class TaskStops:
             if not self._on_main_thread:
                 raise_in(me, None)
 
-    def drain(self) -> None:
+    def drain(self, cause: str = "SIGTERM") -> None:
         """Take no more tasks; stop those between steps now, those in a call when it ends or the time is up."""
+        if not self._draining:
+            self.mark(cause)
         self._draining = True
         for task in list(self._flying.values()):
             task.gate.ask(Interrupted("the worker is draining"))
@@ -81,6 +97,12 @@ class TaskStops:
             timer.daemon = True
             timer.start()
         self._break_in()
+
+    def mark(self, cause: str) -> None:
+        """A signal came: the runs in flight that asked for it get a checkpoint before anything else happens."""
+        for task in {(t.claim.job.run_id, t.claim.job.branch): t for t in list(self._flying.values())}.values():
+            with contextlib.suppress(Exception):  # best effort as to the run: Redis is away
+                self._mark(task.claim, cause)
 
     def recheck(self) -> None:
         """Stop the tasks whose claims are lost."""
@@ -92,8 +114,24 @@ class TaskStops:
 
     def install(self) -> None:
         """Let signals drain and recheck (a pool child's main thread)."""
-        signal.signal(DRAIN, lambda *_: self.drain())
+        for cause, signum in DRAINS.items():
+            signal.signal(signum, lambda *_, name=cause.name: self.drain(name))
         signal.signal(RECHECK, lambda *_: self.recheck())
+        self.install_pauses()
+
+    def install_pauses(self) -> None:
+        """Let Ctrl-Z, and what ends it, be seen (a process's main thread). It stops all the same."""
+        signal.signal(signal.SIGTSTP, self._paused)
+        signal.signal(signal.SIGCONT, lambda *_: self._goes_on())
+
+    def _paused(self, signum: int, _frame: FrameType | None) -> None:
+        self.mark("SIGTSTP")
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+
+    def _goes_on(self) -> None:
+        signal.signal(signal.SIGTSTP, self._paused)
+        self.mark("SIGCONT")
 
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
         """The whole process group was asked to end: hand the task back, then go."""

@@ -32,7 +32,7 @@ def main() -> None:
         "--without-mingle",
     ]
     if pool == "threads":
-        jobs.process(on_main_thread=False)
+        jobs.process(on_main_thread=False).stops.install_pauses()
     from runner.providers.redis.connection import connect
     from runner.providers.redis.workers import Workers
 

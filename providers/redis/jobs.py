@@ -141,6 +141,19 @@ def holds(client: Client, claim: Claim) -> bool:
     return bool(token == str(claim.token))
 
 
+def mark(client: Client, job: Job, trigger: str) -> None:
+    """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
+    scripts.load("mark")(
+        client,
+        run=keys.run_key(job.run_id),
+        branch=keys.branch_key(job.run_id, job.branch),
+        name=job.branch,
+        key=job.task,
+        trigger=trigger,
+        stamp=stamp(),
+    )
+
+
 class ClaimedTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
