@@ -240,6 +240,19 @@ class Runs:
             )
         )
 
+    def prune(self, run_id: str, branch: str, keep: int) -> int:
+        """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
+        self.branch(run_id, branch)
+        key = keys.branch_key(run_id, branch)
+        return int(
+            scripts.load("prune")(
+                self.client,
+                checkpoints=keys.key("checkpoints_key", branch_key=key),
+                lineage=keys.key("lineage_key", branch_key=key),
+                keep=keep,
+            )
+        )
+
     def resume(
         self, run: RunRecord, branch: str, *, start: CheckpointRecord | None, fields: dict[str, str], plan: Plan | None
     ) -> str:

@@ -1,4 +1,4 @@
-"""The verbs that only read: runs, show, wait, events, checkpoint list, doctor."""
+"""The verbs that only read: runs, show, wait, events, doctor."""
 
 import dataclasses
 import time
@@ -190,36 +190,6 @@ def _event_line(event: Event) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(event.at / 1000)) + f".{event.at % 1000:03d}"
     fields = " ".join(f"{name}={value}" for name, value in event.fields.items() if name not in ("task", "branch"))
     return f"{clock}  {event.type:<22} {event.fields.get('task', '')}  {fields}".rstrip()
-
-
-@click.group(short_help="Look at checkpoints.")
-def checkpoint() -> None:
-    """Look at the checkpoints that a run keeps."""
-
-
-@checkpoint.command("list", short_help="List the checkpoints of a run.")
-@click.argument("run_id", metavar="RUN")
-@click.option("--branch", metavar="NAME", help="Of one branch only.")
-@options.as_json
-@options.redis_url
-def list_(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
-    """List the checkpoints of RUN by branch, oldest first."""
-    options.apply_environment(redis_url=redis_url)
-    with Client() as client:
-        found = client.checkpoints(run_id, branch)
-    if as_json:
-        print_json([dataclasses.asdict(record) for record in found])
-        return 0
-    if not found:
-        click.echo("no checkpoints kept")
-        return 0
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("checkpoint", "branch", "seq", "at", "task", "parent"):
-        table.add_column(head, no_wrap=head == "checkpoint")
-    for record in found:
-        table.add_row(record.id, record.branch, str(record.seq), f"{record.trigger}", Text(record.task), record.parent)
-    out.print(table)
-    return 0
 
 
 @click.command(short_help="Check that everything needed is there.")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -22,6 +23,19 @@ def print_json(data: Any) -> None:
     """One JSON value on stdout."""
     sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def print_whole(table: Table) -> None:
+    """A table; in a pipe as wide as it is, so that each of its rows is one line."""
+    if out.is_terminal:
+        out.print(table)
+        return
+    width = out.measure(table, options=out.options.update_width(10_000)).maximum
+    console = Console(highlight=False, width=width)
+    with console.capture() as captured:
+        console.print(table)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
 
 @contextlib.contextmanager

@@ -102,7 +102,10 @@ def planted(copy_repository):
         ("runner/client.py", "import redis", "only providers.redis imports redis"),
         ("runner/supervisor.py", "def later():\n    import celery", "only tasks imports Celery"),
         ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
-        ("runner/client.py", "import rich.console", "only cli imports click and rich"),
+        ("runner/client.py", "import rich.console", "only cli and tui import rich"),
+        ("runner/cli/look.py", "def later():\n    import textual", "only tui imports textual"),
+        ("runner/tui/wording.py", "import click", "only cli imports click"),
+        ("runner/checkpoints/model.py", "from runner.tui import wording", "imports point one way"),
         ("runner/brand_new.py", "", "imports point one way"),
     ],
 )
@@ -145,7 +148,7 @@ def test_the_embedded_server_imports_the_standard_library(root, folder):
 def test_a_crew_file_pays_for_no_more_than_it_uses():
     code = "import sys, json, runner; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    expensive = {"redis", "celery", "kombu", "flower", "click", "rich", "pathspec"}
+    expensive = {"redis", "celery", "kombu", "flower", "click", "rich", "pathspec", "textual"}
     assert not expensive & set(json.loads(said))
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from runner.errors import Conflict
+from runner.errors import Conflict, NotFound
 from runner.plan import frontier
 
 from .driver import Driver, plan_of
@@ -138,3 +138,49 @@ def test_parents_name_what_was_before_even_where_that_is_pruned(driver: Driver) 
 
     driver.work(look)
     assert len(set(chain)) == 20
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 12, 99])
+def test_pruning_by_hand_keeps_exactly_the_newest_of_its_branch_and_takes_nothing_that_is_needed(
+    driver: Driver, keep: int
+) -> None:
+    # Given a run with twelve checkpoints on main, a branch that left at the fourth, and a bystander
+    driver.submit(CREW, "r-whole")
+    driver.work()
+    run = driver.submit(CREW)
+    driver.work(limit=12)
+    driver.runs.cancel(run, "stopped here")
+    early = driver.runs.checkpoints(run, "main")[3]
+    assert driver.resume(run, "a", start=early) == "resumed"
+    driver.work(limit=3)
+    before = {record.id: record for record in driver.runs.checkpoints(run, "main")}
+    side = everything(driver, of="runner:{p0}:run:r-1:branch:a")
+    bystander = everything(driver, of="runner:{p0}:run:r-whole")
+
+    # When main is pruned by hand
+    assert driver.runs.prune(run, "main", keep) == max(0, 12 - keep)
+
+    # Then it holds exactly the newest, as they were; nothing else was touched; and again there is nothing to do
+    left = driver.runs.checkpoints(run, "main")
+    assert left == list(before.values())[max(0, 12 - keep) :]
+    assert kept(driver, run) == [(record.seq, record.task) for record in left]
+    assert everything(driver, of="runner:{p0}:run:r-1:branch:a") == side
+    assert everything(driver, of="runner:{p0}:run:r-whole") == bystander
+    assert driver.runs.prune(run, "main", keep) == 0
+
+    # And both branches go on to the same end; the next checkpoint follows the newest one, kept or not
+    driver.work()
+    driver.runs.cancel(run, "once more")
+    newest = list(before)[-1]
+    assert driver.resume(run, "main") == "resumed"
+    driver.work()
+    assert driver.outputs(run) == driver.outputs(run, "a") == driver.outputs("r-whole")
+    assert driver.runs.checkpoints(run, "main")[min(keep, 12)].parent == newest
+
+
+def test_pruning_a_branch_or_a_run_that_is_not_there_says_so(driver: Driver) -> None:
+    run = driver.submit(CREW)
+    with pytest.raises(NotFound, match="run r-1 has no branch 'b'; there are: main"):
+        driver.runs.prune(run, "b", 3)
+    with pytest.raises(NotFound, match="there is no run r-2"):
+        driver.runs.prune("r-2", "main", 3)

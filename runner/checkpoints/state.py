@@ -1,0 +1,153 @@
+"""What a stored state says of itself. Pure; reads CrewAI's own checkpoints too, as far as they tell.
+
+Nothing is built from it and nothing is trusted: a checkpoint that makes no sense shows less, and stops nobody.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runner.checkpoints.model import SKIPPED, Checkpoint, Details, EntityView, TaskView
+from runner.diff import DONE, PENDING
+from runner.output import load
+from runner.providers.base import CheckpointTorn
+
+
+def parse(text: str, name: str) -> dict[str, Any]:
+    """The stored state. Raises `CheckpointTorn`."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise CheckpointTorn(f"checkpoint {name} is torn or no JSON ({error}): choose another one") from None
+    if not isinstance(data, dict) or not isinstance(data.get("entities"), list):
+        raise CheckpointTorn(f"checkpoint {name} is no state: it has no entities; choose another one")
+    return data
+
+
+def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
+    """What is in a stored state."""
+    entities: list[EntityView] = []
+    tasks: list[TaskView] = []
+    inputs: dict[str, Any] = {}
+    state: dict[str, Any] = {}
+    found = [entity for entity in data["entities"] if isinstance(entity, Mapping)]
+    for entity in found:
+        own = list(tasks_of(entity))
+        entities.append(_entity(entity, own))
+        prefix = f"{name_of(entity)}/" if len(found) > 1 else ""
+        tasks += [_prefixed(task, prefix) for task in own]
+        inputs |= inputs_of(entity)
+        stored = entity.get("checkpoint_state")
+        state |= dict(stored) if isinstance(stored, Mapping) else {}
+    record = _mapping(data.get("event_record"))
+    return Details(
+        checkpoint=checkpoint,
+        entities=tuple(entities),
+        inputs=inputs,
+        tasks=tuple(tasks),
+        state=state,
+        version=str(data.get("crewai_version") or ""),
+        events=len(_mapping(record.get("nodes"))),
+    )
+
+
+def kind_of(entity: Mapping[str, Any]) -> str:
+    """Crew, flow or agent; where it does not say, by what it has."""
+    said = entity.get("entity_type")
+    return str(said) if said else "crew" if "tasks" in entity else "agent" if "role" in entity else "flow"
+
+
+def name_of(entity: Mapping[str, Any]) -> str:
+    """What it is called."""
+    return " ".join(str(entity.get("name") or entity.get("role") or kind_of(entity)).split())
+
+
+def inputs_of(entity: Mapping[str, Any]) -> dict[str, Any]:
+    """What it was kicked off with."""
+    return dict(_mapping(entity.get("checkpoint_inputs")))
+
+
+def tasks_of(entity: Mapping[str, Any]) -> Iterator[TaskView]:
+    """A crew's tasks, or a flow's methods."""
+    roles = {str(one.get("id")): str(one.get("role") or "") for one in _list(entity.get("agents"))}
+    for number, task in enumerate(_list(entity.get("tasks")), 1):
+        yield _task(task, key_of(task, number), roles)
+    if kind_of(entity) == "flow":
+        yield from _methods(entity)
+    elif kind_of(entity) == "agent" and "asked" in entity:
+        output = _mapping(entity.get("output"))
+        yield TaskView("kickoff", DONE if output else PENDING, text_of(output) if output else None, editable=False)
+
+
+def key_of(task: Mapping[str, Any], number: int) -> str:
+    """What a task goes by: its key, else its name, else its number."""
+    return str(task.get("key") or task.get("name") or f"task_{number}")
+
+
+def text_of(output: Mapping[str, Any]) -> str:
+    """An output as text."""
+    try:
+        return load(output)[0]
+    except (TypeError, ValueError):
+        return json.dumps(output, ensure_ascii=False, default=str)
+
+
+def _task(task: Mapping[str, Any], key: str, roles: Mapping[str, str]) -> TaskView:
+    agent = task.get("agent")
+    # CrewAI keeps the whole agent in each task.
+    role = str(agent.get("role") or "") if isinstance(agent, Mapping) else roles.get(str(agent), "")
+    description = str(task.get("description") or "")
+    output = task.get("output")
+    if isinstance(output, Mapping):
+        status = SKIPPED if output.get("skipped") else DONE
+        return TaskView(key, status, text_of(output), description, role, editable=status == DONE)
+    begun = task.get("steps") or task.get("messages")
+    return TaskView(key, "running" if begun else PENDING, None, description, role)
+
+
+def _methods(flow: Mapping[str, Any]) -> Iterator[TaskView]:
+    done = flow.get("checkpoint_completed_methods") or flow.get("completed_methods") or []
+    outputs = flow.get("checkpoint_method_outputs") or []
+    names = [str(name) for name in done] if isinstance(done, list) else []
+    texts = _method_texts(outputs, names)
+    for name in names:
+        yield TaskView(name, DONE, texts.get(name), editable=False)
+    for name in flow.get("methods") or []:
+        if isinstance(name, str) and name not in names:
+            yield TaskView(name, PENDING, editable=False)
+
+
+def _method_texts(outputs: Any, names: list[str]) -> dict[str, str]:
+    """Outputs by method, where they are told by method; else in the order in which the methods ended."""
+    pairs: list[tuple[str, Any]] = []
+    if isinstance(outputs, Mapping):
+        pairs = [(str(name), value) for name, value in outputs.items()]
+    elif isinstance(outputs, list) and all(isinstance(one, Mapping) and "method" in one for one in outputs):
+        pairs = [(str(one["method"]), one.get("output")) for one in outputs]
+    elif isinstance(outputs, list) and len(outputs) == len(names) == 1:
+        pairs = [(names[0], outputs[0])]
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for name, value in pairs
+    }
+
+
+def _entity(entity: Mapping[str, Any], tasks: list[TaskView]) -> EntityView:
+    kind = kind_of(entity)
+    done = sum(task.status in (DONE, SKIPPED) for task in tasks)
+    total = len(tasks) if kind == "crew" or "methods" in entity or "asked" in entity else None
+    return EntityView(kind, name_of(entity), done, total)
+
+
+def _prefixed(task: TaskView, prefix: str) -> TaskView:
+    if not prefix:
+        return task
+    return TaskView(prefix + task.key, task.status, task.output, task.description, task.agent, task.editable)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

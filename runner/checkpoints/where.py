@@ -1,0 +1,97 @@
+"""What a person means who names a place with checkpoints: a run, or a location of files, SQLite or Redis."""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.checkpoints.model import Source
+from runner.errors import NotFound, UsageError
+from runner.providers.base import BaseProvider
+
+HERE = "./.checkpoints"  #: where a config writes that says nothing else
+
+_RUN = re.compile(r"r-[0-9a-f]{12}")
+_URL = re.compile(r"(?:redis|rediss|unix)://")
+
+
+def is_run(where: str) -> bool:
+    """Whether this names a run: it looks like one, or nothing else of that name is there. Raises `UsageError`."""
+    if not where.strip():
+        raise UsageError("the place is empty: name a run, a directory, an SQLite file or a redis:// URL")
+    if _RUN.fullmatch(where):
+        return True
+    return not _URL.match(where) and not _path(where).exists() and not _looks_like_a_path(where)
+
+
+@contextlib.contextmanager
+def opened(where: str) -> Iterator[Source]:
+    """The place, open for as long as this is. Raises `NotFound` where nothing is, and what opening it raises."""
+    if is_run(where):
+        from runner.checkpoints.fleet import RunSource
+        from runner.client import Client
+
+        with Client() as client:
+            yield RunSource(client, where)
+        return
+    from runner.checkpoints.stored import StoredSource
+
+    source = StoredSource(where)
+    if not _URL.match(where):
+        _refuse_what_is_no_place(where, source.provider)
+    yield source
+
+
+@contextlib.contextmanager
+def opened_here() -> Iterator[Source]:
+    """What is meant when nothing is named: ``./.checkpoints``, else the newest run."""
+    if Path(HERE).exists():
+        with opened(HERE) as source:
+            yield source
+        return
+    from runner.checkpoints.fleet import RunSource
+    from runner.client import Client
+
+    with Client() as client:
+        newest = client.runs(1)
+        if not newest:
+            raise NotFound(f"there is no {HERE} here and no run yet: name a run, a directory, a file or a redis:// URL")
+        yield RunSource(client, newest[0].id)
+
+
+def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
+    path = _path(where)
+    if not path.exists():
+        raise NotFound(f"there is no directory, file or run {where}")
+    if path.is_dir() or (provider.provider_type != "json" and str(path) == where):
+        return
+    place = _place_of(path) if provider.provider_type == "json" else path
+    if place is None:
+        raise UsageError(f"{where} is neither a directory of checkpoints nor an SQLite file of them")
+    raise UsageError(
+        f"{where} is one checkpoint: name the place that it is in, as in "
+        f"runner checkpoint show {place} {provider.extract_id(where)}"
+    )
+
+
+def _place_of(file: Path) -> Path | None:
+    """The directory of a checkpoint's file, which stands below it in folders named after its branch."""
+    if file.suffix != ".json":
+        return None
+    try:
+        branch = json.loads(file.read_text("utf-8"))["branch"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    depth = len(Path(str(branch)).parts)
+    return file.parents[depth] if file.parent.parts[-depth:] == Path(str(branch)).parts else None
+
+
+def _path(where: str) -> Path:
+    """The path in a location: one checkpoint in an SQLite file is named after a ``#``."""
+    path = Path(where)
+    return path if path.exists() else Path(where.rpartition("#")[0] or where)
+
+
+def _looks_like_a_path(where: str) -> bool:
+    return "/" in where or where.startswith(".") or Path(where.partition("#")[0]).suffix in (".db", ".json", ".sqlite")

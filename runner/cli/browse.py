@@ -1,0 +1,28 @@
+"""The browser's beginning and end: what it shows, who carries out what is chosen in it, and what that came to."""
+
+import click
+
+from runner.checkpoints import where as places
+from runner.checkpoints.act import Hand, NoHand
+from runner.checkpoints.fleet import RunHand, RunSource
+from runner.checkpoints.model import Source
+from runner.errors import UsageError
+from runner.tui.app import Browser
+
+
+def open_browser(where: str | None, crew: str | None) -> int:
+    """Browse until the person leaves; then carry out the order given, if it is for this process."""
+    with places.opened(where) if where else places.opened_here() as source:
+        hand = _hand(source, crew)
+        order = Browser(source, hand).run()
+        if order is not None:
+            click.echo(hand.carry_out(order))
+    return 0
+
+
+def _hand(source: Source, crew: str | None) -> Hand:
+    if isinstance(source, RunSource):
+        if crew is not None:
+            raise UsageError("--crew is for checkpoints in files: a run has its code with it")
+        return RunHand(source.client, source.run_id)
+    return NoHand(f"to resume or fork these, name their crew: runner checkpoint {source.where} --crew crew.py")

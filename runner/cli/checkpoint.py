@@ -1,0 +1,237 @@
+"""``runner checkpoint``: the terminal browser, and list, show, diff, prune for scripts."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from runner.checkpoints import where as places
+from runner.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find
+from runner.cli import options
+from runner.cli.stdio import out, print_json, print_whole
+from runner.client import Client
+from runner.diff import compare, lines
+from runner.errors import UsageError
+
+LINE = 60  #: characters of an output in a table
+
+
+class Words(click.Group):
+    """Opens the browser where the first word is no verb."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the verb in that was left out."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = ["browse", *args]
+        return super().parse_args(ctx, args)
+
+
+where_argument = click.argument("where", metavar="WHERE")
+
+
+@click.group(cls=Words, short_help="Look at checkpoints, and go on from one.")
+def checkpoint() -> None:
+    """Look at checkpoints, and go on from one.
+
+    WHERE is a run, a directory of JSON files, an SQLite file or a redis:// URL. Without a verb it opens in a browser
+    for the terminal: `runner checkpoint ./.checkpoints --crew crew.py`.
+    """
+
+
+@checkpoint.command("browse", short_help="Open the browser (as without a verb).")
+@click.argument("where", metavar="[WHERE]", required=False)
+@click.option("--crew", metavar="TARGET", help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.")
+@options.redis_url
+def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
+    """Browse WHERE: by default ./.checkpoints, or the newest run. Resume, fork, compare, edit, prune."""
+    options.apply_environment(redis_url=redis_url)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        raise UsageError(f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints them")
+    from runner.cli.browse import open_browser  # textual takes time to import
+
+    return open_browser(where, crew)
+
+
+@checkpoint.command("list", short_help="List checkpoints.")
+@where_argument
+@click.option("--branch", metavar="NAME", help="Of one branch only.")
+@options.as_json
+@options.redis_url
+def list_(where: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+    """List the checkpoints of WHERE by branch, oldest first."""
+    options.apply_environment(redis_url=redis_url)
+    if places.is_run(where):
+        return _list_run(where, branch, as_json)
+    with places.opened(where) as source:
+        branches = [branch_called(source, branch)] if branch else source.branches()
+    found = everything(branches)
+    if as_json:
+        print_json([_plain(one) for one in found])
+        return 0
+    _table(
+        ("checkpoint", "branch", "written", "size", "parent"),
+        ((_id(one), Text(one.branch), _moment(one), _size(one), Text(one.parent)) for one in found),
+        "no checkpoints kept",
+    )
+    return 0
+
+
+def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
+    with Client() as client:
+        found = client.checkpoints(run_id, branch)
+    if as_json:
+        print_json([dataclasses.asdict(record) for record in found])
+        return 0
+    _table(
+        ("checkpoint", "branch", "seq", "at", "task", "parent"),
+        (
+            (Text(one.id), Text(one.branch), Text(str(one.seq)), Text(one.trigger), Text(one.task), Text(one.parent))
+            for one in found
+        ),
+        "no checkpoints kept",
+    )
+    return 0
+
+
+@checkpoint.command("show", short_help="Show what one holds.")
+@where_argument
+@click.argument("beginning", metavar="[ID]", required=False)
+@options.as_json
+@options.redis_url
+def show(where: str, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one."""
+    options.apply_environment(redis_url=redis_url)
+    with places.opened(where) as source:
+        details = source.details(find(source, beginning))
+    if as_json:
+        print_json(_details_json(details))
+        return 0
+    from runner.tui import wording
+
+    print_whole(wording.of_checkpoint(details.checkpoint, details))
+    if details.entities:
+        out.print()
+        print_whole(wording.entities(details))
+    if details.inputs:
+        _table(("input", "value"), ((Text(k), Text(_line(wording.value_text(v)))) for k, v in details.inputs.items()))
+    if details.state:
+        _table(("state", "value"), ((Text(k), Text(_line(wording.value_text(v)))) for k, v in details.state.items()))
+    if details.tasks:
+        _table(
+            ("task", "status", "output"),
+            ((Text(task.key), Text(task.status), Text(_line(task.output or ""))) for task in details.tasks),
+        )
+    return 0
+
+
+@checkpoint.command("diff", short_help="Show what differs between two.")
+@where_argument
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@options.as_json
+@options.redis_url
+def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:
+    """Show what differs between the checkpoints A and B of WHERE: inputs, and each task's status and output."""
+    options.apply_environment(redis_url=redis_url)
+    with places.opened(where) as source:
+        sides = [source.details(find(source, one)).side() for one in (a, b)]
+    found = compare(*sides)
+    if as_json:
+        print_json(found.to_dict())
+        return 0
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    for line in lines(found):
+        out.print(Text(line, style=styles.get(line[:1], "")), soft_wrap=True)
+    return 0
+
+
+@checkpoint.command("prune", short_help="Remove all but the newest.")
+@where_argument
+@click.option("--keep", type=click.IntRange(min=0), required=True, metavar="N", help="How many to keep on a branch.")
+@click.option("--branch", metavar="NAME", help="Of one branch only; the others are left alone.")
+@options.as_json
+@options.redis_url
+def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Keep the newest N checkpoints on each branch of WHERE, and remove the others for good."""
+    options.apply_environment(redis_url=redis_url)
+    with places.opened(where) as source:
+        branches: Iterable[Branch] = [branch_called(source, branch)] if branch else source.branches()
+        removed = {one.name: source.prune(keep, one.name) for one in branches}
+    if as_json:
+        print_json({"removed": sum(removed.values()), "branches": removed})
+        return 0
+    for name, count in removed.items():
+        click.echo(f"{name}: {count} removed")
+    if not removed:
+        click.echo("no checkpoints kept")
+    return 0
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[Text, ...]], nothing: str = "") -> None:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for head in heads:
+        table.add_column(head, no_wrap=head == "checkpoint", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    if not table.row_count:
+        click.echo(nothing)
+        return
+    if not nothing:
+        out.print()
+    print_whole(table)
+
+
+def _id(one: Checkpoint) -> Text:
+    return Text(one.id) if one.complete else Text.assemble((one.id, "red"), ("  torn", "bold red"))
+
+
+def _moment(one: Checkpoint) -> Text:
+    from runner.tui import wording
+
+    return Text(wording.moment(one.created_at))
+
+
+def _size(one: Checkpoint) -> Text:
+    from runner.tui import wording
+
+    return Text(wording.size(one.size) if one.size is not None else "")
+
+
+def _line(text: str) -> str:
+    first = " ".join(text.split())
+    return first if len(first) <= LINE else f"{first[: LINE - 1]}…"
+
+
+def _plain(one: Checkpoint) -> dict[str, Any]:
+    """As ``--json`` prints it: what a place does not tell is left out."""
+    unknown = {"trigger": "", "task": "", "seq": None, "size": None, "location": ""}
+    found = dataclasses.asdict(one)
+    return {name: value for name, value in found.items() if name not in unknown or value != unknown[name]}
+
+
+def _details_json(details: Details) -> dict[str, Any]:
+    done, total = details.progress
+    return {
+        **_plain(details.checkpoint),
+        "version": details.version,
+        "events": details.events,
+        "progress": {"done": done, "total": total},
+        "entities": [dataclasses.asdict(one) for one in details.entities],
+        "inputs": dict(details.inputs),
+        "state": dict(details.state),
+        "tasks": [
+            {
+                "task": task.key,
+                "status": task.status,
+                "output": task.output,
+                "description": task.description,
+                "agent": task.agent,
+            }
+            for task in details.tasks
+        ],
+    }

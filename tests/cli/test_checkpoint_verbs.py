@@ -1,0 +1,282 @@
+"""``runner checkpoint list | show | diff | prune`` on files, an SQLite file and a run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.providers.json import JsonProvider
+from runner.providers.sqlite import SqliteProvider
+
+TEXTS = {"collect": "owls\nhens\ngeese", "sort": "geese\nhens\nowls", "write": "Once upon a time"}
+
+
+def state(done: int, *, branch: str = "main", topic: str = "birds", **other: str) -> str:
+    """A state as a kickoff writes it: a crew of three tasks, some of them done."""
+    texts = {**TEXTS, **other}
+    tasks = [
+        {
+            "key": key, "id": f"t{i}", "name": key, "description": f"{key} things", "expected_output": None,
+            "agent": "a1" if key == "write" else None, "context": None,
+            "output": {"raw": texts[key]} if i < done else None,
+        }
+        for i, key in enumerate(TEXTS)
+    ]  # fmt: skip
+    crew = {
+        "entity_type": "crew", "id": "c1", "name": "barnyard", "process": "sequential", "tasks": tasks,
+        "agents": [{"entity_type": "agent", "id": "a1", "role": "writer"}],
+        "checkpoint_inputs": {"topic": topic, "count": 3},
+    }  # fmt: skip
+    record = {"nodes": {f"e{i}": {"event": {}, "edges": {}} for i in range(done)}}
+    return json.dumps({"crewai_version": "1.0.0", "parent_id": None, "branch": branch, "entities": [crew],
+                       "event_record": record, "trigger": "task_completed"})  # fmt: skip
+
+
+class Place:
+    """A location with three checkpoints on main and one on a fork of the second."""
+
+    def __init__(self, provider: Any, location: str) -> None:
+        self.provider, self.location, self.ids = provider, location, []
+        for done in (1, 2, 3):
+            self.write(state(done), self.ids[-1] if self.ids else None)
+        self.write(state(2, branch="fork/one", topic="cats", sort="hens\nowls"), self.ids[1], "fork/one")
+
+    def write(self, data: str, parent: str | None, branch: str = "main") -> str:
+        found = self.provider.checkpoint(data, self.location, parent_id=parent, branch=branch)
+        self.ids.append(self.provider.extract_id(found))
+        return found
+
+
+@pytest.fixture(params=["json", "sqlite"])
+def place(request, tmp_path) -> Place:
+    """The checkpoints as files, and in SQLite."""
+    if request.param == "json":
+        return Place(JsonProvider(), str(tmp_path / "checkpoints"))
+    return Place(SqliteProvider(), str(tmp_path / "checkpoints.db"))
+
+
+def read(said) -> Any:
+    """The one JSON value on stdout."""
+    assert (said.code, said.err) == (0, ""), said
+    return json.loads(said.out)
+
+
+def test_list(cli, place):
+    found = read(cli("checkpoint", "list", place.location, "--json"))
+    assert [(one["id"], one["branch"], one["parent"]) for one in found] == [
+        (place.ids[0], "main", ""), (place.ids[1], "main", place.ids[0]), (place.ids[2], "main", place.ids[1]),
+        (place.ids[3], "fork/one", place.ids[1]),
+    ]  # fmt: skip
+    assert all(one["complete"] and one["size"] > 500 and one["location"].startswith(place.location) for one in found)
+    assert all(place.provider.from_checkpoint(one["location"]) for one in found)
+    [one] = read(cli("checkpoint", "list", place.location, "--branch", "fork/one", "--json"))
+    assert one["id"] == place.ids[3]
+    lines = cli("checkpoint", "list", place.location).out.splitlines()
+    assert lines[0].split() == ["checkpoint", "branch", "written", "size", "parent"]
+    assert [line.split()[0] for line in lines[1:]] == place.ids
+
+
+def test_show(cli, place):
+    found = read(cli("checkpoint", "show", place.location, place.ids[1], "--json"))
+    assert found["entities"] == [{"kind": "crew", "name": "barnyard", "done": 2, "total": 3}]
+    assert (found["progress"], found["events"], found["version"]) == ({"done": 2, "total": 3}, 2, "1.0.0")
+    assert found["inputs"] == {"topic": "birds", "count": 3}
+    assert [(task["task"], task["status"], task["output"]) for task in found["tasks"]] == [
+        ("collect", "done", TEXTS["collect"]), ("sort", "done", TEXTS["sort"]), ("write", "pending", None),
+    ]  # fmt: skip
+    assert found["tasks"][2]["agent"] == "writer"
+    # Without an id the newest; with the beginning of one, also of the part that tells it apart
+    assert read(cli("checkpoint", "show", place.location, "--json"))["id"] == place.ids[3]
+    assert read(cli("checkpoint", "show", place.location, place.ids[2].partition("_")[2], "--json"))["progress"] == {
+        "done": 3, "total": 3,
+    }  # fmt: skip
+    out = cli("checkpoint", "show", place.location, place.ids[1]).out
+    assert f"parent    {place.ids[0]}\n" in out
+    assert "crew  barnyard  2 of 3 done\n" in out
+    assert "collect  done     owls hens geese\n" in out
+
+
+def test_diff(cli, place):
+    found = read(cli("checkpoint", "diff", place.location, place.ids[1], place.ids[3], "--json"))
+    assert found["inputs"] == [{"name": "topic", "a": "birds", "b": "cats"}]
+    [task] = found["tasks"]
+    assert (task["task"], task["diff"]) == ("sort", "@@ -1,3 +1,2 @@\n-geese\n hens\n owls")
+    assert found["same"] == 2
+    said = cli("checkpoint", "diff", place.location, place.ids[1], place.ids[3])
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        f"--- {place.ids[1]} (main)", f"+++ {place.ids[3]} (fork/one)",
+        '-input topic = "birds"', '+input topic = "cats"',
+        "@@ task sort: done @@", "@@ -1,3 +1,2 @@", "-geese", " hens", " owls", " 2 tasks alike",
+    ]  # fmt: skip
+
+
+def test_prune(cli, place):
+    assert read(cli("checkpoint", "prune", place.location, "--keep", "1", "--branch", "main", "--json")) == {
+        "removed": 2, "branches": {"main": 2},
+    }  # fmt: skip
+    left = [one["id"] for one in read(cli("checkpoint", "list", place.location, "--json"))]
+    assert left == [place.ids[2], place.ids[3]]
+    said = cli("checkpoint", "prune", place.location, "--keep", "0")
+    assert (said.code, said.out) == (0, "main: 1 removed\nfork/one: 1 removed\n")
+    assert cli("checkpoint", "list", place.location).out == "no checkpoints kept\n"
+    assert cli("checkpoint", "prune", place.location, "--keep", "0").out == "no checkpoints kept\n"
+
+
+def test_a_torn_file_is_marked_passed_over_and_named(cli, tmp_path):
+    place = Place(JsonProvider(), str(tmp_path / "checkpoints"))
+    torn = Path(place.write(state(3), place.ids[2]))
+    torn.write_text(torn.read_text()[:200])
+    found = {one["id"]: one["complete"] for one in read(cli("checkpoint", "list", place.location, "--json"))}
+    assert found.pop(place.ids[4]) is False
+    assert all(found.values())
+    assert f"{place.ids[4]}  torn" in cli("checkpoint", "list", place.location).out
+    assert read(cli("checkpoint", "show", place.location, "--json"))["id"] == place.ids[3]
+    said = cli("checkpoint", "show", place.location, place.ids[4])
+    assert said.code == 1
+    assert said.error.startswith(f"checkpoint {place.ids[4]} is torn or no JSON (")
+    torn.write_text('{"a": 1}')
+    assert cli("checkpoint", "show", place.location, place.ids[4]).error == (
+        f"checkpoint {place.ids[4]} is no state: it has no entities; choose another one"
+    )
+
+
+def test_what_crewai_itself_wrote_is_shown(cli, tmp_path):
+    folder = tmp_path / "theirs" / "main"
+    folder.mkdir(parents=True)
+    task = {"description": "Collect birds", "output": {"raw": "owls", "agent": "me"}, "agent": {"role": "reporter"}}
+    entity = {"entity_type": "crew", "name": "crew", "tasks": [task, {"description": "Sort", "output": None}],
+              "agents": [], "checkpoint_inputs": None}  # fmt: skip
+    (folder / "20260715T101530_0123abcd_p-none.json").write_text(
+        json.dumps({"crewai_version": "1.14.6", "entities": [entity], "event_record": {"nodes": {}}, "branch": "main"})
+    )
+    found = read(cli("checkpoint", "show", tmp_path / "theirs", "--json"))
+    assert [(one["task"], one["status"], one["agent"]) for one in found["tasks"]] == [
+        ("task_1", "done", "reporter"), ("task_2", "pending", ""),
+    ]  # fmt: skip
+
+
+WORDS = [["list"], ["show"], ["show", "2026"], ["diff", "2026", "2027"], ["prune", "--keep", "2"]]
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+@pytest.mark.parametrize("word", WORDS, ids=" ".join)
+def test_places_that_are_none(word, json, refused, tmp_path):
+    verb, *rest = word
+
+    def say(place: Any) -> str:
+        return refused("checkpoint", verb, place, *rest, *json)
+
+    missing = "there is no run r-123456789abc: `runner runs` lists them (a finished run is kept for a while only)"
+    assert say("r-123456789abc") == missing
+    assert say("nowhere/at/all") == "there is no directory, file or run nowhere/at/all"
+    assert say("nowhere.db") == "there is no directory, file or run nowhere.db"
+    assert say(" ") == "the place is empty: name a run, a directory, an SQLite file or a redis:// URL"
+    (tmp_path / "notes.txt").write_text("hello")
+    assert say(tmp_path / "notes.txt") == (
+        f"{tmp_path}/notes.txt is neither a directory of checkpoints nor an SQLite file of them"
+    )
+
+
+def test_one_checkpoint_is_no_place(refused, tmp_path):
+    for provider, name in ((JsonProvider(), "checkpoints"), (SqliteProvider(), "checkpoints.db")):
+        location = str(tmp_path / name)
+        one = provider.checkpoint(state(1), location)
+        assert refused("checkpoint", "list", one) == (
+            f"{one} is one checkpoint: name the place that it is in, as in "
+            f"runner checkpoint show {location} {provider.extract_id(one)}"
+        )
+
+
+def test_ids_and_branches_that_are_none(refused, place):
+    kind = "JSON files" if place.location.endswith("s") else "SQLite"
+    lists = f"`runner checkpoint list {place.location}` lists those it keeps"
+    assert refused("checkpoint", "show", place.location, "1999") == (
+        f"{place.location} ({kind}) has no checkpoint 1999: {lists}"
+    )
+    assert refused("checkpoint", "diff", place.location, place.ids[0], "20") == (
+        f"20 begins 4 checkpoints of {place.location} ({kind}): give more of it"
+    )
+    for word in (["list"], ["prune", "--keep", "1"]):
+        assert refused("checkpoint", *word, place.location, "--branch", "b") == (
+            f"{place.location} ({kind}) has no branch 'b'; it has main, fork/one"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["prune", "x"], "missing option '--keep'; see runner checkpoint prune --help"),
+        (["prune", "x", "--keep", "-1"], "invalid value for '--keep': -1 is not in the range x>=0; see"),
+        (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid integer range; see"),
+        (["diff", "x", "a"], "missing argument 'B'; see runner checkpoint diff --help"),
+        (["list"], "missing argument 'WHERE'; see runner checkpoint list --help"),
+        (["x", "y"], "got unexpected extra argument (y); see runner checkpoint browse --help"),
+    ],
+)
+def test_bad_usage(arguments, line, refused):
+    assert refused("checkpoint", *arguments).startswith(line)
+
+
+@pytest.mark.parametrize("arguments", [[], ["./.checkpoints"], ["browse", "./.checkpoints"]])
+def test_the_browser_needs_a_terminal(arguments, refused):
+    place = arguments[-1] if arguments else "WHERE"
+    assert refused("checkpoint", *arguments) == (
+        f"the browser needs a terminal: `runner checkpoint list {place}` prints them"
+    )
+
+
+def test_help_names_the_verbs(cli):
+    said = cli("checkpoint", "--help")
+    assert said.code == 0
+    assert {"browse", "list", "show", "diff", "prune"} <= set(said.out.split())
+
+
+def test_nothing_but_the_browser_pays_for_textual():
+    code = "import sys, runner.cli, runner.checkpoints.fleet; sys.exit('textual' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+THREE = """
+    from runner import Crew, Task
+    crew = Crew(name="barnyard", tasks=[
+        Task(name="collect", run=lambda ctx: "owls, hens"),
+        Task(name="sort", run=lambda ctx: "hens, owls", description="Sort {topic}"),
+        Task(name="write", run=lambda ctx: "the end"),
+    ])
+"""
+
+
+def test_a_run_on_the_fleet(fleet, write_crew, cli):
+    fleet.start("--concurrency", "1")
+    submitted = fleet.runner("submit", str(write_crew(THREE)), "--input", "topic=birds", "--json")
+    run = json.loads(submitted.stdout)["run_id"]
+    kept = read(cli("checkpoint", "list", run, "--json"))
+    assert [one["task"] for one in kept] == ["collect", "sort", "write"]
+    assert set(kept[0]) == {"id", "branch", "seq", "created_at", "parent", "trigger", "task"}
+    ids = [one["id"] for one in kept]
+    # show: by the beginning of an id, what was done by then
+    found = read(cli("checkpoint", "show", run, ids[1], "--json"))
+    assert (found["inputs"], found["progress"], found["seq"]) == ({"topic": "birds"}, {"done": 2, "total": 3}, 2)
+    assert [(one["task"], one["output"]) for one in found["tasks"]] == [
+        ("collect", "owls, hens"), ("sort", "hens, owls"), ("write", None),
+    ]  # fmt: skip
+    assert read(cli("checkpoint", "show", run, "--json"))["id"] == ids[2]
+    assert "crew  barnyard  2 of 3 done\n" in cli("checkpoint", "show", run, ids[1]).out
+    # diff: what the one adds to the other
+    found = read(cli("checkpoint", "diff", run, ids[0], ids[2], "--json"))
+    assert [one["task"] for one in found["tasks"]] == ["sort", "write"]
+    # prune: exactly
+    assert read(cli("checkpoint", "prune", run, "--keep", "1", "--json")) == {"removed": 2, "branches": {"main": 2}}
+    assert [one["id"] for one in read(cli("checkpoint", "list", run, "--json"))] == ids[2:]
+    said = cli("checkpoint", "show", run, ids[0])
+    assert (said.code, said.error) == (
+        2, f"run {run} has no checkpoint {ids[0]}: `runner checkpoint list {run}` lists those it keeps",
+    )  # fmt: skip
+    said = cli("checkpoint", "prune", run, "--keep", "1", "--branch", "b")
+    assert (said.code, said.error) == (2, f"run {run} has no branch 'b'; it has main")
+    # the run itself lost nothing
+    assert json.loads(fleet.runner("wait", run, "--json").stdout)["outputs"]["collect"] == "owls, hens"

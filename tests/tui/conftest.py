@@ -1,0 +1,187 @@
+"""The screen on made-up checkpoints, driven by keys as a person would."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from runner.checkpoints.act import Order
+from runner.checkpoints.model import Branch, Checkpoint, Details, EntityView, TaskView, everything
+from runner.checkpoints.tree import grouped
+from runner.diff import DONE, PENDING
+from runner.errors import Conflict
+from runner.providers.base import CheckpointTorn
+from runner.tui.app import Browser
+from runner.tui.details import Draft
+
+DAY = 1_752_000_000_000
+TASKS = ("collect", "sort", "write", "review")
+TEXTS = ("owls, hens and geese", "geese\nhens\nowls", "Once upon a time\nthere were geese.", "good")
+
+
+def made(number: int, branch: str = "main", after: str = "", **more: Any) -> Checkpoint:
+    """One checkpoint of many; ids tell their order."""
+    stamp = f"20260715T{10 + number // 3600:02d}{number // 60 % 60:02d}{number % 60:02d}"
+    task = TASKS[min(number, len(TASKS)) - 1] if number else ""
+    values: dict[str, Any] = {
+        "created_at": DAY + number * 1000, "size": 1000 + number, "trigger": "task_completed", "task": task, **more,
+    }  # fmt: skip
+    return Checkpoint(f"{stamp}_{number:08x}", branch, after, **values)
+
+
+def line(numbers: Sequence[int], branch: str = "main", after: str = "") -> list[Checkpoint]:
+    """Checkpoints in a row."""
+    found: list[Checkpoint] = []
+    for number in numbers:
+        found.append(made(number, branch, found[-1].id if found else after))
+    return found
+
+
+@dataclass
+class FakeSource:
+    """Checkpoints in a list."""
+
+    kept: list[Checkpoint] = field(default_factory=list)
+    title: str = "./.checkpoints  JSON files"
+    where: str = "./.checkpoints"
+    growing: bool = False
+    asked: list[Any] = field(default_factory=list)
+    inputs: dict[str, Any] = field(default_factory=lambda: {"topic": "birds", "count": 3, "style": {"tone": "dry"}})
+
+    def branches(self) -> list[Branch]:
+        return grouped(self.kept)
+
+    def live(self) -> bool:
+        return self.growing
+
+    def details(self, checkpoint: Checkpoint) -> Details:
+        if not checkpoint.complete:
+            raise CheckpointTorn(f"{checkpoint.id} is torn: it ends in the middle of a line")
+        done = int(checkpoint.id[-8:], 16) % 100
+        tasks = tuple(
+            TaskView(key, DONE if i < done else PENDING, text if i < done else None, agent="reporter" if i else "")
+            for i, (key, text) in enumerate(zip(TASKS, TEXTS, strict=True))
+        )
+        entity = EntityView("crew", "barnyard", min(done, 4), 4)
+        return Details(checkpoint, (entity,), self.inputs, tasks, version="0.1.0", events=7)
+
+    def prune(self, keep: int, branch: str) -> int:
+        self.asked.append(("prune", keep, branch))
+        on = [one for one in self.kept if one.branch == branch]
+        going = on[: len(on) - keep]
+        self.kept = [one for one in self.kept if one not in going]
+        return len(going)
+
+
+@dataclass
+class FakeHand:
+    """Notes what it is told to do."""
+
+    refusal: str = ""
+    outside: bool = False
+    orders: list[Order] = field(default_factory=list)
+    fails: str = ""
+
+    def carry_out(self, order: Order) -> str:
+        if self.fails:
+            raise Conflict(self.fails)
+        self.orders.append(order)
+        return f"done: {order.verb} {order.branch}".rstrip()
+
+
+@dataclass
+class Screen:
+    """A running screen, and what a person sees of it."""
+
+    app: Browser
+    pilot: Pilot
+
+    async def settle(self) -> None:
+        """Until nothing is being read, and nothing more is drawn."""
+        before: list[str] = []
+        while len(self.app.workers) or before != self.rows or not self.rows[-1]:
+            before = self.rows
+            await self.app.workers.wait_for_complete()
+            await self.pilot.pause()
+            if self.app.return_value is not None or not self.app.is_running:
+                return
+
+    async def press(self, *keys: str) -> None:
+        """Press keys one after the other, and wait for what they bring about."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        """Write text."""
+        await self.pilot.press(*(" " if c == " " else c for c in text))
+        await self.settle()
+
+    async def choose(self, checkpoint: Checkpoint) -> None:
+        """Put the cursor on one."""
+        self.app.points.go_to(checkpoint)
+        await self.settle()
+        assert self.app.chosen == checkpoint
+
+    @property
+    def rows(self) -> list[str]:
+        """What is on the screen, row by row."""
+        return [
+            "".join(segment.text for segment in strip).rstrip() for strip in self.app.screen._compositor.render_strips()
+        ]
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n".join(self.rows)
+
+    @property
+    def status(self) -> str:
+        """The line for messages."""
+        return str(self.app.status.render())
+
+    def draft(self, checkpoint: Checkpoint) -> Draft:
+        """The changes made to it."""
+        return self.app.drafts.get(checkpoint.id, Draft())
+
+
+Story = Callable[[Screen], Awaitable[None]]
+
+
+@pytest.fixture
+def play():
+    """Runs a story on a screen of a size; gives the order with which the screen ended."""
+
+    def run(story: Story, source: Any, hand: Any = None, size: tuple[int, int] = (80, 24)) -> Order | None:
+        app = Browser(source, hand or FakeHand())
+
+        async def main() -> None:
+            async with app.run_test(size=size) as pilot:
+                screen = Screen(app, pilot)
+                await screen.settle()
+                await story(screen)
+
+        asyncio.run(main())
+        return app.return_value
+
+    return run
+
+
+@pytest.fixture
+def source() -> FakeSource:
+    """Four checkpoints on main; a fork of the second with two, and a fork of that."""
+    main = line([1, 2, 3, 4])
+    fork = line([102, 103], f"fork/{main[1].id}_a1b2c3", main[1].id)
+    return FakeSource([*main, *fork, *line([203], "again", fork[0].id)])
+
+
+@pytest.fixture
+def fakes() -> Any:
+    """The makers, for test files (which cannot import this one)."""
+    from types import SimpleNamespace
+
+    return SimpleNamespace(
+        FakeSource=FakeSource, FakeHand=FakeHand, made=made, line=line, everything=everything, replace=replace
+    )
