@@ -42,6 +42,8 @@ class BaseEvent(BaseModel):
     agent_id: str | None = None
     agent_role: str | None = None
 
+    recorded: ClassVar[bool] = True
+    """Whether it is part of what a checkpoint keeps of the history."""
     _payload: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod

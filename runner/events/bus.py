@@ -276,9 +276,10 @@ class EventBus:
             event.emission_sequence = run.number(event)
             if not placed:
                 scope.settle(event, stack)
-            run.last_event_id = event.event_id
-            if state is not None:
-                state.event_record.add(event)
+            if event.recorded:
+                run.last_event_id = event.event_id
+                if state is not None:
+                    state.event_record.add(event)
             for tap in self._taps:
                 try:
                     call(tap, source, event, state)

@@ -32,6 +32,8 @@ __all__ = [
 class _CheckpointEvent(BaseEvent):
     model_config = ConfigDict(extra="ignore")
 
+    recorded = False  # each checkpoint would hold what was said of all before it
+
     location: str = ""
     provider: str | None = None
     branch: str | None = None
