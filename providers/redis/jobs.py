@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import threading
 import time
 import uuid
 from collections.abc import Iterable
@@ -32,6 +33,16 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a claim stands among the run's events: their sequences, 0 for none."""
+
+    branch: int  #: the start of the branch
+    task: int  #: the start of the task: of its first claim
+    claim: int  #: this claim's own event
+    first: bool  #: whether no task of the branch was claimed since the branch's start
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """The right to one task, and what came with it. Every write shows ``token``."""
 
@@ -46,6 +57,7 @@ class Claim:
     inputs: dict[str, Any]
     plan_digest: str
     crew: str
+    scope: Scope
     context: dict[str, dict[str, Any]]
     recorded: dict[str, str]
 
@@ -98,7 +110,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
     answer = patiently(ask)
     if answer[0] != "claimed":
         return Refusal(answer[0])
-    _, token, failures, fields, context, recorded = answer
+    _, token, failures, fields, scope, context, recorded = answer
     bundle, module, attr, adapter, inputs, plan_digest, crew = fields
     return Claim(
         job=job,
@@ -112,6 +124,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         inputs=json.loads(inputs),
         plan_digest=plan_digest,
         crew=crew,
+        scope=Scope(scope[0], scope[1], scope[2], bool(scope[3])),
         context={key: json.loads(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),
     )
@@ -157,7 +170,7 @@ def mark(client: Client, job: Job, trigger: str) -> None:
 class ClaimedTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
-    Not for several threads at once: the caller takes care of that.
+    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
     """
 
     def __init__(self, line: Line, claim: Claim) -> None:
@@ -173,13 +186,16 @@ class ClaimedTask:
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
+        self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
+        self.told = (0, 0)
 
     def begin_step(self) -> None:
         """Note that a step begins. It costs no round trip: nobody waits for the answer."""
-        if self._line.fresh:
-            patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
-            self._line.fresh = False
-        self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
+        with self._lock:
+            if self._line.fresh:
+                patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
+                self._line.fresh = False
+            self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
 
     def record_step(
         self, step: str, value: str, *, replayed: int, prompt_tokens: int = 0, completion_tokens: int = 0
@@ -199,15 +215,48 @@ class ClaimedTask:
 
     def drop_step(self) -> None:
         """A begun step raised: it is not in doubt. Not repeated: done twice, it would hide another one that is."""
-        with contextlib.suppress(*NOT_NOW):
+        with self._lock, contextlib.suppress(*NOT_NOW):
             scripts.load("drop_step")(self._line, task=self._task, token=self._claim.token)
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
-        if not patiently(
-            partial(scripts.load("note"), self._line, run=self._run, task=self._task, **self._who, kind=kind, text=text)
-        ):
+        slots = {"run": self._run, "task": self._task, **self._who, "kind": kind, "text": text}
+        self._held(scripts.load("note"), **slots)
+
+    def tell(
+        self,
+        kind: str,
+        about: str,
+        *,
+        parent: int = 0,
+        started: int = 0,
+        cause: int = 0,
+        ends: str = "",
+        trigger: str = "",
+    ) -> int:
+        """Put an event of the task's code among the run's: see ``tell.lua``. Returns its sequence."""
+        return self._held(
+            scripts.load("tell"),
+            run=self._run,
+            branch=self._branch,
+            task=self._task,
+            **self._who,
+            kind=kind,
+            about=about,
+            parent=parent,
+            started=started,
+            cause=cause,
+            ends=ends,
+            trigger=trigger,
+            stamp=stamp(),
+        )
+
+    def _held(self, script: scripts.LuaScript, **slots: Any) -> int:
+        with self._lock:
+            answer = int(patiently(partial(script, self._line, **slots)))
+        if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+        return answer
 
     def commit(self, output: str, unlocks: Iterable[PlannedTask], *, replayed: int) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
@@ -225,6 +274,8 @@ class ClaimedTask:
             next=specifications(unlocks),
             stamp=stamp(),
         )
+        if len(answer) > 3:
+            self.told = (answer[3], answer[4])
         return str(answer[2])
 
     def release(self, *, replayed: int) -> None:
@@ -237,14 +288,16 @@ class ClaimedTask:
 
     def fail(self, reason: str, *, replayed: int) -> None:
         """Fail the task for good, and with it the branch."""
-        self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
+        answer = self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
+        self.told = (answer[1], answer[2])
 
-    def _give(self, operation: str, **slots: Any) -> None:
+    def _give(self, operation: str, **slots: Any) -> Any:
         script = scripts.load(operation)
-        self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
+        return self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
-        answer = patiently(partial(script, self._line, **self._who, **slots))
+        with self._lock:
+            answer = patiently(partial(script, self._line, **self._who, **slots))
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         return answer

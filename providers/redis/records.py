@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.events.ids import event_id_of
 from runner.output import TaskOutput
 from runner.states import RunStatus
 
@@ -97,17 +98,69 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened. ``id`` is the stream's: milliseconds and a counter."""
+    """One thing that happened. ``id`` is the stream's: milliseconds and a counter.
+
+    ``parent``, ``started`` and ``cause`` are the sequences of its relatives, 0 for none: in whose scope it happened,
+    which one it ends, which one brought it about. The properties say the same as a local event does.
+    """
 
     id: str
     seq: int
     type: str
     fields: dict[str, str] = field(default_factory=dict)
+    run_id: str = ""
+    parent: int = 0
+    started: int = 0
+    cause: int = 0
 
     @property
     def at(self) -> int:
         """When, in milliseconds."""
         return int(self.id.split("-")[0])
+
+    @property
+    def emission_sequence(self) -> int:
+        """Its number, one sequence per run over all workers."""
+        return self.seq
+
+    @property
+    def event_id(self) -> str:
+        """Its id."""
+        return event_id_of(self.run_id, self.seq) or ""
+
+    @property
+    def parent_event_id(self) -> str | None:
+        """The id of the open event around it."""
+        return event_id_of(self.run_id, self.parent)
+
+    @property
+    def started_event_id(self) -> str | None:
+        """The id of the event that it ends."""
+        return event_id_of(self.run_id, self.started)
+
+    @property
+    def previous_event_id(self) -> str | None:
+        """The id of the event before it."""
+        return event_id_of(self.run_id, self.seq - 1)
+
+    @property
+    def triggered_by_event_id(self) -> str | None:
+        """The id of the event that brought it about."""
+        return event_id_of(self.run_id, self.cause)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        ids = ("event_id", "parent_event_id", "started_event_id", "previous_event_id", "triggered_by_event_id")
+        found = {"seq": self.seq, "at": self.at, "type": self.type, **self.fields, "emission_sequence": self.seq}
+        return {**found, **{name: value for name in ids if (value := getattr(self, name)) is not None}}
+
+
+def event_record(run_id: str, stream_id: str, fields: dict[str, str]) -> Event:
+    """From an entry of the stream."""
+    left = dict(fields)
+    seq, kind = int(left.pop("seq")), left.pop("type")
+    parent, started, cause = (int(left.pop(name, 0)) for name in ("parent", "started", "cause"))
+    return Event(stream_id, seq, kind, left, run_id, parent, started, cause)
 
 
 def branch_record(name: str, found: dict[str, str]) -> BranchRecord:

@@ -18,6 +18,7 @@ from runner.providers.redis.records import (
     InFlight,
     RunRecord,
     branch_record,
+    event_record,
     run_record,
 )
 from runner.states import RunStatus
@@ -211,8 +212,7 @@ class Runs:
             streams = answer.values() if isinstance(answer, dict) else [entry[1] for entry in answer or []]
             entries = [item for stream in streams for item in _flatten(stream)]
         for stream_id, fields in entries:
-            fields = dict(fields)
-            yield Event(stream_id, int(fields.pop("seq")), fields.pop("type"), fields)
+            yield event_record(run_id, stream_id, dict(fields))
 
     def last_event(self, run_id: str) -> str:
         """The stream id of the newest event; "0" if there is none."""

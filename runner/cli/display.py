@@ -42,16 +42,16 @@ class Display:
         """Take one event in."""
         fields, task = event.fields, event.fields.get("task", "")
         match event.type:
-            case "task_started":
-                attempt = f"attempt {fields['attempt']}" if fields["attempt"] != "1" else ""
+            case "task_started" | "task_resumed":
+                attempt = f"attempt {number}" if (number := fields.get("attempt", "1")) != "1" else ""
                 self._row(task, "running", attempt)
                 self._line(f"started   {task} {attempt}".rstrip())
             case "task_completed":
                 self._row(task, "done", "", ended=True)
                 self._line(f"done      {task}")
             case "task_failed":
-                self._row(task, "failed", fields["reason"], ended=True)
-                self._line(f"failed    {task}: {fields['reason']}")
+                self._row(task, "failed", fields.get("reason", ""), ended=True)
+                self._line(f"failed    {task}: {fields.get('reason', '')}".rstrip(": "))
             case "task_retried":
                 text = f"{fields['reason']}; again in {int(fields['delay_ms']) / 1000:.1f} s"
                 self._row(task, "retry", text)

@@ -180,7 +180,7 @@ def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> i
     with Client() as client:
         for event in client.run(run_id).events(follow=follow):
             if as_json:
-                print_json({"seq": event.seq, "at": event.at, "type": event.type, **event.fields})
+                print_json(event.to_dict())
             else:
                 click.echo(_event_line(event))
     return 0

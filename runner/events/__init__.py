@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from runner.events.bus import is_replaying as is_replaying
     from runner.events.call_events import *  # noqa: F403
     from runner.events.flow_events import *  # noqa: F403
+    from runner.events.ids import event_id_of as event_id_of
     from runner.events.kickoff import BareState as BareState
     from runner.events.kickoff import RuntimeStateLike as RuntimeStateLike
     from runner.events.kickoff import get_emission_sequence as get_emission_sequence
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from runner.events.system_events import *  # noqa: F403
     from runner.events.work_events import *  # noqa: F403
 
-_MODULES = ("base", "bus", "kickoff", "lock", "pairs", "record", "scope")
+_MODULES = ("base", "bus", "ids", "kickoff", "lock", "pairs", "record", "scope")
 _EVENTS = ("work_events", "flow_events", "call_events", "system_events")
 
 

@@ -22,6 +22,8 @@ class Task:
     begun: int = 0
     crashes: int = 0
     failures: int = 0
+    started: bool = False
+    copies: int = 0
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,9 @@ class Model:
             known = run.branches[name].tasks.get(task.key)
             if known is None or known.state != "running":
                 self._queue(run, name, task, attempt=known.attempt + 1 if known else 1)
+                if known is not None:
+                    run.branches[name].tasks[task.key].started = known.started
+                    run.branches[name].tasks[task.key].copies = known.copies
         return "resumed"
 
     # -- claims
@@ -186,7 +191,9 @@ class Model:
         del self.queued[place]
         timeout = run.plan.by_key[job.task].timeout
         self.workers[worker].claims[place] = (run.tokens, process, self.now + int(timeout * 1000) if timeout else 0)
-        self._checkpoint(run, job.branch, "task_started", job.task)
+        if not task.started:
+            task.started = True
+            self._checkpoint(run, job.branch, "task_started", job.task)
         return "claimed"
 
     def held(self, job: Job, token: int) -> Task | None:
@@ -315,6 +322,10 @@ class Model:
             if run.relayed or run.queue in empty:
                 self._send(run, place)
                 sent += 1
+                if run.relayed:
+                    task = run.branches[place[1]].tasks[place[2]]
+                    task.copies += 1
+                    self.queued[place] += older * (2 ** min(task.copies, 8) - 1)
         return sent
 
     def return_job(self, job: Job) -> None:
@@ -357,6 +368,7 @@ class Model:
 
     def _failed(self, run: Run, name: str, key: str) -> None:
         run.branches[name].tasks[key].state = "failed"
+        run.branches[name].tasks[key].started = False
         self._checkpoint(run, name, "task_failed", key)
         if run.goes_on(name):
             self._checkpoint(run, name, "crew_kickoff_failed")

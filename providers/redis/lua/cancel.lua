@@ -2,7 +2,7 @@
 --
 -- KEYS home run
 -- ARGV branch reason
--- USES now emit send goes_on release recall lifetime finish
+-- USES now emit send goes_on close release recall lifetime finish
 --
 -- branch: "" for every branch that runs or waits, else that one alone.
 -- Returns "running" or "waiting" if something was stopped by it; else how the run, or that branch, stands: "gone" if it
@@ -17,7 +17,7 @@ for _, name in ipairs(branch ~= "" and {branch} or redis.call("SMEMBERS", branch
   local status = redis.call("HGET", branch_key(run, name), "status")
   if status == "running" or status == "waiting" then
     recall(home, run, name)
-    emit(run, "run_cancelled", "branch", name, "reason", reason)
+    emit(run, "run_cancelled", "branch", name, "started", redis.call("HGET", branch_key(run, name), "scope") or 0, "reason", reason)
     finish(home, run, name, "cancelled", reason, at)
     if not stopped or name == asked then stopped = status end
   end

@@ -6,14 +6,17 @@
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
--- Returns {"claimed", token, failures, run fields, context outputs, recorded steps},
+-- Returns {"claimed", token, failures, run fields, scope, context outputs, recorded steps}, where scope is the sequences of
+-- the branch's start, the task's, and this claim's own event, and whether it is the first one since the branch's start,
 -- or {why not}: "gone", the branch's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
 local branch = branch_key(run, name)
 local status = redis.call("HGET", branch, "status")
 if not r[1] or not status then return {"gone"} end
-local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token")
+local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token",
+                     "scope", "started", "claimed")
 local token = t[7]
+local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
 if not (t[1] == "running" and t[6] == nonce) then
   if status ~= "running" then return {status} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
@@ -26,10 +29,24 @@ if not (t[1] == "running" and t[6] == nonce) then
   local deadline = 0
   if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end
   redis.call("HSET", claims_key(home, worker), ref, token .. "|" .. process .. "|" .. string.format("%.0f", deadline))
-  emit(run, "task_started", "branch", name, "task", key, "attempt", attempt, "worker", worker, "token", token)
-  checkpoint(run, name, branch, "task_started", key, stamp, at)
+  local about = {"branch", name, "task", key, "attempt", attempt, "worker", worker, "token", token}
+  if started then
+    claimed = emit(run, "task_resumed", "parent", started, unpack(about))
+    redis.call("HSET", task, "claimed", claimed)
+  else
+    local b = redis.call("HMGET", branch, "scope", "begun")
+    scope = b[1] or 0
+    started = emit(run, "task_started", "parent", scope, unpack(about))
+    claimed = started
+    if not b[2] or string.match(b[2], "^%d+") ~= tostring(scope) then
+      redis.call("HSET", branch, "begun", scope .. " " .. started)
+    end
+    redis.call("HSET", task, "scope", scope, "started", started, "claimed", claimed)
+    checkpoint(run, name, branch, "task_started", key, stamp, at)
+  end
 end
 
+local first = redis.call("HGET", branch, "begun") == scope .. " " .. claimed
 -- The outputs of a branch are its own and, from before it left its parent, the parent's.
 local function output(of, wanted)
   local limit
@@ -47,5 +64,6 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
   context[#context + 1] = wanted
   context[#context + 1] = output(name, wanted)
 end
-return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8]}, context,
+return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8]},
+        {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0}, context,
         redis.call("HGETALL", journal_key(branch, key))}

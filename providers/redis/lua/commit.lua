@@ -2,34 +2,37 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name key token worker output replayed next stamp
--- USES now emit refuse send goes_on checkpoint lifetime finish
+-- USES now emit refuse send goes_on close checkpoint lifetime finish
 --
 -- output: the record as JSON without its opening brace. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all.
--- Returns {"committed", sequence, the branch's status}, also when this very token committed before, or {"refused"}.
+-- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0}, also
+-- when this very token committed before (without the last two), or {"refused"}.
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
   if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
   return refuse(run, name, key, token, "commit")
 end
-if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "commit") end
+local t = redis.call("HMGET", task, "token", "scope", "started")
+if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 local at = now()
 local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
 redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. output)
+close_open(run, name, task)
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
-emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq)
+local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", -1)
 if not goes_on(run, name) then
   -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
-  return {"committed", seq, redis.call("HGET", branch, "status")}
+  return {"committed", seq, redis.call("HGET", branch, "status"), told, 0}
 end
 for _, job in ipairs(cjson.decode(next)) do
   local ready = job.needs == 1
@@ -44,9 +47,9 @@ for _, job in ipairs(cjson.decode(next)) do
   end
 end
 if left == 0 then
-  emit(run, "crew_kickoff_completed", "branch", name)
+  local all = emit(run, "crew_kickoff_completed", "branch", name, "started", redis.call("HGET", branch, "scope") or 0)
   checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   finish(home, run, name, "completed", "", at)
-  return {"committed", seq, "completed"}
+  return {"committed", seq, "completed", told, all}
 end
-return {"committed", seq, "running"}
+return {"committed", seq, "running", told, 0}

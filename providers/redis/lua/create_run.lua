@@ -23,7 +23,7 @@ local branch = branch_key(run, "main")
 redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left)
 redis.call("ZADD", runs_key(home), at, run_id)
 redis.call("ZADD", active_key(home), at, run_id)
-emit(run, "crew_kickoff_started", "branch", "main")
+redis.call("HSET", branch, "scope", emit(run, "crew_kickoff_started", "branch", "main"))
 checkpoint(run, "main", branch, "crew_kickoff_started", "", stamp, at)
 for _, job in ipairs(cjson.decode(ready)) do
   redis.call("SADD", open_key(branch), job.task)

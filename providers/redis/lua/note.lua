@@ -5,6 +5,7 @@
 -- USES emit
 --
 -- Returns 1, or 0 where the claim is lost.
-if redis.call("HGET", task, "token") ~= token then return 0 end
-emit(run, kind, "branch", name, "task", key, "text", text)
+local t = redis.call("HMGET", task, "token", "started")
+if t[1] ~= token then return 0 end
+emit(run, kind, "branch", name, "task", key, "text", text, "parent", t[2] or 0)
 return 1

@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id process about lapsed reason max_attempts stamp
--- USES now emit send goes_on release checkpoint lifetime finish
+-- USES now emit send goes_on close release checkpoint lifetime finish failed
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed.
@@ -27,17 +27,13 @@ for i = 1, #held, 2 do
       local attempt = give_up(home, run, name, key, id)
       local crashes = redis.call("HINCRBY", record, "crashes", 1)
       redis.call("HINCRBY", run, "recoveries", 1)
-      emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason)
+      emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
+           "parent", redis.call("HGET", record, "started") or 0)
       if crashes >= tonumber(max_attempts) then
         local why = "it took its worker down " .. crashes .. " times in a row without recording a step (last: " .. reason .. ")"
-        redis.call("HSET", record, "state", "failed", "error", why)
-        emit(run, "task_failed", "branch", name, "task", key, "reason", why)
+        task_failed(run, name, key, record, why)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
-        if goes_on(run, name) then
-          emit(run, "crew_kickoff_failed", "branch", name, "reason", why)
-          checkpoint(run, name, branch, "crew_kickoff_failed", "", stamp, at)
-          finish(home, run, name, "failed", "task '" .. key .. "': " .. why, at)
-        end
+        if goes_on(run, name) then branch_failed(home, run, name, key, why, stamp, at) end
       else
         requeue(home, run, name, key, attempt, at)
       end

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed
--- USES now emit refuse send goes_on release
+-- USES now emit refuse send goes_on close release
 --
 -- Returns {"released", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
@@ -10,6 +10,7 @@ local at = now()
 if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", run, "recoveries", 1)
-emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain")
+emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain",
+     "parent", redis.call("HGET", task, "started") or 0)
 requeue(home, run, name, key, attempt, at)
 return {"released", attempt}

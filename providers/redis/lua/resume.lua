@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name fields plan parent parent_seq head expected_status expected_seq expected_plan ready waits tasks_left
--- USES now emit send goes_on release recall lifetime begin
+-- USES now emit send goes_on close release recall lifetime begin
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
@@ -39,7 +39,7 @@ end
 redis.call("HSET", branch, "left", tasks_left)
 redis.call("DEL", waits_key(branch))
 for _, wait in ipairs(cjson.decode(waits)) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
-emit(run, "run_resumed", "branch", name, "parent", parent)
+redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))
 for _, job in ipairs(cjson.decode(ready)) do
   local record = task_key(branch, job.task)
   -- A task that never stopped running while its branch was over keeps its claim.

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed delay_ms reason
--- USES now emit refuse send goes_on release
+-- USES now emit refuse send goes_on close release
 --
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
@@ -11,7 +11,8 @@ if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 redis.call("HSET", task, "begun", 0)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", task, "failures", 1)
-emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason)
+emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason,
+     "parent", redis.call("HGET", task, "started") or 0)
 if goes_on(run, name) then
   redis.call("HSET", task, "state", "delayed")
   redis.call("ZADD", due_key(home), at + delay_ms, redis.call("HGET", run, "id") .. "|" .. name .. "|" .. key)

@@ -2,6 +2,7 @@
 -- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
 local function give_up(home, run, name, task, worker)
   local record = task_key(branch_key(run, name), task)
+  close_open(run, name, record)
   local open = tonumber(redis.call("HGET", record, "begun") or "0")
   if open > 0 then redis.call("HINCRBY", run, "in_doubt", open) end
   redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun")

@@ -1,0 +1,23 @@
+-- Put an event that a task's code emitted among the run's: what it is and where, not what it says.
+--
+-- KEYS run branch task
+-- ARGV name key token kind about parent started cause ends trigger stamp
+-- USES now emit goes_on checkpoint
+--
+-- about: the task to say. ends: "" or, if it opens a scope, the type that ends that when the task is interrupted.
+-- trigger: "" or the checkpoint trigger that it is.
+-- Returns its sequence, or 0 where the claim is lost.
+local t = redis.call("HMGET", task, "token", "open", "started")
+if t[1] ~= token then return 0 end
+if parent == "0" then parent = t[3] or 0 end
+local seq = emit(run, kind, "branch", name, "task", about, "parent", parent, "started", started, "cause", cause)
+if ends ~= "" or (started ~= "0" and t[2]) then
+  local open, left = cjson.decode(t[2] or "[]"), {}
+  for _, one in ipairs(open) do
+    if tostring(one[1]) ~= started then left[#left + 1] = one end
+  end
+  if ends ~= "" then left[#left + 1] = {seq, tonumber(parent), ends, about} end
+  if #left > 0 then redis.call("HSET", task, "open", cjson.encode(left)) else redis.call("HDEL", task, "open") end
+end
+if trigger ~= "" and goes_on(run, name) then checkpoint(run, name, branch, trigger, key, stamp, now()) end
+return seq
