@@ -13,6 +13,7 @@ from runner.task import ConditionalTask, Task
 if TYPE_CHECKING:
     from runner.client import Client, RunHandle
     from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
+    from runner.flow import Flow, and_, human_feedback, listen, or_, router, start
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
     from runner.state import RuntimeState
 
@@ -30,6 +31,7 @@ __all__ = [
     "CrewOutput",
     "EventBus",
     "EventRecord",
+    "Flow",
     "JsonProvider",
     "LiteAgentOutput",
     "Process",
@@ -40,8 +42,14 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskOutput",
+    "and_",
     "event_bus",
+    "human_feedback",
+    "listen",
+    "or_",
     "resume_task_scope",
+    "router",
+    "start",
 ]
 
 __version__ = "0.1.0"
@@ -55,6 +63,7 @@ _LATER = {
         ("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
         "runner.events",
     ),
+    **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flow"),
     "RuntimeState": "runner.state",
 }
 

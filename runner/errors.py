@@ -3,6 +3,7 @@
     RunnerError
     ├── UsageError            exit 2: nothing was stored
     │   ├── BadCrew           the crew file, or the crew in it, cannot be run
+    │   │   └── BadFlow       the flow in it cannot be run (a ValueError too)
     │   ├── BadInput          an input is missing or cannot be read
     │   ├── BadCheckpoint     a checkpoint that cannot be read, or has not what is asked of it
     │   └── BundleTooLarge    what lies beside the crew file is over the limit
@@ -11,13 +12,14 @@
     ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── MissingDependency a module the crew needs is not on this worker
         ├── ModelError        a model that cannot be called
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
-A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``) stops a task from outside. It is a BaseException, so that a
-crew's own ``except Exception`` cannot swallow it and pay again.
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``Asked``) stops a task where it is. It is a BaseException, so
+that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
 from enum import IntEnum
@@ -48,6 +50,10 @@ class UsageError(RunnerError):
 
 class BadCrew(UsageError):
     """The crew file, or the crew in it, cannot be run as it is."""
+
+
+class BadFlow(BadCrew, ValueError):
+    """The flow cannot be run as it is written."""
 
 
 class BadInput(UsageError):
@@ -90,6 +96,10 @@ class TaskError(RunnerError):
     """A task failed, and its message says why."""
 
 
+class FlowLoop(TaskError, RecursionError):
+    """A method of a flow was triggered more often than ``max_method_calls`` allows."""
+
+
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
 
@@ -124,6 +134,15 @@ class TimedOut(Stop):
 
 class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""
+
+
+class Asked(Stop):
+    """The task asks a person something: it stops here, and goes on when ``step`` of its journal has the answer."""
+
+    def __init__(self, step: str, question: str) -> None:
+        super().__init__(question)
+        self.step = step
+        self.question = question
 
 
 def said(error: BaseException) -> str:

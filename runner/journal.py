@@ -20,6 +20,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from runner import crashpoints
+from runner.errors import Asked
 from runner.gate import Gate
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -127,6 +128,44 @@ class Journal:
             text = self._record(name, key, value, result_type, watch)
         self._gate.check()
         return _load(text, result_type)
+
+    def kept(self, name: str) -> Any:
+        """What `keep` kept under this name; None if there is nothing."""
+        with self._lock:
+            text = self._recorded.get(f"={name}")
+        return None if text is None else json.loads(text)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Record a JSON value that is no step's result: what was found out half-way, and is not to be done again."""
+        with self._gate.call():
+            self._begin(None)
+            self._record(name, f"={name}", value, None, None)
+
+    @staticmethod
+    def text(value: Any) -> str:
+        """A plain value as it stands in a journal."""
+        return json.dumps(value)
+
+    def answer(self, question: str, obtain: Callable[[str], str | None]) -> str:
+        """What a person answered to a question: recorded once, however often the task begins anew.
+
+        ``obtain`` is called with the step where the answer belongs. Raises `Asked` where it gives None: the task stops
+        there, until somebody puts the answer into the journal.
+        """
+        with self._lock:
+            identity = _identity("?", (question,), {})
+            self._occurrences[identity] += 1
+            step = f"{identity}#{self._occurrences[identity]}"
+            text = self._recorded.get(step)
+        if text is not None:
+            return str(json.loads(text))
+        said = obtain(step)
+        if said is None:
+            raise Asked(step, question)
+        with self._gate.call():
+            self._begin(None)
+            self._record("?", step, said, None, None)
+        return said
 
     def _begin(self, watch: Watch | None) -> None:
         with self._gate.write():

@@ -15,6 +15,7 @@ __all__ = [
     "FlowInputRequestedEvent",
     "FlowPausedEvent",
     "FlowStartedEvent",
+    "FlowStateConflictEvent",
     "HumanFeedbackReceivedEvent",
     "HumanFeedbackRequestedEvent",
     "MethodExecutionFailedEvent",
@@ -106,6 +107,13 @@ class MethodExecutionPausedEvent(_MethodEvent):
     state: Payload = None
     message: Payload = None
     emit: list[str] | None = None
+
+
+class FlowStateConflictEvent(_MethodEvent):
+    """A method changed what another one changed beside it; its value, the later one, stands."""
+
+    type: Literal["flow_state_conflict"] = "flow_state_conflict"
+    fields: list[str] = []
 
 
 class HumanFeedbackRequestedEvent(_MethodEvent):

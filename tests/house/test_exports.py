@@ -14,6 +14,7 @@ EXPORTED = {
     *("Agent", "CheckpointConfig", "Client", "Crew", "CrewOutput"),
     *("Process", "RunHandle", "Task", "TaskContext", "TaskOutput"),
     *("BaseLLM", "ConditionalTask", "LLM", "LiteAgentOutput", "RuntimeState"),
+    *("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"),
 }
 
 

@@ -133,7 +133,7 @@ def test_the_core_imports_the_standard_library_and_pydantic(root, module):
     assert imported(root / "runner" / f"{module}.py") - sys.stdlib_module_names - {"runner"} <= allowed
 
 
-@pytest.mark.parametrize("folder", ["runner/events"])
+@pytest.mark.parametrize("folder", ["runner/events", "runner/flow"])
 def test_the_packages_of_the_core_import_the_standard_library_and_pydantic(root, folder):
     for file in (root / folder).glob("*.py"):
         assert imported(file) - sys.stdlib_module_names <= {"runner", "pydantic", "pydantic_core"}, file

@@ -1,0 +1,392 @@
+"""``Flow``: what a person subclasses."""
+
+import asyncio
+import contextlib
+import contextvars
+import threading
+import typing
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, Generic, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel
+
+from runner import live
+from runner.config import CheckpointConfig
+from runner.events import FlowCreatedEvent, event_bus, kickoff
+from runner.flow import execution, feedback
+from runner.flow import state as states
+from runner.flow.definition import FlowDefinition, define
+from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flow.machine import MAX_METHOD_CALLS, Call, Machine
+from runner.state import apply_checkpoint, restore
+
+S = TypeVar("S", bound=dict[str, Any] | BaseModel)
+
+_quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_flow_quiet", default=False)
+
+
+class Flow(Generic[S]):
+    """Methods that trigger each other, and a state they share.
+
+    ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on
+    its own copy of ``self.state``, and what it changed is merged when it is done (`runner.flow.state`). Other
+    attributes of ``self`` are a matter of this process: they are in no checkpoint, and on the fleet each method begins
+    without them.
+    """
+
+    entity_type: ClassVar[str] = "flow"
+    name: str | None = None
+    initial_state: Any = None
+    checkpoint: CheckpointConfig | bool | None = None
+    max_method_calls: int = MAX_METHOD_CALLS
+    suppress_flow_events: bool = False
+
+    _definition: ClassVar[FlowDefinition | None] = None
+
+    input_files: dict[str, Any]
+    bodies: dict[str, tuple[Any, states.State, states.State]]
+    last_human_feedback: HumanFeedbackResult | None
+    human_feedback_history: list[HumanFeedbackResult]
+
+    inputs: dict[str, Any]
+    stored: Mapping[str, Any] = {}
+    """What a checkpoint says of it, where this is a flow without its code."""
+
+    _restored: Any = None
+    _state: Any
+    _method_outputs: list[Any]
+    _completed_methods: set[str]
+    _method_execution_counts: dict[str, int]
+    _kickoff_event_id: str | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._definition = None
+        live.remember(cls)
+
+    def __new__(cls, *_: Any, **__: Any) -> "Flow[S]":
+        """Set up what is inside here, so that a subclass need not call ``super().__init__()`` first."""
+        flow = super().__new__(cls)
+        flow._reset()
+        flow._state = None
+        return flow
+
+    def __init__(self, **options: Any) -> None:
+        self._set_options(options)
+        if self._state is None:
+            self._state = states.create(self.initial_state, _declared(type(self)))
+        if not self.suppress_flow_events and not _quiet.get():
+            contextvars.copy_context().run(self._tell_of_it)
+
+    # -- what it is
+
+    @classmethod
+    def flow_definition(cls) -> FlowDefinition:
+        """The methods of this class and what each waits for. Raises `BadFlow` on what can never run."""
+        if cls._definition is None:
+            cls._definition = define(cls)
+        return cls._definition
+
+    @property
+    def flow_name(self) -> str:
+        """The flow's name: ``name``, or else its class's."""
+        return self.name if isinstance(self.name, str) else type(self).__name__
+
+    @property
+    def state(self) -> S:
+        """The state: inside a method its own copy, elsewhere what all that are done have made of it."""
+        found = execution.within(self)
+        if found is None and len(self._at_work) == 1:
+            # A thread that a method made by itself has no context; with one method at work there is no doubt.
+            found = next(iter(self._at_work.values()), None)
+        return typing.cast(S, found.state if found is not None else self.committed_state)
+
+    @property
+    def committed_state(self) -> states.State:
+        """What all that are done have made of the state."""
+        if self._state is None:
+            self._state = states.create(self.initial_state, _declared(type(self)))
+        found: states.State = self._state
+        return found
+
+    @property
+    def flow_id(self) -> str:
+        """The id in the state."""
+        return states.state_id(self.committed_state)
+
+    @property
+    def method_outputs(self) -> list[Any]:
+        """What the methods returned, in the order in which they were done."""
+        return [_output_of(entry) for entry in self._method_outputs]
+
+    @property
+    def completed_methods(self) -> set[str]:
+        """The names of the methods that were done at least once."""
+        return set(self._completed_methods)
+
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The id of the event with which this kickoff began."""
+        return self._kickoff_event_id
+
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    @property
+    def pending_feedback(self) -> PendingFeedbackContext | None:
+        """What a person is asked for, if the flow waits for one: of several questions, the oldest."""
+        return next((pending.context for pending in self._asked.values()), None)
+
+    # -- running it
+
+    def kickoff(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: dict[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> Any:
+        """Run the flow here and return the output of the method that was done last.
+
+        ``inputs`` go into the state. Raises what the first failing method raised, once nothing else is at work. A flow
+        that has to wait for a person returns a `HumanFeedbackPending`; ``resume`` goes on with it.
+
+        With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. A
+        ``checkpoint=`` of the flow that has one does so if there is something unfinished there, and else begins anew.
+        """
+        restored = apply_checkpoint(self, from_checkpoint)
+        if restored is not None:
+            return restored.kickoff(inputs=inputs, input_files=input_files)
+        return _wait_for(self.kickoff_async(inputs, input_files))
+
+    async def kickoff_async(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: dict[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> Any:
+        """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
+        from runner.flow import engine  # the engine knows the flow, not the other way round
+
+        restored = apply_checkpoint(self, from_checkpoint)
+        if restored is not None:
+            return await restored.kickoff_async(inputs=inputs, input_files=input_files)
+        if isinstance(self.checkpoint, CheckpointConfig) and self.checkpoint.restore_from is not None:
+            from runner.flow import entity
+
+            entity.take_up(self, self.checkpoint)
+        self.input_files = dict(input_files or {})
+        return await engine.kickoff(self, inputs)
+
+    async def akickoff(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: dict[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> Any:
+        """The same as `kickoff_async`."""
+        return await self.kickoff_async(inputs, input_files, from_checkpoint)
+
+    def resume(self, feedback: str = "", method: str | None = None) -> Any:
+        """Answer what the flow waits for, and go on; ``method`` says whose question, where there are several."""
+        return _wait_for(self.resume_async(feedback, method))
+
+    async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
+        """`resume` on this event loop."""
+        from runner.flow import engine
+
+        return await engine.resume(self, feedback, method)
+
+    # -- for methods
+
+    def step(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Inside a method: do ``function(*args, **kwargs)`` once, however often the method begins anew.
+
+        The result is what JSON (or the function's return annotation) gives back. An async function gives a coroutine.
+        """
+        return self._inside("step").journal.step(str(name), function, args, kwargs)
+
+    def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
+        """Inside a method: wait for a person, and return what they answered.
+
+        The method stops here and, with the answer, begins anew; its `step` results are kept.
+        """
+        return self._inside("pause").ask(message, metadata, pause=True)
+
+    def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str:  # noqa: ARG002 - CrewAI's name
+        """`pause`, but whoever sits at the terminal is asked right there."""
+        return self._inside("ask").ask(message, metadata, pause=False)
+
+    # -- checkpoints
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, *, code: "Flow[Any] | None" = None) -> "Flow[Any]":
+        """The flow of the checkpoint ``config.restore_from`` names, as this class, with its methods and typed state.
+
+        Its ``kickoff`` goes on from there, its ``resume`` answers what it waited for. ``code`` is a flow that is to be
+        that one itself. The rest of ``config`` says how its own checkpoints are written.
+        """
+        return typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls, code)))
+
+    @classmethod
+    def fork(cls, config: CheckpointConfig, branch: str | None = None) -> "Flow[Any]":
+        """`from_checkpoint` on a branch of its own and with an id of its own, so that both lines go on side by side."""
+        flow = typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls), fork=True, branch=branch))
+        states.put(flow.committed_state, states.Patch({"id": str(uuid4())}))
+        return flow
+
+    @property
+    def stored_methods(self) -> list[str]:
+        """The names of the methods that the flow of a checkpoint had, where this is one without its code."""
+        return list(self.stored.get("methods") or ())
+
+    @classmethod
+    def declared_state(cls) -> Any:
+        """What stands in ``Flow[...]``."""
+        return _declared(cls)
+
+    # -- for those who run it
+
+    def log(self, call: Call, outcome: execution.Outcome) -> None:
+        """A method is done: keep what came of it, and drop what was only needed until then."""
+        entry: dict[str, Any] = {"method": call.method, "output": outcome.output, "key": call.key}
+        if outcome.signal is not None:
+            entry["signal"] = outcome.signal
+        if outcome.feedback is not None:
+            entry["feedback"] = self.last_human_feedback = outcome.feedback
+            self.human_feedback_history.append(outcome.feedback)
+        self._method_outputs.append(entry)
+        self._entries[call.key] = entry
+        self._completed_methods.add(call.method)
+        self._method_execution_counts[call.method] = self._method_execution_counts.get(call.method, 0) + 1
+        self._steps.pop(call.key, None)
+        self.bodies.pop(call.key, None)
+
+    def entry_of(self, key: str) -> dict[str, Any] | None:
+        """What is kept of a call that is done."""
+        return self._entries.get(key)
+
+    def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
+        """A method has a question: it is known from here on."""
+        with self._lock:
+            self._asked[context.call] = HumanFeedbackPending(context, dict(callback_info or {}))
+
+    def leave_out(self, field: str, value: Any) -> None:
+        """A field of the state is no JSON: it is in no checkpoint, and somebody is told, once."""
+        if field not in self._left_out:
+            self._left_out.add(field)
+            feedback.logger.warning(
+                "the field %r of the state of flow %s is a %s, which no checkpoint can hold: "
+                "a restored flow begins without it",
+                field, self.flow_name, type(value).__qualname__,
+            )  # fmt: skip
+
+    def _tell_of_it(self) -> None:
+        if kickoff.depth.get() == 0:
+            kickoff.enter(None)  # a flow that nobody kicks off is in no state, and no state keeps it
+        event_bus.emit(self, FlowCreatedEvent(flow_name=self.flow_name))
+
+    def _reset(self) -> None:
+        """Nothing has happened. The state stays."""
+        if "_lock" not in self.__dict__:
+            self._lock = threading.RLock()
+            self._left_out: set[str] = set()
+            self._running = False
+            self.inputs = {}
+            self.input_files = {}
+        self._machine: Machine | None = None
+        self._method_outputs = []
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._completed_methods = set()
+        self._method_execution_counts = {}
+        self._at_work: dict[str, execution.Execution] = {}
+        self._steps: dict[str, dict[str, str]] = {}
+        self._asked: dict[str, HumanFeedbackPending] = {}
+        self.bodies = {}
+        self._finished_events: dict[str, str] = {}
+        self._kickoff_event_id = None
+        self._is_restored = False
+        self.last_human_feedback = None
+        self.human_feedback_history = []
+
+    def _set_options(self, options: Mapping[str, Any]) -> None:
+        for name, value in options.items():
+            known = any(
+                name in vars(owner) or name in vars(owner).get("__annotations__", {}) for owner in type(self).__mro__
+            )
+            if not known or name.startswith("_") or callable(getattr(type(self), name, None)):
+                raise TypeError(f"{type(self).__name__} has no option {name!r}")
+            setattr(self, name, value)
+        if not isinstance(self.checkpoint, CheckpointConfig | bool | None):
+            raise TypeError(f"checkpoint must be a CheckpointConfig, True, False or None, not {self.checkpoint!r}")
+
+    def _inside(self, what: str) -> execution.Execution:
+        found = execution.within(self)
+        if found is None and len(self._at_work) == 1:
+            found = next(iter(self._at_work.values()), None)
+        if found is None:
+            raise RuntimeError(f"{type(self).__name__}.{what}() is for the methods of a flow, while they run")
+        return found
+
+    # The names by which CrewAI's tests reach inside.
+
+    def _copy_state(self) -> S:
+        return typing.cast(S, states.twin(self.committed_state))
+
+    def _request_human_feedback(
+        self,
+        message: str,
+        output: Any,
+        metadata: dict[str, Any] | None = None,  # noqa: ARG002 - CrewAI's name
+        emit: list[str] | None = None,
+        method_name: str = "",
+    ) -> str | None:
+        labels = f" ({', '.join(emit)})" if emit else ""
+        return execution.on_terminal(f"{method_name}: {output}\n{message}{labels}")
+
+    def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
+        return feedback.choose(answer, outcomes, llm, default)
+
+
+def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:
+    """Whose code a restored flow gets: the given one's, else that of the class that was asked; of `Flow`, who fits."""
+    return flow_class if flow is None and flow_class is not Flow else flow
+
+
+@contextlib.contextmanager
+def created_quietly() -> Iterator[None]:
+    """Flows that are made in this context are not told of: they are old ones that come back."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def _declared(flow_class: type) -> Any:
+    """What stands in ``Flow[...]``."""
+    for owner in flow_class.__mro__:
+        for base in vars(owner).get("__orig_bases__", ()):
+            origin = typing.get_origin(base)
+            if isinstance(origin, type) and issubclass(origin, Flow):
+                declared = typing.get_args(base)[0]
+                if not isinstance(declared, TypeVar):
+                    return declared
+    return None
+
+
+def _output_of(entry: Any) -> Any:
+    return entry["output"] if isinstance(entry, dict) and "output" in entry and "method" in entry else entry
+
+
+def _wait_for(coroutine: Any) -> Any:
+    """The result of a coroutine, also where this thread's event loop is already running."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    context = contextvars.copy_context()
+    with ThreadPoolExecutor(1, thread_name_prefix="flow") as pool:
+        return pool.submit(context.run, asyncio.run, coroutine).result()

@@ -1,0 +1,281 @@
+"""Flows restored: with which code, at the next start, on a fork, waiting for a person."""
+
+import gc
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from runner import CheckpointConfig, JsonProvider
+from runner.errors import BadCheckpoint, BadFlow, BadInput
+from runner.flow import (
+    Flow,
+    HumanFeedbackPending,
+    human_feedback,
+    listen,
+    start,
+)
+
+EACH = ["method_execution_finished"]
+
+
+class Tally(BaseModel):
+    count: int = 0
+    log: list[str] = []
+
+
+class Parcel(BaseModel):
+    weight: int
+
+
+@pytest.fixture
+def where(tmp_path):
+    return str(tmp_path / "checkpoints")
+
+
+def each(where: str, **more: Any) -> CheckpointConfig:
+    return CheckpointConfig(location=where, on_events=EACH, **more)
+
+
+def written(where: str, branch: str = "main") -> list[dict[str, Any]]:
+    """The flows of all checkpoints of a branch, oldest first."""
+    found = JsonProvider().checkpoints(where, branch)
+    return [json.loads(Path(one.location).read_text())["entities"][0] for one in found]
+
+
+class Stops(Exception):
+    """What a method raises the first time, to stand for a crash."""
+
+
+class Once:
+    """Raises the first time it is reached."""
+
+    def __init__(self) -> None:
+        self.left = True
+
+    def __call__(self) -> None:
+        if self.left:
+            self.left = False
+            raise Stops
+
+
+# -- which code
+
+
+def test_called_on_a_subclass_it_gives_the_subclass(where):
+    class Base(Flow[Tally]):
+        @start()
+        def a(self):
+            self.state.count += 1
+
+    class Sub(Base):
+        def more(self):
+            return "more"
+
+    Sub(checkpoint=each(where)).kickoff()
+    restored = Sub.from_checkpoint(CheckpointConfig(restore_from=where))
+    assert type(restored) is Sub
+    assert isinstance(restored.state, Tally)
+    assert (restored.more(), restored.state.count) == ("more", 1)
+    found = Flow.from_checkpoint(CheckpointConfig(restore_from=where))
+    assert type(found) is Sub
+
+
+def test_without_code_the_data_is_there_and_kickoff_says_what_is_missing(where):
+    class Gone(Flow[dict]):
+        @start()
+        def a(self):
+            self.state["x"] = 1
+            return "A"
+
+    Gone(checkpoint=each(where)).kickoff()
+    del Gone
+    gc.collect()
+    restored = Flow.from_checkpoint(CheckpointConfig(restore_from=where))
+    assert restored.method_outputs == ["A"]
+    assert restored.state["x"] == 1
+    with pytest.raises(BadFlow, match=r"flow Gone of the checkpoint needs its code"):
+        restored.kickoff()
+
+
+def test_a_flow_that_is_given_goes_on_itself(where):
+    crash = Once()
+
+    class F(Flow[dict]):
+        def __init__(self, client: str) -> None:
+            super().__init__()
+            self.client = client
+
+        @start()
+        def a(self):
+            return "a"
+
+        @listen(a)
+        def b(self):
+            crash()
+            self.state["used"] = self.client
+
+    flow = F("first")
+    flow.checkpoint = each(where)
+    with pytest.raises(Stops):
+        flow.kickoff()
+    with pytest.raises(BadCheckpoint, match="cannot be made without arguments"):
+        F.from_checkpoint(CheckpointConfig(restore_from=where))
+    flow = F("second")
+    flow.kickoff(from_checkpoint=CheckpointConfig(restore_from=where))
+    assert flow.state["used"] == "second"
+
+
+def test_another_flow_is_refused_by_name(where):
+    class F(Flow):
+        @start()
+        def a(self): ...
+
+    class Other(Flow):
+        @start()
+        def b(self): ...
+
+    F(checkpoint=each(where)).kickoff()
+    with pytest.raises(BadCheckpoint, match=r"flow F did a, which Other has not"):
+        Other().kickoff(from_checkpoint=CheckpointConfig(restore_from=where))
+
+
+def test_a_state_that_no_longer_fits_says_so(where):
+    class F(Flow[dict]):
+        @start()
+        def a(self):
+            self.state["count"] = "many"
+
+    F(checkpoint=each(where)).kickoff()
+
+    class F(Flow[Tally]):
+        @start()
+        def a(self): ...
+
+    with pytest.raises(BadFlow, match=r"does not fit Tally as it is now: Tally\.count"):
+        F.from_checkpoint(CheckpointConfig(restore_from=where))
+
+
+# -- the next start
+
+
+def test_the_next_start_finds_what_a_failure_left_and_takes_it_up(where):
+    ran: list[str] = []
+    crash = Once()
+
+    class F(Flow[Tally]):
+        @start()
+        def a(self):
+            ran.append("a")
+            self.state.count += 1
+
+        @listen(a)
+        def b(self):
+            crash()
+            ran.append("b")
+            return self.state.count
+
+    def go() -> Any:
+        return F(checkpoint=each(where, restore_from=where)).kickoff()
+
+    with pytest.raises(Stops):
+        go()  # nothing is there: it begins
+    assert go() == 1
+    assert ran == ["a", "b"]
+    assert go() == 1  # all is done: it begins anew
+    assert ran == ["a", "b", "a", "b"]
+    # The line of the one that was taken up is one line: each checkpoint's parent is the one before.
+    infos = JsonProvider().checkpoints(where)
+    assert [one.parent_id for one in infos] == [None, infos[0].id, None, infos[2].id]
+
+
+def test_nothing_changes_without_a_config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    class F(Flow):
+        @start()
+        def a(self): ...
+
+    F().kickoff()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_inputs_are_laid_over_the_restored_state(where):
+    crash = Once()
+
+    class F(Flow[Tally]):
+        @start()
+        def a(self, crewai_trigger_payload=None):
+            crash()
+            return self.state.count, crewai_trigger_payload
+
+    with pytest.raises(Stops):
+        F(checkpoint=CheckpointConfig(location=where, on_events=["method_execution_failed"])).kickoff(
+            inputs={"count": 1, "crewai_trigger_payload": "P"}
+        )
+    assert F().kickoff(inputs={"count": 7}, from_checkpoint=CheckpointConfig(restore_from=where)) == (7, "P")
+
+
+# -- forks
+
+
+def test_a_fork_has_an_id_and_a_branch_of_its_own(where):
+    class F(Flow[Tally]):
+        @start()
+        def a(self):
+            self.state.count += 1
+
+        @listen(a)
+        def b(self):
+            self.state.count += 10
+
+    original = F(checkpoint=each(where))
+    original.kickoff()
+    first = JsonProvider().checkpoints(where)[0]
+    fork = F.fork(CheckpointConfig(restore_from=first.location, on_events=EACH), branch="try")
+    assert fork.flow_id != original.flow_id
+    fork.kickoff()
+    assert (fork.state.count, original.state.count) == (11, 11)
+    (beyond,) = JsonProvider().checkpoints(where, "try")
+    assert beyond.parent_id == first.id
+    assert len(JsonProvider().checkpoints(where, "main")) == 2
+
+
+# -- pauses
+
+
+class Review(Flow[Tally]):
+    @start()
+    @human_feedback("Good?", emit=["yes", "no"])
+    def draft(self):
+        self.state.count += 1
+        return "text"
+
+    @start()
+    def beside(self):
+        self.state.log.append("beside")
+
+    @listen("yes")
+    def publish(self, said):
+        return "published", said.output, self.state.count, self.state.log
+
+
+def test_a_flow_that_waits_is_answered_after_a_restore(where):
+    config = CheckpointConfig(location=where, on_events=["flow_paused"])
+    assert isinstance(Review(checkpoint=config).kickoff(), HumanFeedbackPending)
+    restored = Review.from_checkpoint(CheckpointConfig(restore_from=where))
+    assert restored.pending_feedback.message == "Good?"
+    again = restored.kickoff()
+    assert isinstance(again, HumanFeedbackPending)  # nobody answered yet
+    assert restored.resume("yes") == ("published", "text", 1, ["beside"])
+
+
+def test_an_answer_that_is_no_label_leaves_a_restored_flow_waiting(where):
+    config = CheckpointConfig(location=where, on_events=["flow_paused"])
+    Review(checkpoint=config).kickoff()
+    restored = Review.from_checkpoint(CheckpointConfig(restore_from=where))
+    with pytest.raises(BadInput):
+        restored.resume("perhaps")
+    assert restored.resume("yes")[0] == "published"
