@@ -6,7 +6,7 @@ from pathlib import Path
 #: Between the runner's own processes, or for tests.
 INTERNAL = {
     *("RUNNER_CONCURRENCY", "RUNNER_POOL", "RUNNER_LOGLEVEL", "RUNNER_WORKER_ID", "RUNNER_EXIT_CODE"),
-    "RUNNER_CRASH_AT",
+    *("RUNNER_CRASH_AT", "RUNNER_ASKED_FD"),
 }
 
 
