@@ -175,7 +175,7 @@ def _seems_whole(database: sqlite3.Connection, row: _Row) -> bool:
 def _split(location: str) -> tuple[str, str]:
     path, mark, checkpoint_id = location.rpartition("#")
     if not mark:
-        raise CheckpointNotFound(f"Checkpoint not found: {location} is not of the form FILE#ID")
+        raise CheckpointNotFound(f"Checkpoint not found: {location} (one is named FILE#ID)")
     return path, checkpoint_id
 
 

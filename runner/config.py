@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from runner.events.types import CheckpointEventType as CheckpointEventType
 from runner.providers.base import BaseProvider
+from runner.providers.detect import detect_provider
 from runner.providers.json import JsonProvider
 
 _KNOWN = get_args(CheckpointEventType)
@@ -33,10 +34,10 @@ def _positive(value: int | None) -> int | None:
 class CheckpointConfig(BaseModel):
     """When a crew, a flow or an agent writes checkpoints, and where.
 
-    ``location`` is a directory, a database file or a Redis URL, as ``provider`` has it. With ``max_checkpoints``, the
-    oldest of a run's branch go when there are more. ``restore_from``, given to ``kickoff(from_checkpoint=...)``, names
-    a checkpoint to go on from, or a location to take the newest complete one of. On the fleet, checkpoints live in
-    the run's own branch in Redis.
+    ``location`` is a directory, a database file or a Redis URL; ``provider``, unless it is given, is the one for it.
+    With ``max_checkpoints``, the oldest of a run's branch go when there are more. ``restore_from``, given to
+    ``kickoff(from_checkpoint=...)``, names a checkpoint to go on from, or a location to take the newest complete one
+    of. On the fleet, checkpoints live in the run's own branch in Redis.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -48,8 +49,10 @@ class CheckpointConfig(BaseModel):
     restore_from: Path | str | None = None
 
     @model_validator(mode="after")
-    def _name_the_database(self) -> "CheckpointConfig":
-        """A database file has a suffix; without one, ``.db``."""
+    def _fit_provider_and_location(self) -> "CheckpointConfig":
+        """A Redis URL is no directory. A database file has a suffix; without one, ``.db``."""
+        if "provider" not in self.model_fields_set and self.location != DEFAULT_LOCATION:
+            self.provider = detect_provider(self.location)
         if self.provider.provider_type == "sqlite" and not Path(self.location).suffix:
             self.location = f"{self.location}.db"
         return self

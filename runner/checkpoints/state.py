@@ -5,6 +5,7 @@ Nothing is built from it and nothing is trusted: a checkpoint that makes no sens
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from runner.checkpoints.model import SKIPPED, Checkpoint, Details, EntityView, TaskView
@@ -41,7 +42,7 @@ def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
         state |= dict(stored) if isinstance(stored, Mapping) else {}
     record = _mapping(data.get("event_record"))
     return Details(
-        checkpoint=checkpoint,
+        checkpoint=replace(checkpoint, trigger=str(data.get("trigger") or checkpoint.trigger)),
         entities=tuple(entities),
         inputs=inputs,
         tasks=tuple(tasks),

@@ -25,7 +25,7 @@ from runner.events.system_events import (
     CheckpointRestoreStartedEvent,
     CheckpointStartedEvent,
 )
-from runner.providers.base import BaseProvider
+from runner.providers.base import BaseProvider, check_branch
 from runner.providers.json import JsonProvider
 from runner.state import locations
 from runner.state.kinds import KINDS, kind_of
@@ -282,10 +282,11 @@ class RuntimeState(RootModel[list[Any]]):
 
     def fork(self, branch: str | None = None) -> None:
         """Go on under another branch: this name, or one that nobody else gets. The next checkpoint is written there,
-        with the fork point as its parent."""
+        with the fork point as its parent. Raises ValueError for a name that no provider takes."""
         if not branch:
             unique = uuid.uuid4().hex
             branch = f"fork/{self._checkpoint_id}_{unique[:6]}" if self._checkpoint_id else f"fork/{unique[:8]}"
+        check_branch(branch)
         about: dict[str, Any] = {
             "branch": branch,
             "parent_branch": self._branch,

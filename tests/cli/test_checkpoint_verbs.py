@@ -84,6 +84,7 @@ def test_show(cli, place):
     assert found["entities"] == [{"kind": "crew", "name": "barnyard", "done": 2, "total": 3}]
     assert (found["progress"], found["events"], found["version"]) == ({"done": 2, "total": 3}, 2, "1.0.0")
     assert found["inputs"] == {"topic": "birds", "count": 3}
+    assert found["trigger"] == "task_completed"
     assert [(task["task"], task["status"], task["output"]) for task in found["tasks"]] == [
         ("collect", "done", TEXTS["collect"]), ("sort", "done", TEXTS["sort"]), ("write", "pending", None),
     ]  # fmt: skip

@@ -1,0 +1,67 @@
+"""`CheckpointConfig`: what it takes, and what it makes of what was left out."""
+
+import pytest
+from pydantic import ValidationError
+
+from runner import CheckpointConfig, Crew, RuntimeState, Task
+from runner.providers import CheckpointNotFound, JsonProvider, RedisProvider, SqliteProvider
+
+
+@pytest.mark.parametrize(
+    ("location", "provider"),
+    [
+        ("./.checkpoints", JsonProvider),
+        ("runs", JsonProvider),
+        ("runs.db", SqliteProvider),
+        ("runs.sqlite", SqliteProvider),
+        ("redis://localhost:6379/0?prefix=runs", RedisProvider),
+    ],
+)
+def test_the_provider_is_the_one_for_the_location(tmp_path, monkeypatch, location, provider):
+    monkeypatch.chdir(tmp_path)
+    assert type(CheckpointConfig(location=location).provider) is provider
+
+
+def test_a_provider_that_is_given_stays(tmp_path):
+    config = CheckpointConfig(location=str(tmp_path / "runs.db"), provider=JsonProvider())
+    assert type(config.provider) is JsonProvider
+    assert config.location.endswith("runs.db")
+
+
+def test_a_database_without_a_suffix_gets_one():
+    assert CheckpointConfig(location="runs", provider=SqliteProvider()).location == "runs.db"
+
+
+def test_a_location_with_a_database_is_written_to(tmp_path):
+    config = CheckpointConfig(location=str(tmp_path / "runs.db"))
+    Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=config).kickoff()
+    [kept] = SqliteProvider().checkpoints(config.location)
+    assert kept.complete
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("on_events", ["task_complete"], "did you mean 'task_completed'"),
+        ("on_events", ["qqq"], 'such as "task_completed"'),
+        ("max_checkpoints", 0, "max_checkpoints must be at least 1, got 0"),
+        ("locaton", "x", "Extra inputs are not permitted"),
+    ],
+)
+def test_what_it_refuses(field, value, says):
+    with pytest.raises(ValidationError, match=says):
+        CheckpointConfig(**{field: value})
+
+
+@pytest.mark.parametrize("missing", ["nowhere", "nowhere.db", "nowhere/main/20200101T000000_0a1b2c3d_p-none.json"])
+def test_what_is_not_there_is_said_in_the_readers_words(tmp_path, missing):
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")])
+    with pytest.raises(CheckpointNotFound, match=f"Checkpoint not found: {tmp_path / missing}"):
+        crew.kickoff(from_checkpoint=CheckpointConfig(restore_from=tmp_path / missing))
+
+
+def test_a_branch_that_leads_elsewhere_is_refused_before_anything_runs():
+    state = RuntimeState(root=[])
+    with pytest.raises(ValueError, match="escapes checkpoint directory"):
+        state.fork("../../etc")
+    assert state.branch == "main"
