@@ -88,13 +88,7 @@ class Line:
 
 
 def connect(
-    url: str,
-    *,
-    name: str = "runner",
-    timeout: float | None = 10.0,
-    connect_timeout: float = 5.0,
-    single: bool = False,
-    decode: bool = True,
+    url: str, *, name: str = "runner", timeout: float | None = 10.0, connect_timeout: float = 5.0, single: bool = False
 ) -> Client:
     """A client for ``redis://``, ``rediss://`` or ``unix://``. Times are in seconds.
 
@@ -107,7 +101,7 @@ def connect(
             url,
             client_name=name,
             single_connection_client=single,
-            decode_responses=decode,
+            decode_responses=True,
             socket_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
             **(

@@ -70,7 +70,9 @@ class RunSource:
             done = runs.committed(self.run_id, found.branch, found.seq)
             plan = self._plan_of(run.plan_digest)
         tasks = tuple(
-            TaskView(task.key, DONE, done[task.key].raw) if task.key in done else TaskView(task.key, PENDING)
+            TaskView(task.key, DONE, done[task.key].raw, is_json=done[task.key].json is not None)
+            if task.key in done
+            else TaskView(task.key, PENDING)
             for task in plan.tasks
         )
         ended = sum(task.status == DONE for task in tasks)

@@ -54,6 +54,7 @@ class TaskView:
     description: str = ""
     agent: str = ""
     editable: bool = True  #: whether a fork can be given another output
+    is_json: bool = False  #: whether that has to be JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,11 @@ def everything(branches: Iterable[Branch]) -> list[Checkpoint]:
     return [checkpoint for branch in branches for checkpoint in branch.checkpoints]
 
 
+def newest(checkpoints: Sequence[Checkpoint]) -> Checkpoint:
+    """The newest complete one; where none is, the newest. Of one moment, the one listed last."""
+    return sorted([one for one in checkpoints if one.complete] or checkpoints, key=lambda one: one.created_at)[-1]
+
+
 def branch_called(source: Source, name: str) -> Branch:
     """The branch. Raises `NotFound` with the names there are."""
     branches = source.branches()
@@ -137,8 +143,8 @@ def find(source: Source, beginning: str | None) -> Checkpoint:
     if beginning is None:
         complete = [checkpoint for checkpoint in found if checkpoint.complete]
         if not complete:
-            raise NotFound(f"{source.title} keeps no complete checkpoint" if found else f"{source.title} keeps none")
-        return sorted(complete, key=lambda one: one.created_at)[-1]  # of one moment the one listed last
+            raise NotFound(f"{source.title} keeps no {'complete ' if found else ''}checkpoint")
+        return newest(complete)
     matching = [one for one in found if one.id == beginning] or [one for one in found if one.id.startswith(beginning)]
     # The hex after the underscore tells checkpoints of one second apart; people copy that part.
     matching = matching or [one for one in found if one.id.partition("_")[2].startswith(beginning)]

@@ -60,24 +60,30 @@ def kind_of(entity: Mapping[str, Any]) -> str:
 
 def name_of(entity: Mapping[str, Any]) -> str:
     """What it is called."""
-    return " ".join(str(entity.get("name") or entity.get("role") or kind_of(entity)).split())
+    names = (entity.get("name"), entity.get("flow_name"), entity.get("role"), kind_of(entity))
+    return " ".join(str(next(filter(None, names))).split())
 
 
 def inputs_of(entity: Mapping[str, Any]) -> dict[str, Any]:
     """What it was kicked off with."""
-    return dict(_mapping(entity.get("checkpoint_inputs")))
+    return dict(_mapping(entity.get("checkpoint_inputs") or entity.get("inputs")))
 
 
 def tasks_of(entity: Mapping[str, Any]) -> Iterator[TaskView]:
     """A crew's tasks, or a flow's methods."""
     roles = {str(one.get("id")): str(one.get("role") or "") for one in _list(entity.get("agents"))}
-    for number, task in enumerate(_list(entity.get("tasks")), 1):
+    for number, task in enumerate(tasks_in(entity), 1):
         yield _task(task, key_of(task, number), roles)
     if kind_of(entity) == "flow":
         yield from _methods(entity)
     elif kind_of(entity) == "agent" and "asked" in entity:
         output = _mapping(entity.get("output"))
         yield TaskView("kickoff", DONE if output else PENDING, text_of(output) if output else None, editable=False)
+
+
+def tasks_in(entity: Any) -> list[Mapping[str, Any]]:
+    """A crew's tasks as they are stored."""
+    return _list(_mapping(entity).get("tasks"))
 
 
 def key_of(task: Mapping[str, Any], number: int) -> str:
@@ -101,36 +107,38 @@ def _task(task: Mapping[str, Any], key: str, roles: Mapping[str, str]) -> TaskVi
     output = task.get("output")
     if isinstance(output, Mapping):
         status = SKIPPED if output.get("skipped") else DONE
-        return TaskView(key, status, text_of(output), description, role, editable=status == DONE)
+        is_json = isinstance(load(output)[1] if "json" in output else output.get("json_dict"), dict | list)
+        return TaskView(key, status, text_of(output), description, role, editable=status == DONE, is_json=is_json)
     begun = task.get("steps") or task.get("messages")
     return TaskView(key, "running" if begun else PENDING, None, description, role)
 
 
 def _methods(flow: Mapping[str, Any]) -> Iterator[TaskView]:
-    done = flow.get("checkpoint_completed_methods") or flow.get("completed_methods") or []
-    outputs = flow.get("checkpoint_method_outputs") or []
-    names = [str(name) for name in done] if isinstance(done, list) else []
-    texts = _method_texts(outputs, names)
-    for name in names:
-        yield TaskView(name, DONE, texts.get(name), editable=False)
-    for name in flow.get("methods") or []:
-        if isinstance(name, str) and name not in names:
+    """Those that were done, in that order, and those that were not; one may wait for a person's answer."""
+    outputs = {
+        str(one["method"]): _method_text(one)  # of a method that was done again, the last
+        for one in _list(flow.get("checkpoint_method_outputs"))
+        if one.get("method")
+    }
+    done = flow.get("checkpoint_completed_methods")
+    for name in dict.fromkeys([*outputs, *(map(str, done) if isinstance(done, list) else ())]):
+        yield TaskView(name, DONE, outputs.get(name), editable=False)
+    asked = {str(one.get("method_name")): str(one.get("message") or "") for one in _mapping(flow.get("asked")).values()}
+    methods = flow.get("methods")
+    for name in map(str, methods) if isinstance(methods, list) else ():
+        if name in asked:
+            yield TaskView(name, "waiting", description=asked[name], editable=False)
+        elif name not in outputs and name not in (done or ()):
             yield TaskView(name, PENDING, editable=False)
 
 
-def _method_texts(outputs: Any, names: list[str]) -> dict[str, str]:
-    """Outputs by method, where they are told by method; else in the order in which the methods ended."""
-    pairs: list[tuple[str, Any]] = []
-    if isinstance(outputs, Mapping):
-        pairs = [(str(name), value) for name, value in outputs.items()]
-    elif isinstance(outputs, list) and all(isinstance(one, Mapping) and "method" in one for one in outputs):
-        pairs = [(str(one["method"]), one.get("output")) for one in outputs]
-    elif isinstance(outputs, list) and len(outputs) == len(names) == 1:
-        pairs = [(names[0], outputs[0])]
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        for name, value in pairs
-    }
+def _method_text(entry: Mapping[str, Any]) -> str:
+    if "lost" in entry:
+        return f"({entry['lost']}: no JSON, so not in the checkpoint)"
+    output = entry.get("output")
+    if isinstance(output, Mapping) and "raw" in output:
+        return text_of(output)
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
 
 
 def _entity(entity: Mapping[str, Any], tasks: list[TaskView]) -> EntityView:
@@ -141,9 +149,7 @@ def _entity(entity: Mapping[str, Any], tasks: list[TaskView]) -> EntityView:
 
 
 def _prefixed(task: TaskView, prefix: str) -> TaskView:
-    if not prefix:
-        return task
-    return TaskView(prefix + task.key, task.status, task.output, task.description, task.agent, task.editable)
+    return replace(task, key=prefix + task.key, editable=False) if prefix else task
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

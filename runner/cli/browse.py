@@ -5,7 +5,10 @@ import click
 from runner.checkpoints import where as places
 from runner.checkpoints.act import Hand, NoHand
 from runner.checkpoints.fleet import RunHand, RunSource
+from runner.checkpoints.here import CrewHand
 from runner.checkpoints.model import Source
+from runner.checkpoints.stored import StoredSource
+from runner.cli.stdio import say
 from runner.errors import UsageError
 from runner.tui.app import Browser
 
@@ -16,6 +19,7 @@ def open_browser(where: str | None, crew: str | None) -> int:
         hand = _hand(source, crew)
         order = Browser(source, hand).run()
         if order is not None:
+            say(f"{order.verb} from {order.checkpoint.id} ({order.checkpoint.branch}), in this process")
             click.echo(hand.carry_out(order))
     return 0
 
@@ -25,4 +29,7 @@ def _hand(source: Source, crew: str | None) -> Hand:
         if crew is not None:
             raise UsageError("--crew is for checkpoints in files: a run has its code with it")
         return RunHand(source.client, source.run_id)
+    if crew is not None:
+        assert isinstance(source, StoredSource)
+        return CrewHand(source, crew)
     return NoHand(f"to resume or fork these, name their crew: runner checkpoint {source.where} --crew crew.py")

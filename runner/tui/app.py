@@ -1,6 +1,7 @@
 """The screen: a tree of checkpoints, what is in the chosen one, and what can be done with it."""
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Footer, Input, Static, Tree
 
 from runner.checkpoints.act import Hand, Order
-from runner.checkpoints.model import Branch, Checkpoint, Details, Source, everything
+from runner.checkpoints.model import Branch, Checkpoint, Details, Source, everything, newest
 from runner.checkpoints.tree import build
 from runner.diff import compare, lines
 from runner.errors import RunnerError
@@ -22,6 +23,8 @@ from runner.tui.fields import Fields
 from runner.tui.tree import CheckpointTree
 
 SETTLE = 0.04  #: seconds that the cursor must rest on a checkpoint before it is read
+UNREAD = 32_000_000  #: bytes of checkpoints that are read for the tree: beyond that it is by time alone
+BATCH = 20  #: so many at once: the tree is drawn anew after each batch
 LOOK_AGAIN = 1.0  #: seconds between looks at a place where checkpoints are being added
 
 
@@ -61,6 +64,7 @@ class Browser(App[Order]):
         self.details: Details | None = None
         self.drafts: dict[str, Draft] = {}
         self.marked: list[Checkpoint] = []
+        self.progress: dict[str, str] = {}
         # Kept, not looked for: a question may lie over the screen they are on.
         self.heading = Static(id="title", markup=False)
         self.points = CheckpointTree(id="tree")
@@ -120,13 +124,43 @@ class Browser(App[Order]):
             return
         self.branches = branches
         self.marked = [one for one in self.marked if one in kept]
-        self.points.fill(build(branches), self._marks(), {key for key, draft in self.drafts.items() if draft})
+        self.points.fill(build(branches), self._notes)
         if not kept:
             self.details = None
             self.pane.say("There are no checkpoints here yet.", "there are no checkpoints here yet")
         elif not self._filled or self.chosen not in kept:
             self.points.go_to(newest(kept))
         self._filled = True
+        self._survey(kept)
+
+    @work(exclusive=True, group="survey")
+    async def _survey(self, kept: Sequence[Checkpoint]) -> None:
+        """Where the place does not tell at a glance what each checkpoint is of, find out how far the newest are."""
+        unknown = [one for one in kept if one.complete and not one.task and one.id not in self.progress]
+        unread, batch = UNREAD, list[Checkpoint]()
+        for one in sorted(unknown, key=lambda one: one.created_at, reverse=True):
+            unread -= one.size or 0
+            if unread < 0:
+                break
+            batch.append(one)
+            if len(batch) == BATCH:
+                await self._find_out(batch)
+                batch.clear()
+        await self._find_out(batch)
+
+    async def _find_out(self, batch: Sequence[Checkpoint]) -> None:
+        def progress() -> dict[str, str]:
+            found = {}
+            for one in batch:
+                with contextlib.suppress(RunnerError):
+                    details = self.source.details(one)
+                    done, total = details.progress
+                    found[one.id] = f"{done}/{total}" if total else details.checkpoint.trigger
+            return found
+
+        self.progress |= await asyncio.to_thread(progress)
+        for one in batch:
+            self._relabel(one)
 
     def _tick(self) -> None:
         if self._live:
@@ -182,11 +216,14 @@ class Browser(App[Order]):
         self.say(f"changed: {draft.summary}; f forks with it" if draft else "")
 
     def _relabel(self, checkpoint: Checkpoint) -> None:
-        changed = bool(self.drafts.get(checkpoint.id))
-        self.points.relabel(checkpoint, self._marks().get(checkpoint.id, ""), changed)
+        self.points.relabel(checkpoint, self._notes(checkpoint))
 
-    def _marks(self) -> dict[str, str]:
-        return {one.id: sign for one, sign in zip(self.marked, "AB", strict=False)}
+    def _notes(self, checkpoint: Checkpoint) -> wording.Notes:
+        return wording.Notes(
+            mark="AB"[self.marked.index(checkpoint)] if checkpoint in self.marked else "",
+            changed=bool(self.drafts.get(checkpoint.id)),
+            progress=self.progress.get(checkpoint.id, ""),
+        )
 
     def action_edit(self, what: str) -> None:
         """Go to the inputs or the outputs."""
@@ -252,14 +289,11 @@ class Browser(App[Order]):
         if checkpoint is None:
             return
         draft = self.drafts.get(checkpoint.id, Draft())
-        inputs: dict[str, Any] = {}
-        for name, text in draft.inputs.items():
-            assert self.details is not None
-            try:
-                inputs[name] = wording.value_of(text, self.details.inputs[name])
-            except ValueError as error:
-                self.say(f"input {name} is not JSON: {error}", "bad")
-                return
+        try:
+            inputs = draft.values(self.details)
+        except ValueError as error:
+            self.say(str(error), "bad")
+            return
         changes = f"Changed: {draft.summary}." if draft else "Nothing is changed: i and o edit inputs and outputs."
         field = Input(placeholder="name of the branch (made up if empty)", compact=True, id="branch")
 
@@ -360,8 +394,3 @@ class Browser(App[Order]):
             self.say("there are changes that are not forked: q again leaves them", "bad")
             return
         self.exit(None)
-
-
-def newest(kept: Sequence[Checkpoint]) -> Checkpoint:
-    """Where the cursor begins: the newest complete one, if any is."""
-    return sorted([one for one in kept if one.complete] or kept, key=lambda one: one.created_at)[-1]

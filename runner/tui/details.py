@@ -1,6 +1,8 @@
 """The right side: what is in the chosen checkpoint, and its inputs and outputs to edit."""
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -31,6 +33,27 @@ class Draft:
         """What is changed, by name."""
         parts = [f"input {name}" for name in self.inputs] + [f"output of {task}" for task in self.outputs]
         return ", ".join(parts)
+
+    def values(self, details: Details | None) -> dict[str, Any]:
+        """The changed inputs as values. Raises ValueError where something is to be JSON and is not."""
+        if not self:
+            return {}
+        if details is None:
+            raise ValueError("the checkpoint is still being read: try again")
+        for task in details.tasks:
+            if task.is_json and task.key in self.outputs:
+                _as_json(self.outputs[task.key], f"the output of {task.key}")
+        return {
+            name: text if isinstance(details.inputs[name], str) else _as_json(text, f"input {name}")
+            for name, text in self.inputs.items()
+        }
+
+
+def _as_json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{what} is not JSON: {error}") from None
 
 
 class DetailsPane(Vertical):

@@ -1,6 +1,6 @@
 """The left side: branches with their checkpoints, newest first, forks under the checkpoint that they left."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
@@ -10,6 +10,7 @@ from textual.widgets.tree import TreeNode
 from runner.checkpoints.model import Branch, Checkpoint
 from runner.checkpoints.tree import BranchNode
 from runner.tui import wording
+from runner.tui.wording import Notes
 
 Item: TypeAlias = Branch | Checkpoint
 
@@ -33,15 +34,15 @@ class CheckpointTree(Tree[Item]):
         """What the cursor is on."""
         return self.cursor_node.data if self.cursor_node is not None else None
 
-    def fill(self, top: Sequence[BranchNode], marks: Mapping[str, str], changed: AbstractSet[str]) -> None:
-        """Show these. ``marks`` and ``changed`` are by checkpoint id."""
+    def fill(self, top: Sequence[BranchNode], notes: Callable[[Checkpoint], Notes]) -> None:
+        """Show these, each with its notes."""
         folded = {key for key, node in self._at.items() if node.allow_expand and not node.is_expanded}
         before = _key(self.chosen)
         self.clear()
         self._at = {}
         self.root.expand()
         for node in top:
-            self._add(self.root, node, marks, changed, folded)
+            self._add(self.root, node, notes, folded)
         if before in self._at:
             self.go_to(self._at[before].data)
 
@@ -49,8 +50,7 @@ class CheckpointTree(Tree[Item]):
         self,
         parent: TreeNode[Item],
         node: BranchNode,
-        marks: Mapping[str, str],
-        changed: AbstractSet[str],
+        notes: Callable[[Checkpoint], Notes],
         folded: AbstractSet[str],
     ) -> None:
         key = _key(node.branch)
@@ -60,22 +60,22 @@ class CheckpointTree(Tree[Item]):
             point = one.checkpoint
             key = _key(point)
             self._at[key] = here.add(
-                wording.checkpoint_label(point, newest, marks.get(point.id, ""), point.id in changed),
+                wording.checkpoint_label(point, newest, notes(point)),
                 point,
                 expand=bool(one.forks) and key not in folded,
                 allow_expand=bool(one.forks),
             )
             for fork in one.forks:
-                self._add(self._at[key], fork, marks, changed, folded)
+                self._add(self._at[key], fork, notes, folded)
         for fork in node.forks:
-            self._add(here, fork, marks, changed, folded)
+            self._add(here, fork, notes, folded)
 
-    def relabel(self, checkpoint: Checkpoint, mark: str, changed: bool) -> None:
+    def relabel(self, checkpoint: Checkpoint, notes: Notes) -> None:
         """Write one checkpoint anew."""
         node = self._at.get(_key(checkpoint))
         if node is not None:
             newest = self._newest[checkpoint.branch]
-            node.set_label(wording.checkpoint_label(checkpoint, newest, mark, changed))
+            node.set_label(wording.checkpoint_label(checkpoint, newest, notes))
 
     def go_to(self, item: Item | None) -> None:
         """Put the cursor on it, if it is there."""

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
@@ -11,7 +12,13 @@ from rich.text import Text
 from runner.checkpoints.model import Branch, Checkpoint, Details, TaskView
 from runner.diff import DONE
 
-MARK = {DONE: ("✓", "green"), "running": ("…", "cyan"), "failed": ("✗", "red"), "skipped": ("-", "dim")}
+MARK = {
+    DONE: ("✓", "green"),
+    "running": ("…", "cyan"),
+    "failed": ("✗", "red"),
+    "skipped": ("-", "dim"),
+    "waiting": ("?", "magenta"),
+}
 STATUS = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 BAR = 20  #: cells of a progress bar
 
@@ -68,15 +75,24 @@ def branch_label(branch: Branch) -> Text:
     return label
 
 
-def checkpoint_label(checkpoint: Checkpoint, beside: int, mark: str, changed: bool) -> Text:
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What the screen knows of a checkpoint beside the checkpoint: its mark, whether it is changed, how far it is."""
+
+    mark: str = ""
+    changed: bool = False
+    progress: str = ""
+
+
+def checkpoint_label(checkpoint: Checkpoint, beside: int, notes: Notes) -> Text:
     """A checkpoint in the tree, on a branch whose newest one is of the time ``beside``."""
     label = Text()
-    if mark:
-        label.append(f"{mark} ", "bold yellow")
-    if changed:
+    if notes.mark:
+        label.append(f"{notes.mark} ", "bold yellow")
+    if notes.changed:
         label.append("✎ ", "bold yellow")
     label.append(clock(checkpoint.created_at, beside), "" if checkpoint.complete else "red")
-    what = (checkpoint.task or checkpoint.trigger) if checkpoint.complete else "torn"
+    what = (checkpoint.task or notes.progress or checkpoint.trigger) if checkpoint.complete else "torn"
     label.append(f" {what}" if what else "", "" if checkpoint.complete else "bold red")
     label.append(f" {short_id(checkpoint.id)}", "dim")
     return label
@@ -170,11 +186,6 @@ def entities(details: Details) -> Table:
 def value_text(value: Any) -> str:
     """An input as text to edit: text as it is, everything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2, default=str)
-
-
-def value_of(text: str, before: Any) -> Any:
-    """The inverse of `value_text`: what was text stays text, the rest is read as JSON. Raises ValueError."""
-    return text if isinstance(before, str) else json.loads(text)
 
 
 def diff_text(lines: Iterable[str]) -> Text:

@@ -398,3 +398,16 @@ def test_leaving_with_changes_says_so_once(play, source):
         await screen.press("q")
 
     assert play(story, source) is None
+
+
+def test_where_a_place_does_not_tell_the_tree_says_how_far_each_is(play, fakes, monkeypatch):
+    monkeypatch.setattr("runner.tui.app.UNREAD", 2500)
+    source = fakes.FakeSource([fakes.made(n, task="", trigger="") for n in (1, 2, 3)])
+
+    async def story(screen):
+        tree = [row[:32] for row in screen.rows]
+        assert "3/4 00000003" in tree[2]
+        assert "2/4 00000002" in tree[3]
+        assert "/" not in tree[4], "what is too much to read is left"
+
+    play(story, source)

@@ -1,0 +1,137 @@
+"""Orders on stored checkpoints are carried out in this process, by the crew that the person named."""
+
+import contextlib
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from runner import adapters, inprocess, loader
+from runner.agent import Agent
+from runner.checkpoints.act import Order
+from runner.checkpoints.model import Checkpoint
+from runner.checkpoints.state import key_of, tasks_in
+from runner.checkpoints.stored import StoredSource
+from runner.config import CheckpointConfig
+from runner.errors import BadCrew, BadInput, RunnerError, TaskError
+from runner.flow import Flow
+from runner.output import TaskOutput, from_value
+from runner.target import parse_target
+
+
+class CrewHand:
+    """A crew file, loaded: its code goes on with the data of a checkpoint."""
+
+    refusal = ""
+    outside = True
+
+    def __init__(self, source: StoredSource, target: str) -> None:
+        self.source = source
+        self._target = parse_target(target)
+        with self._in_use():
+            module = loader.load_target(self._target)
+            there = list(vars(module).values())
+            # A crew file may have agents beside its crew; an agent that works alone has checkpoints too.
+            kinds = (adapters.is_crew, _is_flow, _is_own_flow, _is_agent)
+            kind = next((kind for kind in kinds if any(map(kind, there))), adapters.is_crew)
+            accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
+            self.entity: Any = loader.find_crew(module, self._target.attr, accepts)[1]
+
+    def carry_out(self, order: Order) -> str:
+        """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""
+        with self._in_use():
+            try:
+                result = self._go_on(order)
+            except RunnerError:
+                raise
+            except Exception as error:
+                said = " ".join(str(error).split())
+                raise TaskError(
+                    f"{type(error).__name__}{': ' if said else ''}{said}; what was done is in {self.source.location}"
+                ) from error
+        return str(result)
+
+    def _go_on(self, order: Order) -> Any:
+        config = self._config(order.checkpoint)
+        cls: Any = self.entity if inspect.isclass(self.entity) else type(self.entity)
+        if order.verb == "resume":
+            if inspect.isclass(self.entity):
+                return cls.from_checkpoint(config).kickoff()
+            return self.entity.kickoff(from_checkpoint=config)
+        if issubclass(cls, Flow):
+            forked = cls.fork(config, branch=order.branch or None)
+        else:
+            forked = inprocess.restore(cls, config, code=self.entity, fork=True, branch=order.branch or None)
+            _change(forked, self.source.read(order.checkpoint), order)
+        return forked.kickoff(inputs=dict(order.inputs)) if order.inputs else forked.kickoff()
+
+    def _config(self, checkpoint: Checkpoint) -> CheckpointConfig:
+        """The crew's own settings, where it has some; its checkpoints go where the others are."""
+        own = getattr(self.entity, "checkpoint", None)
+        config = own if isinstance(own, CheckpointConfig) else CheckpointConfig()
+        place = {"location": self.source.location, "provider": self.source.provider}
+        return config.model_copy(update={**place, "restore_from": checkpoint.location})
+
+    def _in_use(self) -> contextlib.AbstractContextManager[None]:
+        return loader.using(loader.key_of(self._target.include))
+
+
+def _is_flow(thing: object) -> bool:
+    return isinstance(thing, Flow)
+
+
+def _is_own_flow(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Flow) and thing is not Flow
+
+
+def _is_agent(thing: object) -> bool:
+    return isinstance(thing, Agent)
+
+
+def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
+    """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
+    by_key = dict(zip(getattr(crew, "keys", ()), getattr(crew, "tasks", ()), strict=True))
+    unknown = sorted(order.edits.keys() - by_key.keys())
+    if unknown:
+        raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be another one")
+    for key in made_with(stored, order.inputs) - order.edits.keys():
+        if key in by_key:
+            by_key[key].output = None
+    for key, text in order.edits.items():
+        before = by_key[key].output
+        by_key[key].output = _edited(key, before or TaskOutput(name=key), text)
+
+
+def _edited(key: str, before: TaskOutput, text: str) -> TaskOutput:
+    """Text in the place of text, JSON in the place of JSON."""
+    if before.json_dict is None:
+        return before.model_copy(update={"raw": text})
+    try:
+        raw, data = from_value(json.loads(text))
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+    return before.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
+
+
+def made_with(stored: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:
+    """The tasks of a stored state that used one of these inputs: in their texts, or their code may have.
+
+    What was made from them is found by who restores it.
+    """
+    if not inputs:
+        return set()
+    named = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in inputs))
+    found = set()
+    for entity in stored["entities"]:
+        for number, task in enumerate(tasks_in(entity), 1):
+            texts = " ".join(str(task.get(name) or "") for name in _TEXTS)
+            if task.get("code") or named.search(texts):
+                found.add(key_of(task, number))
+    return found
+
+
+_TEXTS = (
+    *("description", "expected_output", "output_file"),
+    *("checkpoint_original_description", "checkpoint_original_expected_output"),
+)

@@ -1,0 +1,239 @@
+"""Orders on files are carried out in this process, with the code of the crew file."""
+
+import pytest
+
+from runner.checkpoints.act import Order
+from runner.checkpoints.here import CrewHand, made_with
+from runner.checkpoints.model import Checkpoint, find
+from runner.checkpoints.stored import StoredSource
+from runner.config import CheckpointConfig
+from runner.errors import BadCheckpoint, BadCrew, BadInput, TaskError
+from runner.loader import load_target
+from runner.providers.json import JsonProvider
+from runner.providers.sqlite import SqliteProvider
+from runner.target import parse_target
+
+CREW = """
+    from pathlib import Path
+    from runner import CheckpointConfig, Crew, Task
+
+    HERE = Path(__file__).parent
+
+    def note(name):
+        with (HERE / "trace").open("a") as out:
+            out.write(name + " ")
+
+    def collect(ctx):
+        note("collect")
+        return ["owl", "hen"]
+
+    def sort(ctx):
+        note("sort")
+        return " ".join(sorted(ctx.outputs["collect"].json_dict))
+
+    def title(ctx):
+        note("title")
+        return "About birds"
+
+    def write(ctx):
+        if (HERE / "broken").exists():
+            raise LookupError("no ink")
+        note("write")
+        return f"{ctx.outputs['title'].raw}: {ctx.outputs['sort'].raw}, {ctx.inputs['style']}"
+
+    tasks = [Task(name=f.__name__, run=f) for f in (collect, sort, title, write)]
+    tasks[1].context = [tasks[0]]
+    tasks[2].context = []
+    tasks[3].context = tasks[1:3]
+    crew = Crew(name="birds", tasks=tasks, process="graph", checkpoint=CheckpointConfig(max_checkpoints=3))
+"""
+
+
+@pytest.fixture(params=["json", "sqlite"])
+def location(request, tmp_path):
+    """A place, and the provider for it."""
+    return str(tmp_path / ("checkpoints" if request.param == "json" else "checkpoints.db"))
+
+
+@pytest.fixture
+def written(write_crew, location):
+    """A kickoff of the crew that stopped at its last task, with checkpoints; the crew file and the place."""
+    path = write_crew(CREW)
+    (path.parent / "broken").touch()
+    provider = SqliteProvider() if location.endswith(".db") else JsonProvider()
+    crew = load_target(parse_target(str(path))).crew
+    crew.checkpoint = CheckpointConfig(location=location, provider=provider, max_checkpoints=3)
+    with pytest.raises(LookupError):
+        crew.kickoff(inputs={"style": "dry"})
+    (path.parent / "broken").unlink()
+    (path.parent / "trace").unlink()
+    return path, StoredSource(location)
+
+
+def trace(path) -> list[str]:
+    """The tasks that ran since."""
+    file = path.parent / "trace"
+    return sorted(file.read_text().split()) if file.exists() else []
+
+
+def test_what_a_kickoff_wrote_is_shown_as_it_was(written):
+    _, source = written
+    [main] = source.branches()
+    details = source.details(main.checkpoints[-1])
+    assert [(task.key, task.status, task.output) for task in details.tasks] == [
+        ("collect", "done", '["owl", "hen"]'), ("sort", "done", "hen owl"), ("title", "done", "About birds"),
+        ("write", "pending", None),
+    ]  # fmt: skip
+    assert details.inputs == {"style": "dry"}
+    assert details.entities[0].name == "birds"
+    assert details.progress == (3, 4)
+    assert details.events
+    assert [task.is_json for task in details.tasks] == [True, False, False, False]
+
+
+def test_resume_does_what_is_left(written):
+    path, source = written
+    result = CrewHand(source, str(path)).carry_out(Order("resume", find(source, None)))
+    assert result == "About birds: hen owl, dry"
+    assert trace(path) == ["write"]
+    [main] = source.branches()
+    assert len(main.checkpoints) == 3, "the crew's own retention goes on"
+
+
+def test_a_fork_with_an_edited_output_does_again_what_was_made_from_it(written):
+    path, source = written
+    start = find(source, None)
+    order = Order("fork", start, "mine", edits={"collect": '["owl", "goose"]'})
+    assert CrewHand(source, str(path)).carry_out(order) == "About birds: goose owl, dry"
+    assert trace(path) == ["sort", "write"]
+    main, mine = source.branches()
+    assert mine.name == "mine"
+    assert mine.origin is not None
+    assert (mine.origin.branch, mine.origin.checkpoint) == ("main", start.id)
+    assert len(main.checkpoints) == 3, "the line that it left is as it was"
+    then = {task.key: task.output for task in source.details(mine.checkpoints[-1]).tasks}
+    assert then["collect"] == '["owl", "goose"]'
+
+
+def test_a_fork_without_changes_is_a_line_of_its_own(written):
+    path, source = written
+    assert CrewHand(source, str(path)).carry_out(Order("fork", find(source, None))) == "About birds: hen owl, dry"
+    assert trace(path) == ["write"]
+    _, fork = source.branches()
+    assert fork.name.startswith(f"fork/{find(source, None).parent}_")
+
+
+def test_a_fork_with_another_input_does_again_what_may_have_used_it(written):
+    path, source = written
+    order = Order("fork", find(source, None), inputs={"style": "wet"})
+    assert CrewHand(source, str(path)).carry_out(order) == "About birds: hen owl, wet"
+    assert trace(path) == ["collect", "sort", "title", "write"], "nobody knows what code reads"
+
+
+def test_an_input_that_is_named_in_a_text_was_used_there():
+    def task(key: str, **more):
+        return {"key": key, "output": {"raw": ""}, **more}
+
+    tasks = [
+        task("a", description="Find {topic}"), task("b", description="Sort"), task("c", output_file="{topic}.txt"),
+        task("d", code=True), task("e", description="In {tone}"),
+        task("f", description="Find owls", checkpoint_original_description="Find {topic}"),
+    ]  # fmt: skip
+    stored = {"entities": [{"entity_type": "crew", "tasks": tasks}]}
+    assert made_with(stored, {"topic": "owls"}) == {"a", "c", "d", "f"}
+    assert made_with(stored, {}) == set()
+
+
+def test_what_cannot_be_is_said_in_a_line(written, write_crew):
+    path, source = written
+    start = find(source, None)
+    hand = CrewHand(source, str(path))
+    with pytest.raises(BadInput, match="the output of task 'collect' is JSON, and the edit is not: "):
+        hand.carry_out(Order("fork", start, edits={"collect": "owls"}))
+    with pytest.raises(BadCrew, match="the crew file has no task 'colect'"):
+        hand.carry_out(Order("fork", start, edits={"colect": "owls"}))
+    (path.parent / "broken").touch()
+    with pytest.raises(TaskError, match=r"^LookupError: no ink; what was done is in .*checkpoints"):
+        hand.carry_out(Order("resume", start))
+    with pytest.raises(BadCrew, match="no crew in it"):
+        CrewHand(source, str(write_crew("x = 1", "other")))
+    assert trace(path) == []
+
+
+def test_a_checkpoint_of_another_crew_is_refused(written, write_crew):
+    _, source = written
+    other = write_crew(CREW.replace('name="birds"', 'name="fish"').replace("f.__name__", "f.__name__.upper()"), "fish")
+    with pytest.raises(BadCheckpoint, match="the checkpoint is of a crew with the tasks 'collect'"):
+        CrewHand(source, str(other)).carry_out(Order("resume", find(source, None)))
+
+
+def test_the_whole_way_from_the_screen(play, written):
+    path, source = written
+    hand = CrewHand(source, str(path))
+    start: Checkpoint = find(source, None)
+
+    async def story(screen):
+        assert screen.app.chosen == start
+        assert "3 of 4 tasks done" in screen.text
+        await screen.press("o", "down", "down", "enter", "end")
+        await screen.type("!")
+        await screen.press("escape", "f")
+        await screen.type("loud")
+        await screen.press("enter")
+
+    order = play(story, source, hand)
+    assert order is not None
+    assert hand.carry_out(order) == "About birds!: hen owl, dry"
+    assert trace(path) == ["write"]
+    assert [branch.name for branch in source.branches()] == ["main", "loud"]
+
+
+FLOW = """
+    from pathlib import Path
+    from runner.flow import Flow, listen, start
+
+    HERE = Path(__file__).parent
+
+    class Tale(Flow):
+        @start()
+        def begin(self):
+            self.state["words"] = 2
+            return "once upon"
+
+        @listen(begin)
+        def go_on(self, text):
+            if (HERE / "broken").exists():
+                raise LookupError("no ink")
+            self.state["words"] += 2
+            return f"{text} a {self.state['time']}"
+"""
+
+
+@pytest.mark.parametrize("more", ["", "\n    tale = Tale()\n"], ids=["class", "flow"])
+def test_a_flow_goes_on_too(write_crew, location, more):
+    path = write_crew(FLOW + more)
+    (path.parent / "broken").touch()
+    module = load_target(parse_target(str(path)))
+    provider = SqliteProvider() if location.endswith(".db") else JsonProvider()
+    config = CheckpointConfig(location=location, provider=provider, on_events=["method_execution_finished"])
+    with pytest.raises(LookupError):
+        module.Tale(checkpoint=config).kickoff(inputs={"time": "time"})
+    (path.parent / "broken").unlink()
+    source = StoredSource(location)
+    details = source.details(find(source, None))
+    assert [(task.key, task.status, task.output) for task in details.tasks] == [
+        ("begin", "done", "once upon"), ("go_on", "pending", None),
+    ]  # fmt: skip
+    assert (details.entities[0].kind, details.entities[0].name) == ("flow", "Tale")
+    assert details.state["words"] == 2
+    hand = CrewHand(source, str(path))
+    assert hand.carry_out(Order("fork", find(source, None), "mine")) == "once upon a time"
+    assert hand.carry_out(Order("resume", source.branches()[0].checkpoints[-1])) == "once upon a time"
+
+
+def test_a_name_chooses_among_several(written, write_crew):
+    _, source = written
+    two = write_crew(CREW + "    other = Crew(name='birds', tasks=tasks)\n", "two")
+    with pytest.raises(BadCrew, match="has 2 crews: crew, other; name one, as in"):
+        CrewHand(source, str(two))
+    assert CrewHand(source, f"{two}:other").entity.name == "birds"
