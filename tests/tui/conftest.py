@@ -156,6 +156,7 @@ def play():
 
     def run(story: Story, source: Any, hand: Any = None, size: tuple[int, int] = (80, 24)) -> Order | None:
         app = Browser(source, hand or FakeHand())
+        app.animation_level = "none"
 
         async def main() -> None:
             async with app.run_test(size=size) as pilot:

@@ -38,8 +38,7 @@ def test_it_opens_on_the_newest_with_forks_under_what_they_left(play, source, si
     assert play(story, source, size=size) is None
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes, size):
+def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes):
     hand, point = fakes.FakeHand(), source.kept[2]
 
     async def story(screen):
@@ -71,7 +70,7 @@ def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes, size):
         assert not screen.draft(point)
         assert "✎" not in screen.text
 
-    play(story, source, hand, size=size)
+    play(story, source, hand)
     [order] = hand.orders
     assert (order.verb, order.checkpoint, order.branch) == ("fork", point, "mine")
     assert order.inputs == {"topic": "old owls", "count": 30}
