@@ -88,7 +88,13 @@ class Line:
 
 
 def connect(
-    url: str, *, name: str = "runner", timeout: float | None = 10.0, connect_timeout: float = 5.0, single: bool = False
+    url: str,
+    *,
+    name: str = "runner",
+    timeout: float | None = 10.0,
+    connect_timeout: float = 5.0,
+    single: bool = False,
+    decode: bool = True,
 ) -> Client:
     """A client for ``redis://``, ``rediss://`` or ``unix://``. Times are in seconds.
 
@@ -101,7 +107,7 @@ def connect(
             url,
             client_name=name,
             single_connection_client=single,
-            decode_responses=True,
+            decode_responses=decode,
             socket_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
             **(

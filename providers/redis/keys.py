@@ -35,6 +35,23 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
 ===================================  =======  ====================================================================
 
+A *state home* is where `RedisProvider` keeps the states of one location: ``runner:{states:PREFIX}``.
+
+===================================  =======  ====================================================================
+key                                  type     holds, and how long
+===================================  =======  ====================================================================
+``STATES:branches``                  set      the branches with checkpoints; pruning removes one
+``STATES:branch:B:checkpoints``      zset     checkpoint ids by the number of their entry; pruned
+``STATES:lineage``                   hash     checkpoint id -> number, digest, sizes, parent, branch; pruned with it
+``STATES:entries``                   hash     number -> what is new in a checkpoint since its parent; goes when no
+                                              checkpoint needs it
+``STATES:chains:K``                  hash     entries 100 K to 100 K + 99 -> how many hold it, on which it stands;
+                                              likewise
+``STATES:counter``                   string   the newest number; removed with the last checkpoint
+===================================  =======  ====================================================================
+
+States do not expire: they are kept until they are pruned, as files are.
+
 All keys of a run expire ``keep`` after its last branch is over (7 days by default), and live on when one is resumed.
 """
 
@@ -67,6 +84,9 @@ TEMPLATES: dict[str, str] = {
     "leader_key": "{home}:leader",
     "monitors_key": "{home}:monitors",
     "bundle_key": "{home}:bundle:{sha}",
+    "entries_key": "{home}:entries",
+    "chains_key": "{home}:chains:{bucket}",
+    "counter_key": "{home}:counter",
 }
 """Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
 
@@ -79,6 +99,11 @@ def home_of(run_id: str) -> str:
 def home(partition: int = 0) -> str:
     """The prefix of one partition."""
     return f"runner:{{p{partition}}}"
+
+
+def state_home(prefix: str) -> str:
+    """The prefix of the states of one location."""
+    return f"runner:{{states:{prefix}}}"
 
 
 def key(name: str, /, **parts: str) -> str:

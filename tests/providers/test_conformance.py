@@ -2,10 +2,12 @@
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
+from redis import Redis
 
-from runner.providers import BaseProvider, JsonProvider, SqliteProvider
+from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
 from runner.testing import ProviderConformance
 
 
@@ -39,3 +41,21 @@ class TestSqlite(ProviderConformance):
                 "UPDATE checkpoints SET data = substr(data, 1, length(data) / 2) WHERE id = ?", (checkpoint_id,)
             )
         database.close()
+
+
+class TestRedis(ProviderConformance):
+    @pytest.fixture
+    def provider(self) -> BaseProvider:
+        return RedisProvider()
+
+    @pytest.fixture
+    def location(self, server: Any) -> str:
+        return f"{server.url}?prefix=some where/check|points"
+
+    def tear(self, location: str) -> None:
+        socket, _, checkpoint_id = location.removeprefix("unix://").replace("?", "#").split("#")
+        home = "runner:{states:some where/check%7Cpoints}"
+        with Redis(unix_socket_path=socket) as redis:
+            number = redis.hget(f"{home}:lineage", checkpoint_id).partition(b"|")[0]
+            entry = redis.hget(f"{home}:entries", number)
+            redis.hset(f"{home}:entries", number, entry[: len(entry) // 2])

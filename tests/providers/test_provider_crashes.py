@@ -23,6 +23,7 @@ from runner.providers import (
     CheckpointNotFound,
     CheckpointTorn,
     JsonProvider,
+    RedisProvider,
     SqliteProvider,
     detect_provider,
 )
@@ -54,6 +55,7 @@ PRUNING = "checkpoints pruned in part"
 POINTS = {
     "json": [*BEFORE, AFTER, PRUNING],
     "sqlite": [*BEFORE[:2], AFTER, PRUNING],
+    "redis": [BEFORE[0], AFTER],
 }
 
 
@@ -77,8 +79,11 @@ class Place:
 
     def listen(self, process: "subprocess.Popen[str]") -> int:
         """Hear the writer to its end. Returns the last that it told."""
-        said, errors = process.communicate()
-        assert process.returncode == -signal.SIGKILL, errors
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process.stdout, process.stderr:  # not `communicate`, which knows nothing of lines read before
+            said, errors = process.stdout.read(), process.stderr.read()
+        assert process.wait() == -signal.SIGKILL, errors
         for line in said.splitlines(keepends=True):
             if line.endswith("\n"):  # the last one may be cut off
                 i, checkpoint_id = line.split()
@@ -103,6 +108,8 @@ class Place:
 
 @pytest.fixture(params=list(POINTS))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "redis":
+        return Place(RedisProvider(), f"{request.getfixturevalue('server').url}?prefix=p")
     if request.param == "json":
         return Place(JsonProvider(), str(tmp_path / "checkpoints"))
     return Place(SqliteProvider(), str(tmp_path / "checkpoints.db"))

@@ -1,0 +1,36 @@
+-- Checkpoints of states, and the entries that they are made of. An entry is held by its checkpoint, and by each entry
+-- that stands on it; who holds it, and on which it stands, is one short text: small hashes of those are packed by Redis.
+local function bucket(number) return math.floor(number / 100) end
+local function checkpoint_of(home, id)
+  local text = redis.call("HGET", lineage_key(home), id)
+  if not text then return nil end
+  local number, digest, size, bytes, parent, branch = string.match(text, "^(%d+)|(%x+)|(%d+)|(%d+)|([^|]*)|(.*)$")
+  return {number = number, digest = digest, size = size, bytes = tonumber(bytes), parent = parent, branch = branch}
+end
+local function chain_of(home, number)
+  local text = redis.call("HGET", chains_key(home, bucket(number)), number)
+  if not text then return nil end
+  local holders, base = string.match(text, "^(%d+) (%d+)$")
+  return tonumber(holders), base
+end
+local function hold_entry(home, number)
+  local holders, base = chain_of(home, number)
+  redis.call("HSET", chains_key(home, bucket(number)), number, (holders + 1) .. " " .. base)
+end
+local function let_go(home, number)
+  while number ~= "0" do
+    local holders, base = chain_of(home, number)
+    if not holders then return end
+    local chains = chains_key(home, bucket(number))
+    if holders > 1 then
+      redis.call("HSET", chains, number, (holders - 1) .. " " .. base)
+      return
+    end
+    redis.call("HDEL", chains, number)
+    redis.call("HDEL", entries_key(home), number)
+    number = base
+  end
+end
+local function is_whole(home, one)
+  return one ~= nil and redis.call("HSTRLEN", entries_key(home), one.number) == one.bytes
+end

@@ -1,0 +1,26 @@
+-- Store a checkpoint: its entry, its place on its branch, and its lineage. Asked twice, it is stored once.
+--
+-- KEYS home
+-- ARGV id branch parent digest size entry base base_digest
+-- USES states
+--
+-- ``base`` is the number of the parent's entry, on which this one stands; 0 for one that stands alone.
+-- Returns {"stored", number}, {"missing"} if the base is not what the writer thinks, {"taken"} if another has this id.
+local found = checkpoint_of(home, id)
+if found then
+  if found.digest == digest then return {"stored", found.number} end
+  return {"taken"}
+end
+if base ~= "0" then
+  local above = checkpoint_of(home, parent)
+  if not above or above.number ~= base or above.digest ~= base_digest then return {"missing"} end
+  hold_entry(home, base)
+end
+local number = redis.call("INCR", counter_key(home))
+redis.call("HSET", entries_key(home), number, entry)
+redis.call("HSET", chains_key(home, bucket(number)), number, "1 " .. base)
+redis.call("HSET", lineage_key(home), id,
+  number .. "|" .. digest .. "|" .. size .. "|" .. #entry .. "|" .. parent .. "|" .. branch)
+redis.call("ZADD", checkpoints_key(branch_key(home, branch)), number, id)
+redis.call("SADD", branches_key(home), branch)
+return {"stored", tostring(number)}
