@@ -9,8 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import bundle, crashpoints, local_worker, settings
+from runner import bundle, crashpoints, forking, local_worker, settings
 from runner.errors import Conflict, NoWorker
+from runner.forking import Edit
 from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
@@ -162,6 +163,35 @@ class Client:
             if answer == "no bundle":
                 raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
         raise Conflict(f"run {run_id} kept changing while it was to be resumed: try again")
+
+    def fork(
+        self,
+        run_id: str,
+        *,
+        checkpoint: str | None = None,
+        branch: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        edits: Mapping[str, Edit] | None = None,
+        source: str | None = None,
+    ) -> RunHandle:
+        """A new branch of a run, side by side with the others, however those stand. Gives the handle of that branch.
+
+        It leaves at ``checkpoint``, or at the newest position of the branch ``source``, of the current line if that is
+        not named. ``inputs`` and ``edits`` (outputs by task, as text or JSON) differ there; what used one of them is
+        done again, and what was not committed yet is done; nothing else is. ``branch`` names it.
+        """
+        after = self.store.runs.last_event(run_id)
+        name, where = forking.fork(
+            self.store.client,
+            run_id,
+            checkpoint=checkpoint,
+            source=source,
+            branch=branch,
+            inputs=inputs or {},
+            edits=edits or {},
+        )
+        self.ensure_worker(where.queue)
+        return RunHandle(self, run_id, branch=name, _from=after)
 
     def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
         """The fields to set where the crew's files have changed since, if that is accepted."""

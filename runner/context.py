@@ -26,6 +26,7 @@ class Outputs(Mapping[str, TaskOutput]):
         return self._names
 
     def __getitem__(self, name: str) -> TaskOutput:
+        self._work.uses.task(name)
         if name not in self._have:
             if name not in self._earlier():
                 near = difflib.get_close_matches(name, self._earlier(), n=1)
@@ -57,12 +58,18 @@ class TaskContext:
     def __init__(self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
         self._work = work
         self.task = task
-        self.inputs = dict(work.inputs)
+        self._inputs = work.uses.watch(work.inputs)
         self.outputs = Outputs(work, finish)
         self.run_id = work.run_id
         self.branch = work.branch
         self.attempt = work.attempt
         self.feedback: str | None = None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The run's inputs. Those that are looked at are noted: a fork that changes one redoes the task."""
+        self._work.uses.hand_out()
+        return self._inputs
 
     @property
     def context(self) -> list[TaskOutput]:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from runner import backoff, crashpoints, loader
 from runner import output as outputs
+from runner.branching import branch_plan
 from runner.code import CodeCache, Loaded
 from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
@@ -24,6 +25,7 @@ from runner.providers.redis import jobs
 from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
+from runner.used import NOTHING, Used
 from runner.work import Work
 
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
@@ -31,10 +33,12 @@ REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The task is done: its output, and who waits for it."""
+    """The task is done: its output, who waits for it, what it used, and how long it took."""
 
     output: str
     unlocks: tuple[PlannedTask, ...]
+    used: Used = NOTHING
+    ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +138,18 @@ class Executor:
     def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate) -> Decision:
         failed: BaseException
         loaded: Loaded | None = None
+        began = time.monotonic()
         try:
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
             plan = self._plan_of(claim, loaded)
             planned = plan.by_key[claim.job.task]
             with loader.using(claim.bundle), self._stops.watching(gate, claim, planned.timeout):
-                output = loaded.adapter.perform(loaded.crew, self._work(claim, plan, task, journal, gate))
+                work = self._work(claim, plan, task, journal, gate)
+                output = loaded.adapter.perform(loaded.crew, work)
             crashpoints.reached("task done, not committed")
-            return Commit(output, plan.dependents[planned.key])
+            used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
+            unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
+            return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
         except ClaimLost:
             return Lost()
         except Interrupted:
@@ -197,8 +205,8 @@ class Executor:
     def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
         replayed = journal.take_replayed()
         match decision:
-            case Commit(output, unlocks):
-                task.commit(output, unlocks, replayed=replayed)
+            case Commit(output, unlocks, used, ms):
+                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
             case Retry(delay, reason):
                 task.retry(delay, reason, replayed=replayed)
             case Fail(reason):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,12 +131,25 @@ class RunHandle:
         runs = self.client.store.runs
         wanted = json.loads(runs.field(self.id, "output_files") or "{}")
         outputs = self.result().outputs
-        inputs = self.record.inputs
+        inputs = self.record.inputs | runs.branch(self.id, self.branch or self.record.branch).inputs
         return [
             write_file(str((folder or Path()) / name), outputs[task], inputs)
             for task, name in wanted.items()
             if task in outputs
         ]
+
+    def fork(
+        self,
+        *,
+        checkpoint: str | None = None,
+        branch: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        edits: Mapping[str, Any] | None = None,
+    ) -> "RunHandle":
+        """A new branch that leaves this one, or at ``checkpoint``; see `Client.fork`."""
+        return self.client.fork(
+            self.id, checkpoint=checkpoint, branch=branch, inputs=inputs, edits=edits, source=self.branch
+        )
 
     def cancel(self, reason: str = "cancelled by a person") -> str:
         """Stop all its branches, or only its ``branch``. Returns the status it had; `Conflict` if it was over."""

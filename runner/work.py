@@ -7,6 +7,7 @@ from typing import Any
 from runner.journal import Journal, Watch
 from runner.output import TaskOutput
 from runner.plan import Plan
+from runner.used import Uses
 
 
 class Conversation:
@@ -29,6 +30,7 @@ class Work:
 
     ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
     kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
+    ``uses`` is told what the task looks at.
     """
 
     run_id: str
@@ -43,3 +45,4 @@ class Work:
     given: Mapping[str, TaskOutput] = field(default_factory=dict)
     conversation: Conversation = field(default_factory=Conversation)
     watch: Callable[[str, Callable[..., Any]], Watch] | None = None
+    uses: Uses = field(default_factory=Uses)

@@ -112,7 +112,7 @@ def send(job: Job, queue: str) -> None:
         JOB,
         kwargs=arguments,
         queue=queue,
-        task_id=f"{job.ref.replace('|', '.')}.{job.attempt}",
+        task_id=job.message_id,
         shadow=job.task,
         argsrepr="()",
         kwargsrepr=repr(arguments),

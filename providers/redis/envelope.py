@@ -12,6 +12,8 @@ JOB = "runner.job"
 """The name under which the worker registers the one Celery task there is."""
 
 
+COMPACT = (",", ":")
+
 _MARK = re.compile(r"@([A-Z]+)@")
 
 
@@ -32,7 +34,8 @@ def template(queue: str) -> str:
             [],
             {"run": "@RUN@", "branch": "@BODYBRANCH@", "task": "@BODYTASK@", "attempt": "@ATTEMPT@"},
             {"callbacks": None, "errbacks": None, "chain": None, "chord": None},
-        ]
+        ],
+        separators=COMPACT,
     ).replace('"@ATTEMPT@"', "@ATTEMPT@")
     message = {
         "body": body,
@@ -66,10 +69,10 @@ def template(queue: str) -> str:
             "delivery_info": {"exchange": "", "routing_key": "@QUEUE@"},
             "priority": 0,
             # Unique per copy: kombu files unacknowledged messages under it.
-            "delivery_tag": f"{job_id}.@COPY@",
+            "delivery_tag": "@RUN@.@COPY@",
         },
     }
-    text = json.dumps(message).replace("%", "%%")
+    text = json.dumps(message, separators=COMPACT).replace("%", "%%")
     marks = [mark for mark in _MARK.findall(text) if mark != "QUEUE"]
     # The queue is known here; its name may hold anything.
     named = json.dumps(queue)[1:-1].replace("%", "%%")

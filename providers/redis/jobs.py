@@ -1,6 +1,7 @@
 """What a worker asks of the store for one task: claim, record steps, commit, or give it back."""
 
 import contextlib
+import hashlib
 import json
 import threading
 import time
@@ -15,6 +16,7 @@ from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import NOT_NOW, Client, Line, patiently
 from runner.providers.redis.scripts import Executor
+from runner.used import NOTHING, Used
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,13 @@ class Job:
     def ref(self) -> str:
         """The job as one string."""
         return keys.ref(self.run_id, self.branch, self.task)
+
+    @property
+    def message_id(self) -> str:
+        """The id of its message: a long branch name stands in it by its hash, as in `send.lua`."""
+        long = len(self.branch.encode()) > 12
+        branch = hashlib.sha1(self.branch.encode(), usedforsecurity=False).hexdigest()[:8] if long else self.branch
+        return f"{self.run_id}.{branch}.{self.task}.{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,7 @@ class Claim:
     attr: str
     adapter: str
     inputs: dict[str, Any]
+    todo: str
     plan_digest: str
     crew: str
     scope: Scope
@@ -84,9 +94,9 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
     }
 
 
-def specifications(tasks: Iterable[PlannedTask]) -> str:
-    """Several of them, as the JSON list that the scripts take. An empty list is ``[]``."""
-    return json.dumps([specification(task, len(task.after)) for task in tasks], ensure_ascii=False)
+def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
+    """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
+    return json.dumps([specification(task, 0 if first else len(task.after)) for task in tasks], ensure_ascii=False)
 
 
 def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal:
@@ -110,7 +120,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
     answer = patiently(ask)
     if answer[0] != "claimed":
         return Refusal(answer[0])
-    _, token, failures, fields, scope, context, recorded = answer
+    _, token, failures, fields, scope, (todo, changed), context, recorded = answer
     bundle, module, attr, adapter, inputs, plan_digest, crew = fields
     return Claim(
         job=job,
@@ -121,7 +131,8 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         module=module,
         attr=attr,
         adapter=adapter,
-        inputs=json.loads(inputs),
+        inputs=json.loads(inputs) | (json.loads(changed) if changed else {}),
+        todo=todo or "",
         plan_digest=plan_digest,
         crew=crew,
         scope=Scope(scope[0], scope[1], scope[2], bool(scope[3])),
@@ -258,7 +269,15 @@ class ClaimedTask:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
         return answer
 
-    def commit(self, output: str, unlocks: Iterable[PlannedTask], *, replayed: int) -> str:
+    def commit(
+        self,
+        output: str,
+        unlocks: Iterable[PlannedTask],
+        *,
+        replayed: int,
+        used: Used = NOTHING,
+        ms: int | None = None,
+    ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
         answer = self._fenced(
             scripts.load("commit"),
@@ -269,7 +288,8 @@ class ClaimedTask:
             journal=self._journal,
             outputs=self._outputs,
             worker=self._claim.worker,
-            output=output[1:],
+            output=output[1:] if ms is None else f'"ms":{ms},{output[1:]}',
+            trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
             replayed=replayed,
             next=specifications(unlocks),
             stamp=stamp(),

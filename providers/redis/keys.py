@@ -25,8 +25,11 @@ key                                  type     holds, and how long
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:branches``                    set      the run's branches
 ``…RUN:events``                      stream   what happened, newest 2,000 or so
-``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint, its parent
+``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
+                                              left its parent, what it does itself, what was edited,
+                                              inputs that differ
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
+``…RUN:branch:B:order``               list     for each commit its sequence, task, and what it used: JSON lists
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
 ``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
 ``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
@@ -65,6 +68,7 @@ TEMPLATES: dict[str, str] = {
     "task_key": "{branch_key}:task:{name}",
     "journal_key": "{branch_key}:journal:{name}",
     "outputs_key": "{branch_key}:outputs",
+    "order_key": "{branch_key}:order",
     "waits_key": "{branch_key}:waits",
     "open_key": "{branch_key}:open",
     "checkpoints_key": "{branch_key}:checkpoints",

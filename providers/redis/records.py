@@ -45,11 +45,19 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A committed output: where in the branch's sequence it stands, and what it is."""
+    """A committed output: where in the branch's sequence it stands, and what it is.
+
+    ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
+    ``edited`` one.
+    """
 
     seq: int
     raw: str
     json: Any
+    ms: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    edited: bool = False
 
     def as_task_output(self, name: str) -> TaskOutput:
         """As the crew's code sees it."""
@@ -71,7 +79,10 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class BranchRecord:
-    """A branch as it stands. ``parent`` and ``checkpoint`` say where it left which other one; "" for main."""
+    """A branch as it stands. ``parent``, ``parent_seq`` and ``checkpoint`` say where it left another one; "" for main.
+
+    ``inputs`` are those that differ from the run's.
+    """
 
     name: str
     status: RunStatus
@@ -83,6 +94,7 @@ class BranchRecord:
     head: str = ""
     error: str = ""
     ended_at: int | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +185,10 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
         parent=found.get("parent", ""),
         parent_seq=int(found.get("parent_seq", 0)),
         checkpoint=found.get("from", ""),
-        head=found.get("head", ""),
+        head=found.get("head", found.get("from", "")),
         error=found.get("error", ""),
         ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
+        inputs=json.loads(found.get("inputs", "{}")),
     )
 
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from runner import output as outputs
+from runner import branching
 from runner.errors import Conflict, NotFound
 from runner.plan import Plan, frontier, waits
-from runner.providers.redis import keys, scripts
+from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
 from runner.providers.redis.records import (
@@ -106,10 +106,11 @@ class Runs:
 
     def plan(self, run_id: str) -> Plan:
         """The run's plan. Raises `NotFound`."""
-        text = self.client.get(keys.key("plan_key", run=keys.run_key(run_id)))
-        if text is None:
-            raise NotFound(f"there is no run {run_id}")
-        return Plan.from_json(text)
+        return history.read_plan(self.client, run_id)
+
+    def branch_plan(self, run_id: str, branch: str) -> Plan:
+        """What a branch does of the run's plan. Raises `NotFound`."""
+        return branching.branch_plan(self.plan(run_id), self.client.hget(keys.branch_key(run_id, branch), "todo") or "")
 
     def branches(self, run_id: str) -> list[str]:
         """The run's branches, main first."""
@@ -135,33 +136,12 @@ class Runs:
         return [branch_record(name, found) for name, found in zip(names, pipe.execute(), strict=True) if found]
 
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
-        """The outputs of a branch by task: its own, and its parent's from before it left it."""
-        key = keys.branch_key(run_id, branch)
-        pipe = self.client.pipeline(transaction=False)
-        pipe.hgetall(keys.key("outputs_key", branch_key=key))
-        pipe.hmget(key, "parent", "parent_seq")
-        own, (parent, parent_seq) = pipe.execute()
-        found: dict[str, Committed] = {}
-        if parent:
-            limit = int(parent_seq) if upto is None else min(upto, int(parent_seq))
-            found.update(self.committed(run_id, parent, limit))
-        for task, text in own.items():
-            stored = json.loads(text)
-            if upto is None or stored["seq"] <= upto:
-                found[task] = Committed(stored["seq"], *outputs.load(stored))
-        return found
+        """The outputs of a branch by task: its own, and what it sees of its parent's from before it left it."""
+        return history.committed(self.client, run_id, branch, upto)
 
     def outputs_of(self, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
-        """The outputs of some tasks, in one round trip where the branch has no parent."""
-        key = keys.branch_key(run_id, branch)
-        texts = self.client.hmget(keys.key("outputs_key", branch_key=key), tasks)
-        if any(text is None for text in texts):
-            every = self.committed(run_id, branch)
-            return {task: every[task] for task in tasks if task in every}
-        return {
-            task: Committed(json.loads(text)["seq"], *outputs.load(json.loads(text)))
-            for task, text in zip(tasks, texts, strict=True)
-        }
+        """The outputs of tasks that are committed there."""
+        return history.outputs_of(self.client, run_id, branch, tasks)
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """The tasks between waiting and committed."""
@@ -220,8 +200,13 @@ class Runs:
         return str(newest[0][0]) if newest else "0"
 
     def last_commit(self, run_id: str, branch: str) -> int:
-        """The sequence of the branch's newest commit; 0 if there is none."""
-        return max((output.seq for output in self.committed(run_id, branch).values()), default=0)
+        """The sequence of the branch's newest commit; where it left its parent if it has none."""
+        key = keys.branch_key(run_id, branch)
+        pipe = self.client.pipeline(transaction=False)
+        pipe.lindex(keys.key("order_key", branch_key=key), -1)
+        pipe.hget(key, "parent_seq")
+        newest, parent_seq = pipe.execute()
+        return int(json.loads(newest)[0]) if newest else int(parent_seq or 0)
 
     # -- steering
 
@@ -261,17 +246,31 @@ class Runs:
         ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "taken",
         "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
         """
-        changed = plan
-        plan = changed or self.plan(run.id)
+        old = self.plan(run.id)
+        new = plan or old
+        lines = self.branches(run.id)
         key = keys.branch_key(run.id, branch)
-        seq, status = self.client.hmget(key, "seq", "status")
+        pipe = self.client.pipeline(transaction=False)
+        for name in lines:
+            pipe.hget(keys.branch_key(run.id, name), "todo")
+        pipe.hmget(key, "seq", "status")
+        *packed, (seq, status) = pipe.execute()
+        todos = {
+            name: branching.carried_over(branching.unpack(old, text), old, new)
+            for name, text in zip(lines, packed, strict=True)
+            if text
+        }
         if start is None:
             done = self.committed(run.id, branch).keys()
         else:
             done = self.committed(run.id, start.branch, start.seq).keys()
-        left = sum(task.key not in done for task in plan.tasks)
+            todos[branch] = frozenset(new.by_key.keys() - done)
+        mine = branching.part(new, todos[branch]) if branch in todos else new
+        left = sum(task.key not in done for task in mine.tasks)
         if left == 0:
             raise Conflict(f"run {run.id} has nothing left to do there")
+        if plan is None:  # what is set does not change
+            todos = {branch: todos[branch]} if start else {}
         home = keys.home_of(run.id)
         return str(
             scripts.load("resume")(
@@ -282,15 +281,17 @@ class Runs:
                 bundle=keys.key("bundle_key", home=home, sha=fields.get("bundle", run.bundle)),
                 name=branch,
                 fields=json.dumps(fields),
-                plan=changed.to_json() if changed else "",
+                plan=plan.to_json() if plan else "",
                 parent=start.branch if start else "",
                 parent_seq=start.seq if start else 0,
-                head=start.id if start else "",
+                start=start.id if start else "",
                 expected_status=run.status.value if start else status,
                 expected_seq=seq or 0,
                 expected_plan=run.plan_digest,
-                ready=specifications(frontier(plan, done)),
-                waits=json.dumps([{"task": task, "met": met} for task, met in waits(plan, done).items()]),
+                expected_branches=len(lines) if plan else "",
+                todos=json.dumps({name: branching.pack(new, todo) for name, todo in todos.items()}),
+                ready=specifications(frontier(mine, done)),
+                waits=json.dumps([{"task": task, "met": met} for task, met in waits(mine, done).items()]),
                 tasks_left=left,
             )
         )

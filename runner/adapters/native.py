@@ -18,6 +18,7 @@ from runner.llm import callable_model
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.task import ConditionalTask, Task
+from runner.used import EVERYTHING
 from runner.work import Work
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
@@ -70,6 +71,7 @@ class NativeAdapter:
                 output.pydantic = model.model_validate(output.json_dict)
             return output
 
+        _note_what_is_told(task, work)
         told = task.model_copy(
             update={
                 "name": work.key,
@@ -122,6 +124,17 @@ def keys_of(crew: Crew) -> list[str]:
 def interpolate(text: str, inputs: Any) -> str:
     """``{name}`` replaced by the input of that name, where there is one."""
     return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
+
+
+def _note_what_is_told(task: Task, work: Work) -> None:
+    """The inputs in a task's texts count as used; an agent is told its own texts, and the context, also on resuming."""
+    texts = [task.description, task.expected_output]
+    if task.run is None:
+        texts += [task.agent.role, task.agent.goal, task.agent.backstory] if task.agent else []
+        if task.context_is_default:
+            work.uses.task(EVERYTHING)
+    for name in _PLACEHOLDER.findall(" ".join(texts)):
+        work.uses.input(name)
 
 
 def _refuse_what_cannot_run(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> None:

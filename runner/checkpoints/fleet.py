@@ -2,32 +2,16 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, cast
 
 from runner.checkpoints.act import Order
 from runner.checkpoints.model import Branch, Checkpoint, Details, EntityView, Origin, TaskView
-from runner.client import Client, RunHandle
+from runner.client import Client
 from runner.diff import DONE, PENDING
 from runner.errors import Conflict, StoreUnreachable
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW, REFUSED
 from runner.providers.redis.records import BranchRecord, CheckpointRecord
 from runner.states import RunStatus
-
-
-class Forks(Protocol):
-    """A client that forks runs."""
-
-    def fork(
-        self,
-        run_id: str,
-        *,
-        checkpoint: str | None,
-        branch: str | None,
-        inputs: dict[str, Any],
-        edits: dict[str, str],
-    ) -> RunHandle:
-        """A branch of its own from a checkpoint."""
 
 
 class RunSource:
@@ -69,6 +53,7 @@ class RunSource:
             found = runs.find_checkpoint(self.run_id, checkpoint.id)
             done = runs.committed(self.run_id, found.branch, found.seq)
             plan = self._plan_of(run.plan_digest)
+            inputs = runs.branch(self.run_id, found.branch).inputs
         tasks = tuple(
             TaskView(task.key, DONE, done[task.key].raw, is_json=done[task.key].json is not None)
             if task.key in done
@@ -79,7 +64,7 @@ class RunSource:
         return Details(
             _checkpoint(found),
             (EntityView("crew", run.crew, ended, len(tasks)),),
-            run.inputs,
+            run.inputs | inputs,
             tasks,
         )
 
@@ -117,7 +102,7 @@ class RunHand:
                     raise Conflict(f"run {self.run_id} is completed there: nothing is left to do")
                 branch = handle.branch
             else:
-                handle = cast(Forks, self.client).fork(
+                handle = self.client.fork(
                     self.run_id,
                     checkpoint=order.checkpoint.id,
                     branch=order.branch or None,

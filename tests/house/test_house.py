@@ -16,7 +16,19 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
 CORE = (
-    *("agent", "backoff", "config", "context", "conversation", "crashpoints", "crew", "diff", "errors", "gate"),
+    *(
+        "agent",
+        "backoff",
+        "branching",
+        "config",
+        "context",
+        "conversation",
+        "crashpoints",
+        "crew",
+        "diff",
+        "errors",
+        "gate",
+    ),
     *("journal", "live", "llm", "output", "plan", "settings", "states", "task", "validation", "work"),
     *("adapters/__init__", "adapters/doing", "adapters/native"),
     *(f"inprocess/{name}" for name in ("__init__", "agents", "attempts", "crews", "threads")),

@@ -3,11 +3,14 @@
 import json
 from typing import Any
 
-from runner.plan import frontier, waits
+from runner.branching import part, unpack
+from runner.plan import waits
 from runner.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
+from runner.used import EDITED, NOTHING, Used
 
-from .model import Branch, Model
-from .model import Run as ModelRun
+from .model import Model
+from .model_run import Branch
+from .model_run import Run as ModelRun
 from .observed import ObservedBranch, ObservedRun, World
 
 #: Keys that may stand without a lifetime. Those of runs and bundles may only while a run goes on.
@@ -47,6 +50,11 @@ def _branch_agrees(seen: ObservedBranch, run: ModelRun, name: str, expected: Bra
     assert seen.fields["status"] == expected.status
     assert seen.fields.get("parent", "") == expected.parent
     assert {key: (o["seq"], o["token"], o["raw"]) for key, o in seen.outputs.items()} == expected.outputs
+    assert {key: Used.from_json(used) for _, key, *used in seen.order if used} == {
+        key: used for key, used in expected.used.items() if used not in (NOTHING, EDITED)
+    }
+    assert json.loads(seen.fields.get("inputs", "{}")) == expected.inputs
+    assert unpack(run.plan, seen.fields["todo"]) == expected.todo if "todo" in seen.fields else expected.todo is None
     assert seen.open == seen.tasks.keys() == expected.tasks.keys()
     for key, task in expected.tasks.items():
         due = {field: str(value) for field, value in model.fields_of(task).items()}
@@ -124,10 +132,11 @@ class Laws:
     def _branch(self, run: ObservedRun, name: str, branch: ObservedBranch, goes_on: bool) -> None:
         assert run.plan is not None
         done = run.committed(name).keys()
-        ready = {task.key for task in frontier(run.plan, done)}
+        left = run.todo(name) - done
+        ready = {key for key in left if left.isdisjoint(run.plan.earlier(key))}
         if goes_on:
             assert branch.open == ready
-            assert branch.waits == waits(run.plan, done)
+            assert branch.waits == waits(part(run.plan, run.todo(name)), done)
             assert int(branch.fields["left"]) == len(run.plan.tasks) - len(done)
         else:
             assert branch.open <= ready
@@ -135,10 +144,12 @@ class Laws:
         assert branch.journals.keys() <= branch.open, "a journal goes with its task"
         seqs = [output["seq"] for output in branch.outputs.values()]
         assert len(set(seqs)) == len(seqs)
-        if "parent" in branch.fields:
-            assert not branch.outputs.keys() & run.committed(
-                branch.fields["parent"], int(branch.fields["parent_seq"])
-            ), "what the parent had committed was done again"
+        edited = json.loads(branch.fields.get("edits", "[]"))
+        order = [[i, task] for i, task in enumerate(edited, int(branch.fields.get("parent_seq", 0)) + 1)]
+        order += [entry[:2] for entry in branch.order]
+        assert order == sorted([o["seq"], task] for task, o in branch.outputs.items())
+        assert edited == [task for _, task in order if "edited" in branch.outputs[task]]
+        assert branch.outputs.keys() - edited <= run.todo(name)
 
     def _checkpoints(self, run_id: str, run: ObservedRun, name: str, branch: ObservedBranch) -> None:
         most = int(run.fields["max_checkpoints"])
@@ -188,7 +199,7 @@ def moved(before: World, after: World) -> None:
             _task_moved(place, then.get(place, "committed" if state == "committed" else "waiting"), state)
         for name, branch in was.branches.items():
             now = run.branches[name]
-            assert branch.outputs.items() <= now.outputs.items(), "outputs are immutable"
+            assert all(now.outputs[task] == output for task, output in branch.outputs.items()), "outputs are immutable"
             assert branch.fields.get("parent") == now.fields.get("parent")
             for key, task in branch.tasks.items():
                 if key in now.tasks and task["state"] == now.tasks[key]["state"] == "running":

@@ -11,6 +11,7 @@ from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal, claim
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
+from runner.used import NOTHING, Used
 
 from .checks import job_of
 from .conftest import LossyLine
@@ -83,12 +84,12 @@ class Driver:
         """What the claim allows."""
         return ClaimedTask(self.line, claim)
 
-    def commit(self, claim: Claim) -> str:
+    def commit(self, claim: Claim, used: Used = NOTHING) -> str:
         """Do the task. Returns the run's status after it."""
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
-        unlocks = self.runs.plan(job.run_id).dependents[job.task]
-        return self.task(claim).commit(dump(text, None), unlocks, replayed=0)
+        unlocks = self.runs.branch_plan(job.run_id, job.branch).dependents[job.task]
+        return self.task(claim).commit(dump(text, None), unlocks, replayed=0, used=used)
 
     def work(self, after_each: Callable[[str], Any] = lambda task: None, *, limit: int = 10_000) -> None:
         """Do what is queued, and what that unlocks."""

@@ -1,104 +1,13 @@
 """What the store is to do, in plain Python: no Redis, no Lua, no clock of its own."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
-from runner.plan import Plan, PlannedTask, frontier, waits
+from runner.branching import part
+from runner.plan import Plan, PlannedTask, waits
 from runner.providers.redis.jobs import Job
+from runner.used import EDITED, Used
 
-Place = tuple[str, str, str]  #: run, branch, task
-
-
-@dataclass
-class Task:
-    """A task in flight."""
-
-    state: str = "queued"
-    attempt: int = 1
-    token: int | None = None
-    worker: str = ""
-    process: str = ""
-    nonce: str = ""
-    begun: int = 0
-    crashes: int = 0
-    failures: int = 0
-    started: bool = False
-    copies: int = 0
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A named position: what is known of it but for its id."""
-
-    seq: int
-    trigger: str
-    task: str
-
-
-@dataclass
-class Branch:
-    """One line of history. ``checkpoints`` are all there ever were; journals hold what was recorded and not dropped."""
-
-    parent: str = ""
-    parent_seq: int = 0
-    head: str = ""
-    seq: int = 0
-    status: str = "running"
-    outputs: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    journals: dict[str, dict[str, str]] = field(default_factory=dict)
-    checkpoints: list[Checkpoint] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Run:
-    """A run, with the options it was created with."""
-
-    id: str
-    plan: Plan
-    queue: str
-    relayed: bool
-    bundle: str
-    triggers: frozenset[str]
-    most: int
-    branch: str = "main"
-    branches: dict[str, Branch] = field(default_factory=lambda: {"main": Branch()})
-    counters: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(
-            ("paid", "replayed", "in_doubt", "recoveries", "prompt_tokens", "completion_tokens"), 0
-        )
-    )
-    tokens: int = 0
-
-    def committed(self, name: str, upto: float = float("inf")) -> dict[str, str]:
-        """The outputs that a branch sees."""
-        branch = self.branches[name]
-        found = self.committed(branch.parent, min(upto, branch.parent_seq)) if branch.parent else {}
-        return found | {key: text for key, (seq, _, text) in branch.outputs.items() if seq <= upto}
-
-    @property
-    def status(self) -> str:
-        """That of its current line."""
-        return self.branches[self.branch].status
-
-    @property
-    def live(self) -> int:
-        """How many of its branches run."""
-        return sum(branch.status == "running" for branch in self.branches.values())
-
-    def goes_on(self, name: str) -> bool:
-        """Whether work on this branch unlocks more. Several may go on side by side."""
-        return self.branches[name].status == "running"
-
-
-@dataclass
-class Worker:
-    """A registered worker and what it holds: place -> token, process, deadline."""
-
-    about: str
-    lapses_at: int
-    claims: dict[Place, tuple[int, str, int]] = field(default_factory=dict)
-
+from .model_run import Branch, Checkpoint, Place, Run, Task, Worker
 
 REFUSED = "refused"
 
@@ -124,7 +33,7 @@ class Model:
         self.runs[run.id] = run
         self._use_bundle(run, +1)
         self._checkpoint(run, "main", "crew_kickoff_started")
-        for task in frontier(run.plan, frozenset()):
+        for task in run.ready("main"):
             self._queue(run, "main", task)
         return "created"
 
@@ -144,15 +53,21 @@ class Model:
             return "busy"
         current = run.status
         if start is not None:
+            done = run.committed(*start[:2])
             run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1], status="")
+            run.branches[name].inputs = run.branches[start[0]].inputs
+            run.branches[name].todo = frozenset(run.plan.by_key.keys() - done.keys())
         if current != "running":
             run.branch = name
         self._begin(run, name, bundle)
         if plan is not None:
+            for branch in run.branches.values():
+                if branch.todo is not None:
+                    branch.todo |= plan.by_key.keys() - run.plan.by_key.keys()
             run.plan = plan
             for other in run.branches:
                 self._recall(run, other)
-        for task in frontier(run.plan, run.committed(name).keys()):
+        for task in run.ready(name):
             known = run.branches[name].tasks.get(task.key)
             if known is None or known.state != "running":
                 self._queue(run, name, task, attempt=known.attempt + 1 if known else 1)
@@ -160,6 +75,30 @@ class Model:
                     run.branches[name].tasks[task.key].started = known.started
                     run.branches[name].tasks[task.key].copies = known.copies
         return "resumed"
+
+    def fork(
+        self, run: Run, name: str, at: tuple[str, int, str], edits: dict[str, str], inputs: dict[str, Any]
+    ) -> None:
+        """``at`` is the branch, the sequence and the id of the checkpoint that it leaves."""
+        parent, seq, head = at
+        branch = Branch(parent=parent, parent_seq=seq, head=head, seq=seq, status="")
+        left = run.plan.by_key.keys() - run.committed(parent, seq).keys()
+        before = {"topic": "ü"} | run.branches[parent].inputs
+        changed = {name: value for name, value in inputs.items() if before.get(name) != value}
+        branch.todo = frozenset(left | run.touched(parent, seq, edits.keys(), changed.keys()))
+        branch.inputs = run.branches[parent].inputs | changed
+        for key, text in edits.items():
+            branch.seq += 1
+            branch.outputs[key] = (branch.seq, 0, text)
+            branch.used[key] = EDITED
+        run.branches[name] = branch
+        self._begin(run, name)
+        self._checkpoint(run, name, "crew_kickoff_started")
+        for task in run.ready(name):
+            self._queue(run, name, task)
+        if not branch.todo:
+            self._checkpoint(run, name, "crew_kickoff_completed")
+            self._finish(run, name, "completed")
 
     # -- claims
 
@@ -214,7 +153,7 @@ class Model:
                 run.counters[name] += count
         return "recorded"
 
-    def commit(self, job: Job, token: int, text: str, replayed: int) -> str:
+    def commit(self, job: Job, token: int, text: str, replayed: int, used: Used) -> str:
         """The branch's status after it."""
         run = self.runs[job.run_id]
         branch = run.branches[job.branch]
@@ -225,17 +164,17 @@ class Model:
             return REFUSED
         branch.seq += 1
         branch.outputs[job.task] = (branch.seq, token, text)
+        branch.used[job.task] = used
         del branch.tasks[job.task]
         branch.journals.pop(job.task, None)
         del self.workers[task.worker].claims[job.run_id, job.branch, job.task]
         run.counters["replayed"] += replayed
         self._checkpoint(run, job.branch, "task_completed", job.task)
         if run.goes_on(job.branch):
-            done = run.committed(job.branch).keys()
-            for other in run.plan.dependents[job.task]:
-                if all(key in done for key in other.after):
+            for other in run.ready(job.branch):
+                if other.key not in branch.tasks:
                     self._queue(run, job.branch, other)
-            if len(done) == len(run.plan.tasks):
+            if run.todo(job.branch) <= branch.outputs.keys():
                 self._checkpoint(run, job.branch, "crew_kickoff_completed")
                 self._finish(run, job.branch, "completed")
         return branch.status
@@ -403,7 +342,7 @@ class Model:
     # -- what the observer asks
 
     def waits(self, run: Run, name: str) -> dict[str, int]:
-        return waits(run.plan, run.committed(name).keys())
+        return waits(part(run.plan, run.todo(name)), run.committed(name).keys())
 
     def fields_of(self, task: Task) -> dict[str, Any]:
         """What its hash is to say."""

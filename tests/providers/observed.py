@@ -8,6 +8,7 @@ from typing import Any
 
 from redis import Redis
 
+from runner.branching import unpack
 from runner.plan import Plan
 from runner.providers.redis.keys import TEMPLATES
 
@@ -45,6 +46,7 @@ class ObservedBranch:
 
     fields: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    order: list[list[Any]] = field(default_factory=list)
     waits: dict[str, int] = field(default_factory=dict)
     open: set[str] = field(default_factory=set)
     checkpoints: list[tuple[str, int]] = field(default_factory=list)
@@ -64,12 +66,19 @@ class ObservedRun:
     events: list[Any] = field(default_factory=list)
     lifetimes: dict[str, int] = field(default_factory=dict)
 
+    def todo(self, name: str) -> frozenset[str]:
+        """What a branch does itself."""
+        assert self.plan is not None
+        packed = self.branches[name].fields.get("todo")
+        return unpack(self.plan, packed) if packed else frozenset(self.plan.by_key)
+
     def committed(self, name: str, upto: float = float("inf")) -> dict[str, int]:
-        """The sequence of each task that is committed on a branch, or was on its parent before it left that."""
+        """The sequence of each task that is committed on a branch, or was on its parent and is not done again."""
         branch = self.branches[name]
         found = {}
         if "parent" in branch.fields:
             found = self.committed(branch.fields["parent"], min(upto, int(branch.fields["parent_seq"])))
+            found = {task: seq for task, seq in found.items() if task not in self.todo(name)}
         return found | {task: o["seq"] for task, o in branch.outputs.items() if o["seq"] <= upto}
 
     def states(self) -> dict[tuple[str, str], str]:
@@ -152,6 +161,8 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
             branch.fields = entry.value
         case "outputs_key", ObservedBranch():
             branch.outputs = {task: json.loads(text) for task, text in entry.value.items()}
+        case "order_key", ObservedBranch():
+            branch.order = [json.loads(text) for text in entry.value]
         case "waits_key", ObservedBranch():
             branch.waits = {task: int(met) for task, met in entry.value.items()}
         case "open_key", ObservedBranch():

@@ -10,6 +10,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
+from runner import forking
+from runner.branching import branch_plan
 from runner.errors import ClaimLost, Conflict
 from runner.output import dump
 from runner.plan import Plan
@@ -18,11 +20,13 @@ from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import CheckpointRecord, Runs
 from runner.providers.redis.workers import Workers
+from runner.used import NOTHING, Used
 
 from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine
 from .driver import KEEP, LEASE
-from .model import REFUSED, Model, Run
+from .model import REFUSED, Model
+from .model_run import Run
 from .observed import look
 
 QUEUES = ("jobs", "other jobs")
@@ -97,7 +101,7 @@ class Operations(RuleBasedStateMachine):
     ) -> None:
         """Let a run go on. A second one, who saw the run as it was, comes too late."""
         bundle = bundle if run.bundle else None
-        fields = {"bundle": bundle} if bundle else {}
+        fields = ({"bundle": bundle} if bundle else {}) | ({"plan": plan.digest} if plan else {})
         done = run.committed(start.branch, start.seq) if start else run.committed(name)
         resume = partial(self.store.resume, self.store.get(run.id), name, start=start, fields=fields, plan=plan)
         if len(done) == len((plan or run.plan).tasks):
@@ -111,6 +115,32 @@ class Operations(RuleBasedStateMachine):
         if due == "resumed":
             assert resume() == "changed"
             self.check(unchanged=True)
+
+    def fork(
+        self, run: Run, at: CheckpointRecord | str, name: str, edits: dict[str, str], inputs: dict[str, Any]
+    ) -> None:
+        """A new branch, from a checkpoint or the newest position of a branch. Then its name is taken."""
+        if isinstance(at, str):
+            seen = self.world.runs[run.id].branches[at].fields
+            where, source = (at, int(seen["seq"]), seen.get("head", seen.get("from", ""))), at
+        else:
+            where, source = (at.branch, at.seq, at.id), None
+        fork = partial(
+            forking.fork,
+            self.redis,
+            run.id,
+            checkpoint=None if source else where[2],
+            source=source,
+            branch=name,
+            inputs=inputs,
+            edits=edits,
+        )
+        self.model.fork(run, name, where, edits, inputs)
+        assert fork()[0] == name
+        self.check()
+        with pytest.raises(Conflict):
+            fork()
+        self.check(unchanged=True)
 
     # -- workers
 
@@ -185,6 +215,7 @@ class Operations(RuleBasedStateMachine):
         task = branch.tasks[job.task]
         assert (found.token, found.failures, found.bundle) == (task.token, task.failures, run.bundle)
         assert found.recorded == branch.journals.get(job.task, {}), "what was recorded is replayed"
+        assert found.inputs == {"topic": "ü"} | branch.inputs
         outputs = run.committed(job.branch)
         wanted = run.plan.by_key[job.task].context or ()
         assert {key: o["raw"] for key, o in found.context.items()} == {key: outputs[key] for key in wanted}
@@ -230,17 +261,17 @@ class Operations(RuleBasedStateMachine):
         due = self.model.record(claim.job, claim.token, step, value, **counted)
         self.write(due, lambda: self._task(claim).record_step(step, value, **counted), lost=lost)
 
-    def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False) -> None:
+    def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:
         """A commit heard twice is one commit, and learns how the run stands now."""
         job = claim.job
         run = self.model.runs[job.run_id]
         repeated = job.task in run.branches[job.branch].outputs
         text = f"{job.task} by {claim.token}"
-        due = self.model.commit(job, claim.token, text, replayed)
-        unlocks = run.plan.dependents[job.task]
+        due = self.model.commit(job, claim.token, text, replayed, used)
+        unlocks = branch_plan(run.plan, claim.todo).dependents[job.task]
 
         def write() -> None:
-            assert self._task(claim).commit(dump(text, None), unlocks, replayed=replayed) == due
+            assert self._task(claim).commit(dump(text, None), unlocks, replayed=replayed, used=used) == due
 
         before = self.world
         self.write(due, write, lost=lost)

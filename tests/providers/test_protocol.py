@@ -11,11 +11,12 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
 from runner.providers.redis.jobs import Claim, Job
+from runner.used import Used
 
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine
 from .driver import LEASE
-from .model import Run
+from .model_run import Run
 from .operations import BUNDLES, QUEUES, Operations
 
 WORKERS = ("w0", "w1", "w2")
@@ -25,7 +26,8 @@ workers = st.sampled_from(WORKERS)
 processes = st.sampled_from(["p0", "p1"])
 counts = st.integers(0, 2)
 seldom = st.integers(0, 4).map(lambda n: n == 4)
-steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "cancel"])
+steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "cancel", "fork", "fork", "fork"])
+inputs = st.sampled_from([{}, {}, {"topic": "ü"}, {"topic": "ö"}, {"added": [1, None]}])
 answers = st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"])
 step_ends = st.sampled_from(["recorded", "recorded", "answer lost", "raised", "its process died", "only a log"])
 task_ends = st.sampled_from(["commit", "commit", "release", "retry", "fail", "fail"])
@@ -100,6 +102,9 @@ class Protocol(Operations):
         if how == "cancel":
             if not run.live or data.draw(seldom, label="really"):
                 self.cancel(run, data.draw(st.sampled_from([None, *sorted(run.branches)]), label="only"))
+        elif how == "fork":
+            if len(run.branches) < 5:
+                self.draw_fork(data, run)
         elif over:
             name, start = run.branch, None
             kept = [c for branch in sorted(run.branches) for c in self.store.checkpoints(run.id, branch)]
@@ -111,6 +116,19 @@ class Protocol(Operations):
             bundle = data.draw(st.sampled_from([None, None, *BUNDLES]), label="bundle")
             plan = plans.longer(run.plan) if data.draw(seldom, label="longer") else None
             self.resume(run, name, start, bundle, plan)
+
+    def draw_fork(self, data: Any, run: Run) -> None:
+        """From any checkpoint or the head of any branch, with some outputs and inputs changed."""
+        at: Any = data.draw(st.sampled_from(sorted(run.branches)), label="leaves")
+        kept = self.store.checkpoints(run.id, at)
+        seq: float = float("inf")
+        if kept and data.draw(st.booleans(), label="from a checkpoint"):
+            at = data.draw(st.sampled_from(kept), label="which")
+            seq = at.seq
+        done = sorted(run.committed(getattr(at, "branch", at), seq).keys() & run.plan.by_key.keys())
+        edited = data.draw(st.lists(st.sampled_from(done), max_size=2, unique=True), label="edited") if done else []
+        edits = {key: f"edited {next(self.numbers)}" for key in edited}
+        self.fork(run, at, f"fork/{len(run.branches)}", edits, data.draw(inputs, label="inputs"))
 
     # -- workers and supervisors
 
@@ -198,13 +216,20 @@ class Protocol(Operations):
         told = {"replayed": data.draw(counts, label="replayed"), "lost": data.draw(seldom, label="answer lost")}
         match how:
             case "commit":
-                self.commit(claim, **told)
+                self.commit(claim, **told, used=self._used(data, claim))
             case "release":
                 self.release(claim, **told)
             case "retry":
                 self.retry(claim, data.draw(st.sampled_from([0, 2000]), label="delay"), **told)
             case "fail":
                 self.fail(claim, **told)
+
+    def _used(self, data: Any, claim: Claim) -> Used:
+        """What the task looked at: some of what is earlier, or all of it; and inputs."""
+        earlier = self.model.runs[claim.job.run_id].plan.earlier(claim.job.task)
+        some = st.lists(st.sampled_from(earlier), max_size=2) if earlier else st.just([])
+        tasks = data.draw(st.one_of(some, some, st.just(["*"])), label="used")
+        return Used(frozenset(tasks), frozenset(data.draw(st.sampled_from(["", "", "*", ["topic"], ["added"]]))))
 
     def _claim(self, data: Any) -> Claim:
         """One that holds, mostly; else any that there ever was."""

@@ -169,7 +169,7 @@ def test_what_a_task_sees():
     seen: dict[str, Any] = {}
 
     def look(ctx: Any) -> str:
-        seen.update(vars(ctx), context=[o.raw for o in ctx.context], names=list(ctx.outputs))
+        seen.update(vars(ctx), inputs=dict(ctx.inputs), context=[o.raw for o in ctx.context], names=list(ctx.outputs))
         assert ctx.outputs["a"].raw == "one"
         assert ctx.outputs["b"].json_dict == {"n": 2}
         assert ctx.outputs["b"]["n"] == 2

@@ -6,19 +6,20 @@
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
--- Returns {"claimed", token, failures, run fields, scope, context outputs, recorded steps}, where scope is the sequences of
+-- Returns {"claimed", token, failures, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, and whether it is the first one since the branch's start,
+-- and own is what the branch does and the inputs that differ on it,
 -- or {why not}: "gone", the branch's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
 local branch = branch_key(run, name)
-local status = redis.call("HGET", branch, "status")
-if not r[1] or not status then return {"gone"} end
+local b = redis.call("HMGET", branch, "status", "todo", "inputs")
+if not r[1] or not b[1] then return {"gone"} end
 local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token",
                      "scope", "started", "claimed")
 local token = t[7]
 local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
 if not (t[1] == "running" and t[6] == nonce) then
-  if status ~= "running" then return {status} end
+  if b[1] ~= "running" then return {b[1]} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   local at = now()
@@ -47,7 +48,8 @@ if not (t[1] == "running" and t[6] == nonce) then
 end
 
 local first = redis.call("HGET", branch, "begun") == scope .. " " .. claimed
--- The outputs of a branch are its own and, from before it left its parent, the parent's.
+-- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
+-- here: that a branch does again what its parent had done needs no look.)
 local function output(of, wanted)
   local limit
   while of do
@@ -65,5 +67,5 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
   context[#context + 1] = output(name, wanted)
 end
 return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8]},
-        {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0}, context,
+        {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0}, {b[2] or "", b[3] or ""}, context,
         redis.call("HGETALL", journal_key(branch, key))}

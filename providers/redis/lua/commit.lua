@@ -1,10 +1,11 @@
 -- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name key token worker output replayed next stamp
--- USES now emit refuse send goes_on close checkpoint lifetime finish
+-- ARGV name key token worker output trace replayed next stamp
+-- USES now emit refuse send unlock goes_on close checkpoint lifetime finish
 --
--- output: the record as JSON without its opening brace. next: JSON list of {task, needs, context, timeout} that wait
+-- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
+-- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all.
 -- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0}, also
 -- when this very token committed before (without the last two), or {"refused"}.
@@ -14,12 +15,15 @@ if done then
   if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
   return refuse(run, name, key, token, "commit")
 end
-local t = redis.call("HMGET", task, "token", "scope", "started")
+local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 local at = now()
 local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
-redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. output)
+local spent = ""
+if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
+redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. spent .. output)
+redis.call("RPUSH", order_key(branch), "[" .. seq .. trace)
 close_open(run, name, task)
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
@@ -40,11 +44,7 @@ for _, job in ipairs(cjson.decode(next)) do
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
     if ready then redis.call("HDEL", waits_key(branch), job.task) end
   end
-  if ready then
-    redis.call("SADD", open_key(branch), job.task)
-    redis.call("HSET", task_key(branch, job.task), "state", "queued", "attempt", 1, "context", job.context, "timeout", job.timeout)
-    send(home, run, name, job.task, 1, at)
-  end
+  if ready then unlock(home, run, name, branch, job, at) end
 end
 if left == 0 then
   local all = emit(run, "crew_kickoff_completed", "branch", name, "started", redis.call("HGET", branch, "scope") or 0)

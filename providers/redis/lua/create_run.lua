@@ -2,7 +2,7 @@
 --
 -- KEYS home run bundle
 -- ARGV run_id fields plan ready tasks_left stamp
--- USES now emit send checkpoint
+-- USES now emit send unlock checkpoint
 --
 -- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout} to run first.
 -- Returns "created", "exists" or "no bundle".
@@ -25,9 +25,5 @@ redis.call("ZADD", runs_key(home), at, run_id)
 redis.call("ZADD", active_key(home), at, run_id)
 redis.call("HSET", branch, "scope", emit(run, "crew_kickoff_started", "branch", "main"))
 checkpoint(run, "main", branch, "crew_kickoff_started", "", stamp, at)
-for _, job in ipairs(cjson.decode(ready)) do
-  redis.call("SADD", open_key(branch), job.task)
-  redis.call("HSET", task_key(branch, job.task), "state", "queued", "attempt", 1, "context", job.context, "timeout", job.timeout)
-  send(home, run, "main", job.task, 1, at)
-end
+for _, job in ipairs(cjson.decode(ready)) do unlock(home, run, "main", branch, job, at) end
 return "created"

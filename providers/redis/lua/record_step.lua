@@ -16,8 +16,12 @@ if redis.call("HSETNX", journal, step, value) == 1 then
     local ttl = redis.call("PTTL", run)
     if ttl > 0 then redis.call("PEXPIRE", journal, ttl) end
   end
-  if prompt_tokens ~= "0" then redis.call("HINCRBY", run, "prompt_tokens", prompt_tokens) end
-  if completion_tokens ~= "0" then redis.call("HINCRBY", run, "completion_tokens", completion_tokens) end
+  for field, count in pairs({prompt_tokens = prompt_tokens, completion_tokens = completion_tokens}) do
+    if count ~= "0" then
+      redis.call("HINCRBY", run, field, count)
+      redis.call("HINCRBY", task, field, count)
+    end
+  end
   if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 end
 return {"recorded"}

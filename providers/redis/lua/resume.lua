@@ -2,13 +2,14 @@
 -- checkpoint. That becomes its current line, unless the present one is still running.
 --
 -- KEYS home run branch bundle
--- ARGV name fields plan parent parent_seq head expected_status expected_seq expected_plan ready waits tasks_left
+-- ARGV name fields plan parent parent_seq start expected_status expected_seq expected_plan expected_branches todos ready waits tasks_left
 -- USES now emit send goes_on close release recall lifetime begin
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
--- waits: JSON list of {task, met}. The frontier was computed from what stood at expected_status (of the branch; of the
--- run for a new one), expected_seq and expected_plan.
+-- todos: JSON object of what branches are to do, for those where that is set. waits: JSON list of {task, met}.
+-- All that was computed from what stood at expected_status (of the branch; of the run for a new one), expected_seq,
+-- expected_plan and, for a new plan, expected_branches: their number.
 -- Returns "resumed", "changed" (read again), "busy" (new code, while a branch runs on the old), "no bundle" or "taken"
 -- (the branch name).
 local r = redis.call("HMGET", run, "status", "id", "plan", "bundle", "live")
@@ -17,6 +18,7 @@ if r[3] ~= expected_plan then return "changed" end
 if parent == "" and (b[1] == "running" or b[1] ~= expected_status or b[2] ~= expected_seq) then return "changed" end
 if parent ~= "" and (r[1] == "running" or r[1] ~= expected_status) then return "changed" end
 if parent ~= "" and b[1] then return "taken" end
+if plan ~= "" and redis.call("SCARD", branches_key(run)) ~= tonumber(expected_branches) then return "changed" end
 local given = cjson.decode(fields)
 if (fields ~= "{}" or plan ~= "") and tonumber(r[5]) > 0 then return "busy" end
 local sha = given.bundle or r[4]
@@ -28,8 +30,11 @@ for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = v
 if #flat > 0 then redis.call("HSET", run, unpack(flat)) end
 if parent ~= "" then
   redis.call("SADD", branches_key(run), name)
-  redis.call("HSET", branch, "seq", parent_seq, "parent", parent, "parent_seq", parent_seq, "head", head, "from", head)
+  redis.call("HSET", branch, "seq", parent_seq, "parent", parent, "parent_seq", parent_seq, "from", start)
+  local inputs = redis.call("HGET", branch_key(run, parent), "inputs")
+  if inputs then redis.call("HSET", branch, "inputs", inputs) end
 end
+for other, todo in pairs(cjson.decode(todos)) do redis.call("HSET", branch_key(run, other), "todo", todo) end
 begin(home, run, name, at)
 if plan ~= "" then
   redis.call("SET", plan_key(run), plan)

@@ -9,7 +9,8 @@ local function checkpoint(run, name, branch, trigger, task, stamp, at)
   local seq = redis.call("HGET", branch, "seq")
   if trigger ~= "task_completed" then seq = redis.call("HINCRBY", branch, "seq", 1) end
   local id = stamp .. "_" .. string.sub(redis.sha1hex(r[3] .. "|" .. name .. "|" .. seq), 1, 8)
-  local parent = redis.call("HGET", branch, "head") or ""
+  local before = redis.call("HMGET", branch, "head", "from")
+  local parent = before[1] or before[2] or ""
   local checkpoints, lineage = checkpoints_key(branch), lineage_key(branch)
   redis.call("ZADD", checkpoints, seq, id)
   redis.call("HSET", lineage, id, seq .. "|" .. at .. "|" .. parent .. "|" .. trigger .. "|" .. task)

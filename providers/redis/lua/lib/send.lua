@@ -11,7 +11,9 @@ local function send(home, run, name, task, attempt, at)
   end
   local copy = redis.call("HINCRBY", run, "sends", 1)
   local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), ATTEMPT = attempt, COPY = copy}
-  values.ID = r[1] .. "." .. values.BRANCH .. "." .. values.TASK .. "." .. attempt
+  -- A long branch name would stand in a message seven times: the job's id has its hash.
+  local short = #name > 12 and string.sub(redis.sha1hex(name), 1, 8) or values.BRANCH
+  values.ID = r[1] .. "." .. short .. "." .. values.TASK .. "." .. attempt
   values.BODYBRANCH, values.BODYTASK = quoted(values.BRANCH), quoted(values.TASK)
   local marks, text = string.match(r[2], "^([%u ]+)\n(.*)$")
   local places = {}

@@ -1,0 +1,134 @@
+"""Forks: where a new branch may leave another one, and the one script by which it does."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.branching import Done, pack, starts, visible
+from runner.plan import Plan
+from runner.providers.redis import history, keys, scripts
+from runner.providers.redis.connection import Client
+from runner.providers.redis.jobs import specifications, stamp
+from runner.providers.redis.records import Committed
+from runner.providers.redis.runs import Runs
+from runner.used import Used
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A point in a run's history. ``done`` are the tasks committed by then, each with the branch it is on."""
+
+    run_id: str
+    branch: str
+    seq: int
+    checkpoint: str
+    plan: Plan
+    digest: str
+    bundle: str
+    queue: str
+    inputs: dict[str, Any]
+    overrides: dict[str, Any]
+    done: dict[str, tuple[str, Done]]
+
+    @property
+    def used(self) -> dict[str, Used]:
+        """What each of them used."""
+        return {task: done.used for task, (_, done) in self.done.items()}
+
+
+def position(client: Client, run_id: str, *, checkpoint: str | None = None, branch: str | None = None) -> Position:
+    """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`."""
+    run = keys.run_key(run_id)
+    pipe = client.pipeline(transaction=False)
+    pipe.hmget(run, "branch", "plan", "bundle", "queue", "inputs")
+    pipe.get(keys.key("plan_key", run=run))
+    pipe.smembers(keys.key("branches_key", run=run))
+    (current, digest, bundle, queue, inputs), text, branches = pipe.execute()
+    plan = history.plan_from(text, run_id)
+    upto, head = None, ""
+    if checkpoint is not None:
+        branch, upto, head = _find(client, run_id, checkpoint, sorted(branches))
+    elif branch is not None and branch not in branches:
+        Runs(client).branch(run_id, branch)  # raises, with the names of those that are there
+    lines = history.order(client, run_id, branch or current)
+    fields = lines[0].fields
+    limit = float("inf") if upto is None else upto
+    seen = visible([one.line(plan, history.in_order(one, limit)) for one in lines], limit)
+    overrides = json.loads(fields.get("inputs", "{}"))
+    return Position(
+        run_id=run_id,
+        branch=lines[0].name,
+        seq=int(fields["seq"]) if upto is None else upto,
+        checkpoint=fields.get("head", fields.get("from", "")) if upto is None else head,
+        plan=plan,
+        digest=digest or "",
+        bundle=bundle or "",
+        queue=queue or "",
+        inputs=json.loads(inputs or "{}") | overrides,
+        overrides=overrides,
+        done={task: one for task, one in seen.items() if task in plan.by_key},
+    )
+
+
+def _find(client: Client, run_id: str, checkpoint: str, branches: list[str]) -> tuple[str, int, str]:
+    """The branch, sequence and whole id of a checkpoint: at one look if its id is whole."""
+    pipe = client.pipeline(transaction=False)
+    for name in branches:
+        pipe.hget(keys.key("lineage_key", branch_key=keys.branch_key(run_id, name)), checkpoint)
+    for name, found in zip(branches, pipe.execute(), strict=True):
+        if found:
+            return name, int(found.split("|", 1)[0]), checkpoint
+    record = Runs(client).find_checkpoint(run_id, checkpoint)
+    return record.branch, record.seq, record.id
+
+
+def outputs_at(client: Client, where: Position, tasks: Iterable[str]) -> dict[str, Committed]:
+    """The outputs of tasks that were committed there."""
+    wanted = list(tasks)
+    pipe = client.pipeline(transaction=False)
+    for task in wanted:
+        branch = keys.branch_key(where.run_id, where.done[task][0])
+        pipe.hget(keys.key("outputs_key", branch_key=branch), task)
+    return {task: history.committed_record(json.loads(text)) for task, text in zip(wanted, pipe.execute(), strict=True)}
+
+
+def create(
+    client: Client,
+    where: Position,
+    name: str,
+    *,
+    todo: frozenset[str],
+    edits: Mapping[str, str],
+    overrides: Mapping[str, Any],
+) -> str:
+    """Create the branch ``name`` there, to do ``todo``. ``edits`` are outputs as they are stored, by task.
+
+    Returns "forked", "gone", "changed", "taken" or "no bundle".
+    """
+    home = keys.home_of(where.run_id)
+    run = keys.run_key(where.run_id)
+    fields = {"seq": where.seq, "parent_seq": where.seq, "todo": pack(where.plan, todo)}
+    if where.checkpoint:
+        fields["from"] = where.checkpoint
+    if overrides:
+        fields["inputs"] = json.dumps(overrides, ensure_ascii=False, sort_keys=True)
+    if edits:
+        fields["edits"] = json.dumps(list(edits), ensure_ascii=False)
+    return str(
+        scripts.load("fork")(
+            client,
+            home=home,
+            run=run,
+            branch=keys.branch_key(where.run_id, name),
+            bundle=keys.key("bundle_key", home=home, sha=where.bundle),
+            name=name,
+            fields=json.dumps(fields, ensure_ascii=False),
+            parent=where.branch,
+            expected_plan=where.digest,
+            edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
+            ready=specifications(starts(where.plan, todo), first=True),
+            tasks_left=len(todo),
+            stamp=stamp(),
+        )
+    )

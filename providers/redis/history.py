@@ -1,0 +1,127 @@
+"""A branch with its ancestors: what is committed on it is its own, and what it sees of theirs."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from runner import output as outputs
+from runner.branching import Done, Line, unpack, visible
+from runner.errors import NotFound
+from runner.plan import Plan
+from runner.providers.redis import keys
+from runner.providers.redis.connection import Client
+from runner.providers.redis.records import Committed
+from runner.used import EDITED, Used
+
+FIELDS = ("parent", "parent_seq", "todo", "edits", "seq", "head", "from", "inputs")
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """A branch in a history: its fields, and what was asked of it."""
+
+    name: str
+    fields: dict[str, str]
+    answer: Any
+
+    def line(self, plan: Plan, done: Iterable[Done]) -> Line:
+        """As the decisions take it."""
+        todo = self.fields.get("todo")
+        return Line(
+            self.name,
+            self.fields.get("parent", ""),
+            int(self.fields.get("parent_seq", 0)),
+            unpack(plan, todo) if todo else None,
+            list(done),
+        )
+
+
+def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any]) -> list[Ancestor]:
+    """The branch, then its parent and so on: one round trip each, in which ``ask`` adds one question."""
+    found: list[Ancestor] = []
+    name: str | None = branch
+    while name:
+        key = keys.branch_key(run_id, name)
+        pipe = client.pipeline(transaction=True)
+        pipe.hmget(key, FIELDS)
+        ask(pipe, key)
+        values, answer = pipe.execute()
+        fields = {field: value for field, value in zip(FIELDS, values, strict=True) if value is not None}
+        found.append(Ancestor(name, fields, answer))
+        name = fields.get("parent")
+    return found
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> Plan:
+    return Plan.from_json(text)
+
+
+def plan_from(text: str | None, run_id: str) -> Plan:
+    """A stored plan, parsed once. Raises `NotFound` where there is none."""
+    if text is None:
+        raise NotFound(f"there is no run {run_id}")
+    return _parsed(text)
+
+
+def read_plan(client: Client, run_id: str) -> Plan:
+    """The run's plan. Raises `NotFound`."""
+    return plan_from(client.get(keys.key("plan_key", run=keys.run_key(run_id))), run_id)
+
+
+def order(client: Client, run_id: str, branch: str) -> list[Ancestor]:
+    """The history of a branch with the order of commits on each."""
+    return read(client, run_id, branch, lambda pipe, key: pipe.lrange(keys.key("order_key", branch_key=key), 0, -1))
+
+
+def in_order(one: Ancestor, upto: float) -> list[Done]:
+    """What was edited on a branch, then the order of its commits up to a sequence, decoded."""
+    first = int(one.fields.get("parent_seq", 0)) + 1
+    edits = [Done(task, seq, EDITED) for seq, task in enumerate(json.loads(one.fields.get("edits", "[]")), first)]
+    commits = json.loads(f"[{','.join(one.answer)}]")
+    return edits + [Done(task, seq, Used.from_json(used)) for seq, task, *used in commits if seq <= upto]
+
+
+def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dict[str, Committed]:
+    """The outputs that are visible on a branch, by task."""
+    history = read(client, run_id, branch, lambda pipe, key: pipe.hgetall(keys.key("outputs_key", branch_key=key)))
+    plan = Plan("", ())
+    if any("todo" in one.fields for one in history):
+        plan = read_plan(client, run_id)
+    stored = {one.name: {task: json.loads(text) for task, text in one.answer.items()} for one in history}
+    lines = [one.line(plan, (Done(t, o["seq"]) for t, o in stored[one.name].items())) for one in history]
+    seen = visible(lines, float("inf") if upto is None else upto)
+    return {task: committed_record(stored[name][task]) for task, (name, _) in seen.items()}
+
+
+def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
+    """The outputs of tasks that are surely committed there: one round trip where the branch did them itself."""
+    found: dict[str, Committed] = {}
+    name: str | None = branch
+    upto = float("inf")
+    while name and (missing := [task for task in tasks if task not in found]):
+        key = keys.branch_key(run_id, name)
+        pipe = client.pipeline(transaction=False)
+        pipe.hmget(keys.key("outputs_key", branch_key=key), missing)
+        pipe.hmget(key, "parent", "parent_seq")
+        texts, (name, parent_seq) = pipe.execute()
+        for task, text in zip(missing, texts, strict=True):
+            if text is not None and (stored := json.loads(text))["seq"] <= upto:
+                found[task] = committed_record(stored)
+        upto = min(upto, int(parent_seq or 0))
+    return {task: found[task] for task in tasks if task in found}
+
+
+def committed_record(stored: dict[str, Any]) -> Committed:
+    """From its stored JSON."""
+    prompt, completion = stored.get("tokens", (0, 0))
+    return Committed(
+        stored["seq"],
+        *outputs.load(stored),
+        ms=stored.get("ms"),
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        edited="edited" in stored,
+    )

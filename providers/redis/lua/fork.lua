@@ -1,0 +1,38 @@
+-- A new branch that leaves another one at a position, and goes on side by side with it. It costs the same wherever that is:
+-- what was committed up to there stays where it is, but for the outputs that were edited.
+--
+-- KEYS home run branch bundle
+-- ARGV name fields parent expected_plan edits ready tasks_left stamp
+-- USES now emit send unlock checkpoint lifetime begin finish
+--
+-- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
+-- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
+-- ready: JSON list of {task, context, timeout}. All that was computed from the plan with the digest expected_plan.
+-- Returns "forked", "gone", "changed" (the code did: read again), "taken" (the name) or "no bundle".
+local r = redis.call("HMGET", run, "plan", "bundle")
+if not r[1] or redis.call("EXISTS", branch_key(run, parent)) == 0 then return "gone" end
+if r[1] ~= expected_plan then return "changed" end
+if redis.call("EXISTS", branch) == 1 then return "taken" end
+if r[2] ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
+local at = now()
+local given = cjson.decode(fields)
+local flat = {"parent", parent, "left", tasks_left}
+for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = value end
+redis.call("HSET", branch, unpack(flat))
+redis.call("SADD", branches_key(run), name)
+for _, edit in ipairs(cjson.decode(edits)) do
+  local seq = redis.call("HINCRBY", branch, "seq", 1)
+  redis.call("HSET", outputs_key(branch), edit[1], '{"seq":' .. seq .. ',"token":0,"edited":1,' .. edit[2])
+end
+begin(home, run, name, at)
+emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, "checkpoint_id", given.from or "")
+local scope = emit(run, "crew_kickoff_started", "branch", name)
+redis.call("HSET", branch, "scope", scope)
+checkpoint(run, name, branch, "crew_kickoff_started", "", stamp, at)
+for _, job in ipairs(cjson.decode(ready)) do unlock(home, run, name, branch, job, at) end
+if tasks_left == "0" then
+  emit(run, "crew_kickoff_completed", "branch", name, "started", scope)
+  checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
+  finish(home, run, name, "completed", "", at)
+end
+return "forked"

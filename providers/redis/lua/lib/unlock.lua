@@ -1,0 +1,11 @@
+-- A task whose prerequisites are committed may run: it is in flight from here on, and its job is sent.
+local function unlock(home, run, name, branch, job, at)
+  redis.call("SADD", open_key(branch), job.task)
+  local record = task_key(branch, job.task)
+  redis.call("HSET", record, "state", "queued")
+  -- One that is known was in flight under a plan in which less came before it.
+  local attempt = redis.call("HINCRBY", record, "attempt", 1)
+  if job.context ~= "[]" then redis.call("HSET", record, "context", job.context) end
+  if job.timeout ~= "0" then redis.call("HSET", record, "timeout", job.timeout) end
+  send(home, run, name, job.task, attempt, at)
+end

@@ -1,0 +1,79 @@
+"""A fork, decided: what it does again, and what a person's edits become; then created, under a name of its own."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from runner import branching
+from runner import output as outputs
+from runner.errors import BadInput, Conflict
+from runner.providers.redis import forks
+from runner.providers.redis.connection import Client
+from runner.providers.redis.forks import Position
+from runner.providers.redis.records import Committed
+
+Edit = str | dict[str, Any] | list[Any]
+
+
+def fork(
+    client: Client,
+    run_id: str,
+    *,
+    checkpoint: str | None,
+    source: str | None,
+    branch: str | None,
+    inputs: Mapping[str, Any],
+    edits: Mapping[str, Edit],
+) -> tuple[str, Position]:
+    """Create the branch; returns its name and where it left. See `Client.fork`."""
+    if branch is not None:
+        branching.check_name(branch)
+    for _ in range(20):
+        where = forks.position(client, run_id, checkpoint=checkpoint, branch=source)
+        changed = branching.changed_inputs(where.inputs, inputs)
+        edited = _edited(client, where, edits)
+        again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
+        todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+        name = branch or branching.fork_name(where.checkpoint)
+        answer = forks.create(client, where, name, todo=todo, edits=edited, overrides=where.overrides | changed)
+        if answer == "forked":
+            return name, where
+        if answer == "taken" and branch is not None:
+            raise Conflict(f"run {run_id} has a branch {name!r} already: choose another name")
+        if answer == "no bundle":
+            raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
+    raise Conflict(f"run {run_id} kept changing while it was to be forked: try again")
+
+
+def _edited(client: Client, where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
+    """The edits that change something, as they are stored. Raises `BadInput`."""
+    if not edits:
+        return {}
+    branching.refuse_unknown(where.plan, edits, where.run_id)
+    for task in edits:
+        if task not in where.done:
+            at = f"at checkpoint {where.checkpoint}" if where.checkpoint else "yet"
+            raise BadInput(f"task {task!r} is not committed {at}: only the output of a finished task can be edited")
+    before = forks.outputs_at(client, where, edits)
+    found = {}
+    for task, edit in edits.items():
+        raw, data = as_output(task, edit, before[task])
+        if (raw, data) != (before[task].raw, before[task].json):
+            found[task] = outputs.dump(raw, data)
+    return found
+
+
+def as_output(task: str, edit: Edit, before: Committed) -> tuple[str, Any]:
+    """An edit in the place of an output: text where that was text, JSON where it was JSON. Raises `BadInput`."""
+    if not isinstance(edit, str):
+        return outputs.from_value(edit)
+    if before.json is None:
+        return edit, None
+    try:
+        data = json.loads(edit)
+    except ValueError as error:
+        raise BadInput(f"the output of task {task!r} is JSON, and the edit is not: {error}") from None
+    if not isinstance(data, type(before.json)):
+        kind = "an object" if isinstance(before.json, dict) else "a list"
+        raise BadInput(f"the output of task {task!r} is {kind} in JSON, and the edit is not")
+    return (before.raw, before.json) if branching.alike(data, before.json) else outputs.from_value(data)

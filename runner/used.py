@@ -1,0 +1,167 @@
+"""What a task used of what it could see, recorded while it runs: a fork redoes what used something it changes. Pure."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+EVERYTHING = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What one task used: outputs beyond its declared context, and inputs, by name; ``*`` among them is everything.
+
+    What a person gave, ``edited``, used nothing, not even the declared context.
+    """
+
+    tasks: frozenset[str] = frozenset()
+    inputs: frozenset[str] = frozenset()
+    edited: bool = False
+
+    def to_json(self) -> str:
+        """What stands behind the task in the order of commits: as little as tells it, mostly nothing."""
+        tasks, inputs = (_short(names) for names in (self.tasks, self.inputs))
+        if not tasks and not inputs:
+            return ""
+        return "".join(f",{json.dumps(part, ensure_ascii=False)}" for part in ((tasks, inputs) if inputs else (tasks,)))
+
+    @classmethod
+    def from_json(cls, parts: list[Any]) -> "Used":
+        """The inverse, from the decoded parts."""
+        return cls(frozenset(parts[0]), frozenset(parts[1] if len(parts) > 1 else ())) if parts else NOTHING
+
+
+NOTHING = Used()
+EDITED = Used(edited=True)
+UNKNOWN = Used(frozenset(EVERYTHING), frozenset(EVERYTHING))
+"""Of a task nobody watched: it may have used everything."""
+
+
+def _short(names: frozenset[str]) -> str | list[str]:
+    return EVERYTHING if EVERYTHING in names else sorted(names)
+
+
+class Uses:
+    """Where a task in flight notes what it uses. Until somebody watches, everything counts as used."""
+
+    def __init__(self) -> None:
+        self._tasks: set[str] = set()
+        self._inputs: set[str] = set()
+        self._watched = False
+        self._handed_out = 0
+        self._looked_at = 0
+
+    def watch(self, inputs: Mapping[str, Any]) -> "InputsInUse":
+        """From here on what is used is noted; gives the inputs in a form that tells."""
+        self._watched = True
+        return InputsInUse(inputs, self)
+
+    def hand_out(self) -> None:
+        """The inputs were handed out whole. If nothing is then looked up in them, all of them count as used."""
+        self._handed_out += 1
+
+    def task(self, name: str) -> None:
+        """The output of a task was read."""
+        self._tasks.add(name)
+
+    def input(self, name: str) -> None:
+        """An input stands in a text of the task."""
+        self._inputs.add(name)
+
+    def look(self, name: str) -> None:
+        """An input was looked up, there or not."""
+        self._inputs.add(name)
+        self._looked_at += 1
+
+    def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> Used:
+        """What was used beyond the ``declared`` context; ``earlier`` says of how many tasks, if it comes to that."""
+        if not self._watched:
+            return UNKNOWN
+        tasks = self._tasks.difference(declared)
+        inputs = {EVERYTHING} if self._handed_out > self._looked_at or EVERYTHING in self._inputs else self._inputs
+        # All of them by name would make the order of commits grow with the square of the run.
+        whole = EVERYTHING in tasks or (len(tasks) > 1 and len(self._tasks.union(declared)) >= earlier())
+        return Used(frozenset(EVERYTHING) if whole else frozenset(tasks), frozenset(inputs))
+
+
+class InputsInUse(dict[str, Any]):
+    """Inputs that note which of them are looked at."""
+
+    def __init__(self, inputs: Mapping[str, Any], uses: Uses) -> None:
+        super().__init__(inputs)
+        self._uses = uses
+
+    def __getitem__(self, name: str) -> Any:
+        self._uses.look(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._uses.look(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict does."""
+        self._uses.look(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As a dict does."""
+        self._uses.look(name)
+        return super().pop(name, *default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """As a dict does."""
+        self._uses.look(name)
+        return super().setdefault(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self._uses.look(EVERYTHING)
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._uses.look(EVERYTHING)
+        return super().__len__()
+
+    def __eq__(self, other: object) -> bool:
+        self._uses.look(EVERYTHING)
+        return super().__eq__(other)
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        self._uses.look(EVERYTHING)
+        return super().__repr__()
+
+    def __or__(self, other: Any) -> Any:
+        self._uses.look(EVERYTHING)
+        return super().__or__(other)
+
+    def __ror__(self, other: Any) -> Any:
+        self._uses.look(EVERYTHING)
+        return super().__ror__(other)
+
+    def keys(self) -> Any:
+        """As a dict does."""
+        self._uses.look(EVERYTHING)
+        return super().keys()
+
+    def values(self) -> Any:
+        """As a dict does."""
+        self._uses.look(EVERYTHING)
+        return super().values()
+
+    def items(self) -> Any:
+        """As a dict does."""
+        self._uses.look(EVERYTHING)
+        return super().items()
+
+    def copy(self) -> dict[str, Any]:
+        """As a dict does."""
+        self._uses.look(EVERYTHING)
+        return super().copy()
+
+    def popitem(self) -> tuple[str, Any]:
+        """As a dict does."""
+        self._uses.look(EVERYTHING)
+        return super().popitem()

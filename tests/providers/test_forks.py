@@ -1,0 +1,400 @@
+"""Forks: side by side with what they leave, copy on write, and only what a change touches is done again."""
+
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner import forking
+from runner.errors import BadInput, Conflict, NotFound
+from runner.output import dump
+from runner.plan import Plan, PlannedTask
+from runner.providers.redis import keys
+from runner.states import RunStatus
+from runner.used import EVERYTHING, Used
+
+from .driver import Driver, plan_of
+
+HOME = "runner:{p0}"
+DIAMOND = plan_of("a", "b: a", "c: a", "d: b c", "e: d")
+
+
+@pytest.fixture
+def fork(driver: Driver, redis: Redis) -> Any:
+    """Forks a run; gives the branch's name."""
+
+    def run(run_id: str, edits: Any = None, *, inputs: Any = None, checkpoint: str | None = None,
+            source: str | None = None, branch: str | None = None) -> str:  # fmt: skip
+        return forking.fork(
+            redis, run_id, checkpoint=checkpoint, source=source, branch=branch, inputs=inputs or {}, edits=edits or {}
+        )[0]
+
+    return run
+
+
+def own(driver: Driver, run: str, branch: str) -> list[str]:
+    """What was edited on a branch, and what it did itself, in its order."""
+    key = f"{HOME}:run:{run}:branch:{branch}"
+    commits = [json.loads(entry)[1] for entry in driver.redis.lrange(f"{key}:order", 0, -1)]
+    return json.loads(driver.redis.hget(key, "edits") or "[]") + commits
+
+
+def whole(driver: Driver, plan: Plan = DIAMOND, **options: str) -> str:
+    """A run that went through."""
+    run = driver.submit(plan, **options)
+    driver.work()
+    return run
+
+
+def checkpoint_at(driver: Driver, run: str, task: str, branch: str = "main") -> str:
+    return next(c.id for c in driver.runs.checkpoints(run, branch) if c.task == task)
+
+
+def everything(driver: Driver, of: str) -> dict[str, Any]:
+    return {key: driver.redis.dump(key) for key in driver.redis.keys("*") if key.startswith(of)}
+
+
+# -- what is done again
+
+
+def test_an_edit_does_again_what_was_made_from_it(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    before = everything(driver, f"{HOME}:run:{run}:branch:main:")
+    name = fork(run, {"b": "B"})
+    driver.work()
+    assert own(driver, run, name) == ["b", "d", "e"]
+    assert driver.outputs(run, name) == {
+        "a": "a()",
+        "b": "B",
+        "c": "c(a())",
+        "d": "d(B, c(a()))",
+        "e": "e(d(B, c(a())))",
+    }
+    assert driver.outputs(run)["e"] == "e(d(b(a()), c(a())))", "the original is as it was"
+    assert everything(driver, f"{HOME}:run:{run}:branch:main:") == before
+    assert driver.runs.get(run).branch == "main"
+    assert driver.runs.branch(run, name).status is RunStatus.completed
+
+
+def test_an_edit_that_changes_nothing_does_nothing_again(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    name = fork(run, {"b": "b(a())"})
+    assert own(driver, run, name) == []
+    assert driver.runs.branch(run, name).status is RunStatus.completed
+    assert driver.outputs(run, name) == driver.outputs(run)
+
+
+def test_an_edit_of_the_last_task_is_a_branch_that_is_completed_at_once(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    name = fork(run, {"e": "E"})
+    assert driver.outputs(run, name)["e"] == "E"
+    assert driver.runs.branch(run, name).status is RunStatus.completed
+    assert list(driver.jobs()) == []
+
+
+def test_two_edits_and_what_lies_between_them(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    name = fork(run, {"a": "A", "d": "D"})
+    driver.work()
+    assert own(driver, run, name) == ["a", "d", "b", "c", "e"], "b and c are made anew, d stays as it was edited"
+    assert driver.outputs(run, name)["e"] == "e(D)"
+
+
+def test_what_a_task_read_beyond_its_context_counts(driver: Driver, fork: Any) -> None:
+    plan = Plan(
+        "crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("b",)), PlannedTask("d", ("c",)))
+    )
+    run = driver.submit(plan)
+    for used in (Used(), Used(), Used(frozenset("a")), Used(frozenset(EVERYTHING))):
+        (claim,) = driver.take().values()
+        driver.commit(claim, used)
+    name = fork(run, {"a": "A"})
+    assert driver.states(run, name) == {"c": "queued"}, "b did not read a: c need not wait for it"
+    driver.work()
+    assert own(driver, run, name) == ["a", "c", "d"]
+    other = fork(run, {"b": "B"})
+    driver.work()
+    assert own(driver, run, other) == ["b", "d"], "d read all that was before it"
+
+
+def test_a_task_waits_for_what_it_read_though_what_lies_between_is_not_done_again(driver: Driver, fork: Any) -> None:
+    plan = Plan("crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("b",))))
+    run = driver.submit(plan, inputs='{"topic": "owls"}')
+    for used in (Used(frozenset(), frozenset(["topic"])), Used(), Used(frozenset("a"))):
+        (claim,) = driver.take().values()
+        driver.commit(claim, used)
+    name = fork(run, inputs={"topic": "bats"})
+    assert driver.states(run, name) == {"a": "queued"}
+    assert driver.take("a")["a"].inputs == {"topic": "bats"}
+    assert driver.states(run, name) == {"a": "running"}
+
+
+def test_another_input_does_again_what_used_it(driver: Driver, fork: Any) -> None:
+    run = driver.submit(DIAMOND, inputs='{"topic": "owls", "n": 3}')
+    uses = {"b": frozenset(["n"]), "c": frozenset(["topic", "absent"])}
+    while claims := driver.take():
+        for key, claim in claims.items():
+            driver.commit(claim, Used(frozenset(), uses.get(key, frozenset())))
+    same = fork(run, inputs={"n": 3, "unknown": 1})
+    assert driver.runs.branch(run, same).left == 0
+    assert driver.runs.branch(run, same).inputs == {"unknown": 1}
+    name = fork(run, inputs={"n": 4})
+    driver.work()
+    assert own(driver, run, name) == ["b", "d", "e"]
+    added = fork(run, inputs={"absent": "no more"})
+    driver.work()
+    assert own(driver, run, added) == ["c", "d", "e"], "it had asked for it"
+
+
+def test_inputs_are_inherited_from_fork_to_fork(driver: Driver, fork: Any) -> None:
+    run = whole(driver, inputs='{"topic": "owls", "n": 3}')
+    one = fork(run, inputs={"n": 4})
+    two = fork(run, {"a": "A"}, inputs={"topic": "bats"}, source=one)
+    assert driver.take("b")["b"].inputs == {"topic": "bats", "n": 4}
+    back = fork(run, {"a": "AA"}, inputs={"n": 3}, source=two)
+    assert driver.runs.branch(run, back).inputs == {"topic": "bats", "n": 3}
+
+
+# -- where it leaves
+
+
+def test_a_fork_at_a_checkpoint_does_all_that_came_later(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    at = checkpoint_at(driver, run, "b")
+    name = fork(run, checkpoint=at[:-2])
+    assert name.startswith(f"fork/{at}_")
+    driver.work()
+    assert own(driver, run, name) == ["c", "d", "e"]
+    line = driver.runs.branch(run, name)
+    assert (line.parent, line.parent_seq, line.checkpoint) == ("main", 2, at)
+
+
+@pytest.mark.parametrize("end", ["running", "failed", "cancelled"])
+def test_a_fork_of_a_run_in_any_state_goes_on_side_by_side(driver: Driver, fork: Any, end: str) -> None:
+    run = driver.submit(DIAMOND)
+    driver.work(limit=1)
+    claims = driver.take("b", "c")
+    driver.task(claims["c"]).record_step("ask#1", '"paid"', replayed=0)
+    driver.commit(claims["b"])
+    if end == "failed":
+        driver.task(claims["c"]).fail("it cannot be done", replayed=0)
+    elif end == "cancelled":
+        driver.runs.cancel(run, "enough")
+    name = fork(run, {"b": "B"})
+    assert driver.states(run, name) == {"c": "queued"}
+    assert driver.runs.get(run).status == end
+    driver.work()
+    assert driver.outputs(run, name)["d"] == "d(B, c(a()))"
+    assert driver.runs.get(run).status == end
+    if end == "running":
+        driver.commit(claims["c"])
+        driver.work()
+        assert driver.outputs(run)["d"] == "d(b(a()), c(a()))"
+
+
+def test_a_fork_of_a_fork_sees_what_each_had_done(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    one = fork(run, {"b": "B"})
+    driver.work(limit=1)
+    two = fork(run, {"c": "C"}, source=one)
+    driver.work()
+    assert own(driver, run, two) == ["c", "d", "e"]
+    assert driver.outputs(run, two)["d"] == "d(B, C)"
+    assert driver.outputs(run, one)["d"] == "d(B, c(a()))"
+    early = fork(run, checkpoint=checkpoint_at(driver, run, "d", one), edits={"a": "A"})
+    driver.work()
+    assert own(driver, run, early) == ["a", "c", "d", "e"], "b had been edited: nothing of a is in it"
+    assert driver.outputs(run, early)["e"] == "e(d(B, c(A)))"
+
+
+def test_a_fork_is_resumed_on_its_branch_and_from_its_checkpoints(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    name = fork(run, {"b": "B"}, inputs={"n": 1})
+    driver.work(limit=1)
+    driver.runs.cancel(run, "enough", name)
+    assert driver.resume(run, name) == "resumed"
+    driver.work()
+    assert own(driver, run, name) == ["b", "d", "e"]
+    start = next(c for c in driver.runs.checkpoints(run, name) if c.task == "d")
+    assert driver.resume(run, "resume/x", start=start) == "resumed"
+    assert driver.take("e")["e"].inputs == {"n": 1}
+    assert driver.runs.branch(run, "resume/x").left == 1
+
+
+def test_new_code_leaves_what_branches_do_right(driver: Driver, fork: Any) -> None:
+    """The tasks stand elsewhere in the new plan, one is gone, one is new."""
+    run = whole(driver)
+    name = fork(run, {"b": "B"})
+    driver.work(limit=1)
+    driver.runs.cancel(run, "enough", name)
+    plan = plan_of("new: a", "e: d new", "d: b c", "c: a", "b: a", "a")
+    assert driver.resume(run, name, plan=plan, fields={"plan": plan.digest}) == "resumed"
+    assert driver.states(run, name) == {"e": "held", "new": "queued"}
+    driver.work()
+    assert own(driver, run, name) == ["b", "d", "new", "e"]
+    assert driver.outputs(run, name)["e"] == "e(d(B, c(a())), new(a()))"
+    again = fork(run, {"c": "C"}, source=name)
+    driver.work()
+    assert own(driver, run, again) == ["c", "d", "e"]
+
+
+def test_a_fork_has_retention_of_its_own(driver: Driver, fork: Any) -> None:
+    chain = plan_of("t0", *(f"t{i}: t{i - 1}" for i in range(1, 9)))
+    run = whole(driver, chain, max_checkpoints="3")
+    kept = driver.runs.checkpoints(run, "main")
+    name = fork(run, {"t1": "other"})
+    driver.work()
+    assert [c.task for c in driver.runs.checkpoints(run, name)] == ["t6", "t7", "t8"]
+    assert driver.runs.checkpoints(run, "main") == kept
+    one = fork(run, source="main", edits={"t7": "x"})
+    driver.work()
+    (only,) = driver.runs.checkpoints(run, one)
+    assert only.parent == kept[-1].id
+
+
+# -- what it costs
+
+
+def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: Any, redis: Redis) -> None:
+    """Under 2 KB for a fork of a run of 1,000 tasks at task 500, with one output edited and the first job sent."""
+    tasks = [PlannedTask("task-0000")]
+    tasks += [PlannedTask(f"task-{i:04d}", (f"task-{i - 1:04d}",), (f"task-{i - i % 10:04d}",)) for i in range(1, 1000)]
+    run = driver.submit(Plan("a crew", tuple(tasks)), "r-0123456789ab")
+    driver.work(lambda _: None)
+    at = checkpoint_at(driver, run, "task-0499")
+    fork(run, checkpoint=at)  # the first branch beside main makes some keys change their form
+    redis.delete("jobs")
+
+    def used() -> dict[str, int]:
+        return {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter("*", count=10_000)}
+
+    costs = []
+    for _ in range(2):  # the stream of events grows by blocks of 4 KB: not both times
+        before = used()
+        name = fork(run, {"task-0490": "edited"}, checkpoint=at)
+        after = used()
+        costs.append({key: size - before.get(key, 0) for key, size in after.items() if size != before.get(key)})
+    assert min(sum(cost.values()) for cost in costs) < 2048, costs
+
+    # It does again the nine that were made from it, and what was not done by then
+    todo = driver.runs.branch_plan(run, name).by_key.keys()
+    assert todo == {f"task-{i:04d}" for i in [*range(491, 500), *range(500, 1000)]}
+    assert driver.runs.branch(run, name).left == 509
+    assert set(driver.states(run, name)) == {"task-0491"}
+
+
+# -- what is refused
+
+
+def test_what_is_refused_leaves_nothing(driver: Driver, fork: Any) -> None:
+    run = driver.submit(DIAMOND)
+    driver.work(limit=2)
+    at = checkpoint_at(driver, run, "a")
+    before = everything(driver, "")
+    for wanted, message, how in (
+        (BadInput, r"has no task 'bb' to edit: did you mean 'b'\?", {"edits": {"bb": "x"}}),
+        (BadInput, "task 'd' is not committed", {"edits": {"d": "x"}}),
+        (BadInput, f"task 'b' is not committed at checkpoint {at}", {"edits": {"b": "x"}, "checkpoint": at}),
+        (BadInput, "escapes checkpoint directory", {"branch": "../../etc"}),
+        (BadInput, "is no branch name", {"branch": "a|b"}),
+        (Conflict, "run r-1 has a branch 'main' already", {"branch": "main"}),
+        (NotFound, "has no checkpoint 2019", {"checkpoint": "2019"}),
+        (NotFound, "has no branch 'nope'; there are: main", {"source": "nope"}),
+    ):
+        with pytest.raises(wanted, match=message):
+            fork(run, **how)
+    with pytest.raises(NotFound, match="there is no run r-2"):
+        fork("r-2")
+    assert everything(driver, "") == before
+
+
+def test_a_run_whose_code_is_gone_is_not_forked(driver: Driver, fork: Any, redis: Redis) -> None:
+    driver.runs.put_bundle("sha", b"packed")
+    run = whole(driver, bundle="sha")
+    redis.delete(f"{HOME}:bundle:sha")
+    with pytest.raises(Conflict, match="submit the crew again"):
+        fork(run, {"a": "A"})
+
+
+def test_a_fork_of_a_finished_run_keeps_its_keys_and_bundle(driver: Driver, fork: Any, redis: Redis) -> None:
+    driver.runs.put_bundle("sha", b"packed")
+    run = whole(driver, bundle="sha")
+    assert redis.pttl(keys.run_key(run)) > 0
+    fork(run, {"a": "A"})
+    assert {redis.pttl(key) for key in [f"{HOME}:bundle:sha", *redis.keys(f"{HOME}:run:{run}*")]} == {-1}
+    driver.work()
+    assert min(redis.pttl(key) for key in [f"{HOME}:bundle:sha", *redis.keys(f"{HOME}:run:{run}*")]) > 0
+
+
+# -- what an edit becomes
+
+
+@pytest.mark.parametrize(
+    ("output", "edit", "stored"),
+    [
+        (("text", None), "more text", ("more text", None)),
+        (("text", None), '{"looks": "like JSON"}', ('{"looks": "like JSON"}', None)),
+        (("text", None), {"n": 1}, ('{"n": 1}', {"n": 1})),
+        (('{"n": 1}', {"n": 1}), '{\n  "n": 2\n}', ('{"n": 2}', {"n": 2})),
+        (('{"n": 1}', {"n": 1}), {"n": 2}, ('{"n": 2}', {"n": 2})),
+        (("[1]", [1]), "[1, 2]", ("[1, 2]", [1, 2])),
+    ],
+)
+def test_an_edit_is_text_or_json_as_the_output_was(
+    driver: Driver, fork: Any, output: Any, edit: Any, stored: Any
+) -> None:
+    run = driver.submit(plan_of("a"))
+    driver.task(driver.take("a")["a"]).commit(dump(*output), [], replayed=0)
+    name = fork(run, {"a": edit})
+    found = driver.runs.committed(run, name)["a"]
+    assert (found.raw, found.json, found.edited) == (*stored, True)
+
+
+@pytest.mark.parametrize(
+    ("edit", "why"),
+    [
+        ("no JSON", "is JSON, and the edit is not: Expecting value"),
+        ("[1]", "is an object in JSON, and the edit is not"),
+    ],
+)
+def test_an_edit_that_is_no_json_in_the_place_of_json_is_refused(
+    driver: Driver, fork: Any, edit: str, why: str
+) -> None:
+    run = driver.submit(plan_of("a"))
+    driver.task(driver.take("a")["a"]).commit(dump('{"n": 1}', {"n": 1}), [], replayed=0)
+    with pytest.raises(BadInput, match=why):
+        fork(run, {"a": edit})
+
+
+def test_the_same_json_written_otherwise_is_no_change(driver: Driver, fork: Any) -> None:
+    run = driver.submit(plan_of("a", "b: a"))
+    driver.task(driver.take("a")["a"]).commit(dump('{"n":1}', {"n": 1}), DIAMOND.tasks[1:1], replayed=0)
+    name = fork(run, {"a": '{ "n" : 1 }'})
+    assert own(driver, run, name) == []
+
+
+# -- what is recorded
+
+
+def test_an_output_tells_how_long_it_took_and_what_it_spent(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "b"))
+    claims = driver.take()
+    task = driver.task(claims["a"])
+    task.record_step("ask#1", "1", replayed=0, prompt_tokens=100, completion_tokens=7)
+    task.record_step("ask#2", "2", replayed=0, prompt_tokens=50)
+    task.commit(dump("x", None), [], replayed=0, ms=1234)
+    driver.commit(claims["b"])
+    found = driver.runs.committed(run, "main")
+    assert (found["a"].ms, found["a"].prompt_tokens, found["a"].completion_tokens) == (1234, 150, 7)
+    assert (found["b"].ms, found["b"].prompt_tokens, found["b"].edited) == (None, 0, False)
+
+
+def test_a_fork_says_where_it_came_from_and_that_it_began(driver: Driver, fork: Any) -> None:
+    run = whole(driver)
+    name = fork(run, {"b": "B"}, branch="what/if")
+    driver.work()
+    (said,) = driver.events(run, "checkpoint_fork_completed")
+    assert said == {"branch": name, "parent_branch": "main", "checkpoint_id": checkpoint_at(driver, run, "e")}
+    for kind in ("crew_kickoff_started", "crew_kickoff_completed"):
+        assert [event["branch"] for event in driver.events(run, kind)] == ["main", name]
