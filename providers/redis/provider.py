@@ -117,6 +117,14 @@ class RedisProvider(BaseProvider):
         _recent.add((place.url, place.home, checkpoint_id), written)
         return written.state.text
 
+    def find(self, location: str) -> CheckpointInfo:
+        """What is stored of one checkpoint, by its own location. Raises `CheckpointNotFound`."""
+        where, checkpoint_id = places.split(location)
+        found = next((info for info in self.checkpoints(where) if info.id == checkpoint_id), None)
+        if found is None:
+            raise CheckpointNotFound(f"Checkpoint not found: {places.without_password(location)}")
+        return found
+
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
         """What is stored, oldest first. ``size`` is that of the whole state, not of what is stored of it."""
         if branch is not None:

@@ -14,7 +14,7 @@ end
 if base ~= "0" then
   local above = checkpoint_of(home, parent)
   if not above or above.number ~= base or above.digest ~= base_digest then return {"missing"} end
-  hold_entry(home, base)
+  if not hold_entry(home, base) then return {"missing"} end
 end
 local number = redis.call("INCR", counter_key(home))
 redis.call("HSET", entries_key(home), number, entry)

@@ -15,7 +15,9 @@ local function chain_of(home, number)
 end
 local function hold_entry(home, number)
   local holders, base = chain_of(home, number)
+  if not holders then return false end
   redis.call("HSET", chains_key(home, bucket(number)), number, (holders + 1) .. " " .. base)
+  return true
 end
 local function let_go(home, number)
   while number ~= "0" do
