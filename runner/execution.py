@@ -4,11 +4,12 @@ Performing a task gives a decision; storing it is a step of its own. Everything 
 """
 
 import contextvars
+import json
 import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from runner.branching import branch_plan
 from runner.code import CodeCache, Loaded
 from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
+from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
@@ -25,6 +27,7 @@ from runner.providers.redis import jobs
 from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
+from runner.telling import TaskEvents
 from runner.used import NOTHING, Used
 from runner.work import Work
 
@@ -115,11 +118,15 @@ class Executor:
         task = ClaimedTask(self._line, claim)
         journal = Journal(claim.recorded, task, gate)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
-        decision = contextvars.Context().run(self._perform, claim, task, journal, gate)
+        context, events = contextvars.Context(), TaskEvents(claim, task, gate)
         try:
+            decision = context.run(self._perform, claim, task, journal, gate, events)
             self._store(decision, task, journal)
         except ClaimLost:
             return Lost()
+        finally:
+            events.close()
+        context.run(_tell, events, decision)
         crashpoints.reached("task committed, job not ended")
         return decision
 
@@ -135,16 +142,21 @@ class Executor:
                 return claim
             time.sleep(0.05)
 
-    def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate) -> Decision:
+    def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate, events: TaskEvents) -> Decision:
         failed: BaseException
         loaded: Loaded | None = None
         began = time.monotonic()
+        events.begin()
         try:
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
             plan = self._plan_of(claim, loaded)
             planned = plan.by_key[claim.job.task]
             with loader.using(claim.bundle), self._stops.watching(gate, claim, planned.timeout):
+                source = loaded.adapter.source(loaded.crew, planned.key)
+                events.started(loaded.crew, source)
                 work = self._work(claim, plan, task, journal, gate)
+                if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
+                    work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
                 output = loaded.adapter.perform(loaded.crew, work)
             crashpoints.reached("task done, not committed")
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
@@ -215,6 +227,16 @@ class Executor:
                 task.release(replayed=replayed)
             case Lost():
                 pass
+
+
+def _tell(events: TaskEvents, decision: Decision) -> None:
+    """Let the crew's handlers know what was stored, and give them time."""
+    match decision:
+        case Commit(output):
+            events.completed(*outputs.load(json.loads(output)))
+        case Fail(reason):
+            events.failed(reason)
+    events.settle()
 
 
 def _exits(error: BaseException) -> bool:

@@ -92,6 +92,11 @@ def using(key: str) -> Iterator[None]:
                 del _users[name]
 
 
+def namespace_of(key: str) -> str:
+    """The name of the package under which a bundle's modules stand."""
+    return _name(key)
+
+
 def unload(key: str) -> bool:
     """Drop a bundle's modules; False if it is in use (then nothing is done) or not loaded."""
     return _unload(_name(key))
@@ -216,6 +221,8 @@ def _unload(name: str) -> bool:
         if _users[name] or name not in finder().spaces:
             return False
         finder().spaces.pop(name).drop()
+        if (bus := sys.modules.get("runner.events.bus")) is not None:
+            bus.event_bus.drop(name)  # handlers that it registered
         return True
 
 

@@ -49,6 +49,7 @@ class Scope:
     task: int  #: the start of the task: of its first claim
     claim: int  #: this claim's own event
     first: bool  #: whether no task of the branch was claimed since the branch's start
+    triggers: frozenset[str] = frozenset()  #: the events at which the run wants checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         todo=todo or "",
         plan_digest=plan_digest,
         crew=crew,
-        scope=Scope(scope[0], scope[1], scope[2], bool(scope[3])),
+        scope=Scope(scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(",")))),
         context={key: json.loads(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),
     )

@@ -25,6 +25,9 @@ class Adapter(Protocol):
     def perform(self, crew: Any, work: Work) -> str:
         """Do one task and return its output as it is to be stored (see `runner.output.dump`)."""
 
+    def source(self, crew: Any, key: str) -> object:
+        """What the events of a task come from: the task, as the crew's code has it."""
+
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
         """How many attempts may follow a failed one, and the first delay in seconds."""
 

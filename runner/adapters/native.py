@@ -52,6 +52,10 @@ class NativeAdapter:
         """As ``checkpoint=`` says."""
         return resolve(crew.checkpoint)
 
+    def source(self, crew: Crew, key: str) -> Task:
+        """The task."""
+        return _task(crew, key)
+
     def retry(self, crew: Crew, key: str) -> tuple[int, float]:
         """As the task says."""
         task = _task(crew, key)

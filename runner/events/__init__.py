@@ -11,10 +11,12 @@ from runner.events.types import CheckpointEventType as CheckpointEventType
 
 if TYPE_CHECKING:
     from runner.events.base import BaseEvent as BaseEvent
+    from runner.events.base import event_class as event_class
     from runner.events.base import load_event as load_event
     from runner.events.bus import EventBus as EventBus
     from runner.events.bus import event_bus as event_bus
     from runner.events.bus import is_replaying as is_replaying
+    from runner.events.bus import set_audience as set_audience
     from runner.events.call_events import *  # noqa: F403
     from runner.events.flow_events import *  # noqa: F403
     from runner.events.ids import event_id_of as event_id_of

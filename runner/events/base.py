@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
 
-__all__ = ["BaseEvent", "Payload", "load_event"]
+__all__ = ["BaseEvent", "Payload", "event_class", "load_event"]
 
 _classes: "weakref.WeakValueDictionary[str, type[BaseEvent]]" = weakref.WeakValueDictionary()
 
@@ -91,7 +91,7 @@ def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
     """The event that ``data`` was stored from, as its own class; as a `BaseEvent` where that is unknown or differs."""
     if isinstance(data, BaseEvent):
         return data
-    known = _class_of(str(data.get("type", "")))
+    known = event_class(str(data.get("type", "")))
     if known is not None:
         try:
             return known.model_validate(data)
@@ -100,7 +100,8 @@ def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
     return BaseEvent.model_validate(data)
 
 
-def _class_of(kind: str) -> type[BaseEvent] | None:
+def event_class(kind: str) -> type[BaseEvent] | None:
+    """The class of a type, if it has one."""
     if kind not in _classes:
         # The classes are filed when they are imported.
         from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401

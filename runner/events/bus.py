@@ -7,18 +7,19 @@ record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`)
 import atexit
 import contextlib
 import contextvars
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from runner.events import kickoff, scope
-from runner.events.base import BaseEvent
+from runner.events.base import BaseEvent, event_class
 from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
 from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
 from runner.events.lock import ForkSafeLock
 
-__all__ = ["EventBus", "event_bus", "is_replaying"]
+__all__ = ["EventBus", "event_bus", "is_replaying", "set_audience"]
 
 logger = logging.getLogger("runner.events")
 
@@ -30,6 +31,16 @@ FLUSH_SECONDS = 30.0  #: how long `flush` and the end of the process wait for ha
 _ENTITIES = ("flow", "crew", "agent")
 
 _replaying: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_replaying", default=False)
+
+
+_audience: contextvars.ContextVar[Callable[[str], bool] | None] = contextvars.ContextVar(
+    "runner_audience", default=None
+)
+
+
+def set_audience(heard: Callable[[str], bool] | None) -> None:
+    """From here on in this context, only handlers are told whose module's name ``heard`` is true of."""
+    _audience.set(heard)
 
 
 def is_replaying() -> bool:
@@ -84,6 +95,24 @@ class EventBus:
             left = tuple(known for known in self._handlers.get(event_type, ()) if known != handler)
             others = {kind: handlers for kind, handlers in self._handlers.items() if kind != event_type}
             self._set_handlers({**others, event_type: left} if left else others)
+
+    def listens(self, *event_types: str) -> bool:
+        """Whether some handler would be told, in this context, of an event of one of these types."""
+        classes = [found for kind in event_types if (found := event_class(kind)) is not None]
+        wanted = {"*", BaseEvent, *event_types, *(base for found in classes for base in found.__mro__)}
+        heard = _audience.get()
+        asking = (handler for kind, handlers in self._handlers.items() if kind in wanted for handler in handlers)
+        return any(heard is None or heard(_module_of(handler)) for handler in asking)
+
+    def drop(self, module: str) -> None:
+        """Tell the handlers no more that are defined in a module, or in a module of that package."""
+
+        def stays(handler: Handler) -> bool:
+            return not (_module_of(handler) + ".").startswith(module + ".")
+
+        with self._lock:
+            left = {kind: tuple(filter(stays, handlers)) for kind, handlers in self._handlers.items()}
+            self._set_handlers({kind: handlers for kind, handlers in left.items() if handlers})
 
     @contextlib.contextmanager
     def scoped_handlers(self) -> Iterator[None]:
@@ -145,9 +174,10 @@ class EventBus:
     @runtime_state.setter
     def runtime_state(self, state: RuntimeStateLike | None) -> None:
         before = kickoff.current()
-        now = Kickoff(state, before.issued)
-        now.source, now.last_event_id = before.source, before.last_event_id
-        now.outer = before if kickoff.depth.get() else None
+        now = Kickoff(state, before.issued, before)
+        now.last_event_id = before.last_event_id
+        # What is restored inside of another kickoff, or of a task on the fleet, gives way to that again.
+        now.outer = before if kickoff.depth.get() or not before.records else before.outer
         now.registered = {id(entity) for entity in state.root} if state else set()
         kickoff.enter(now)
 
@@ -179,22 +209,23 @@ class EventBus:
         """
         deep, before, stack = kickoff.depth.get(), kickoff.peek(), scope.event_stack()
         kickoff.depth.set(deep + 1)
+        takes = before is not None and before.state is not None and not before.taken and (deep == 0 or before.outer)
+        if before is not None and takes:
+            before.taken = True
         if deep == 0 and (before is None or before.state is None):
-            now = Kickoff()
-            now.source = before.source if before else None
-            kickoff.enter(now)
+            kickoff.enter(Kickoff(like=before))
         try:
             yield deep == 0
         finally:
             kickoff.depth.set(deep)
             scope.restore_event_scope(stack)
-            if deep == 0:
-                kickoff.enter(None if before is None or before.state is not None else before)
-            elif before is not None and before.outer is not None:
-                kickoff.enter(before.outer)  # a restored crew was kicked off inside of another one's task
+            if before is not None and takes:
+                kickoff.enter(before.outer)  # a state that was set is for one kickoff
+            elif deep == 0:
+                kickoff.enter(before)
 
     def _state_of(self, run: Kickoff) -> RuntimeStateLike | None:
-        if run.state is None and self._armed:
+        if run.state is None and self._armed and run.records:
             with run.lock:
                 if run.state is None:
                     run.state = self.state_factory()
@@ -239,6 +270,12 @@ class EventBus:
         finally:
             _replaying.set(before)
 
+    def tell(self, source: Any, event: BaseEvent) -> "Future[None] | None":
+        """Tell handlers of an event that was numbered and recorded elsewhere, as it is."""
+        if self._refused(event):
+            return None
+        return self._tell(self._handlers_of(event), source, event, self.runtime_state)
+
     def flush(self, timeout: float | None = FLUSH_SECONDS) -> bool:
         """Wait until the handlers of all events before are done; False if they were not in time."""
         return self._dispatcher.flush(timeout)
@@ -264,7 +301,7 @@ class EventBus:
         """The event has all it gets, and the lock that keeps events in order is held."""
         run = kickoff.current()
         state = self._state_of(run)
-        with state.lock if state is not None else run.lock:
+        with run.guard(), state.lock if state is not None else run.lock:
             if state is not None and getattr(source, "entity_type", None) in _ENTITIES:
                 self.register_entity(source)
             placed = event.parent_event_id is not None  # by whoever emits it: the scope is not touched
@@ -307,7 +344,8 @@ class EventBus:
                 found = tuple(dict.fromkeys(handler for kind in kinds for handler in self._handlers[kind]))
                 if len(self._found) < 1000:  # types are free text: a million of them are not kept
                     self._found[key] = found
-        return found
+        heard = _audience.get()
+        return found if heard is None else tuple(handler for handler in found if heard(_module_of(handler)))
 
     def _set_handlers(self, handlers: dict[EventKind, tuple[Handler, ...]]) -> None:
         self._handlers, self._found = handlers, {}
@@ -321,6 +359,12 @@ def _kind(event_type: EventKind) -> EventKind:
     if isinstance(event_type, str) or (isinstance(event_type, type) and issubclass(event_type, BaseEvent)):
         return event_type
     raise TypeError(f"an event class or a type such as 'task_completed' is wanted, not {event_type!r}")
+
+
+def _module_of(handler: Handler) -> str:
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    return str(getattr(handler, "__module__", None) or type(handler).__module__)
 
 
 def _is_of(event: BaseEvent, kind: EventKind) -> bool:

@@ -4,6 +4,7 @@ A context variable holds it, so that every copy of the context (asyncio tasks, t
 the same counter, and two kickoffs side by side know nothing of each other.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -63,18 +64,28 @@ class BareState:
             self.root.append(entity)
 
 
+Source = Callable[[BaseEvent], int]
+Guard = Callable[[], contextlib.AbstractContextManager[None]]
+
+
 class Kickoff:
-    """One outermost kickoff; outside of any, one that the context made for itself."""
+    """One outermost kickoff; outside of any, one that the context made for itself. ``like`` gives source and guard."""
 
-    __slots__ = ("_numbers", "issued", "last_event_id", "lock", "outer", "registered", "source", "state")
+    __slots__ = (
+        *("_numbers", "guard", "issued", "last_event_id", "lock"),
+        *("outer", "records", "registered", "source", "state", "taken"),
+    )
 
-    def __init__(self, state: RuntimeStateLike | None = None, start: int = 0) -> None:
+    def __init__(self, state: RuntimeStateLike | None = None, start: int = 0, like: "Kickoff | None" = None) -> None:
         self.lock = ForkSafeLock()
         self.state = state
-        self.source: Callable[[BaseEvent], int] | None = None
+        self.source: Source | None = like.source if like else None
+        self.guard: Guard = like.guard if like else contextlib.nullcontext
+        self.records = True  #: whether a state is made for it where recording is armed
         self.last_event_id: str | None = None
         self.registered: set[int] = set()
-        self.outer: Kickoff | None = None
+        self.outer: Kickoff | None = None  #: what a state that was set in the middle of it gives way to
+        self.taken = False  #: whether the kickoff that it was set for has begun
         self.count_from(start)
 
     def count_from(self, start: int) -> None:
@@ -118,14 +129,17 @@ def enter(kickoff: Kickoff | None) -> None:
     _current.set(kickoff)
 
 
-def use_sequence(source: Callable[[BaseEvent], int]) -> None:
+def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = True) -> None:
     """From now on, events of this context and its copies get their numbers from ``source``.
 
-    It is called with the event, relatives filled in, under the kickoff's lock; it may set ``event_id``.
+    It is called with the event, relatives filled in, under the kickoff's lock; it may set ``event_id``. Each event is
+    emitted inside of ``guard()``, and recorded here only with ``records``.
     """
     before = current()
-    kickoff = Kickoff(before.state, before.issued)
+    kickoff = Kickoff(before.state, before.issued, before)
     kickoff.source = source
+    kickoff.guard = guard or before.guard
+    kickoff.records = records
     kickoff.last_event_id = before.last_event_id
     kickoff.registered = before.registered
     enter(kickoff)
@@ -149,7 +163,8 @@ def reset_emission_counter() -> None:
 def set_emission_counter(start: int) -> None:
     """Go on after ``start``, in this context and those copied from it later."""
     before = current()
-    kickoff = Kickoff(before.state, start)
+    kickoff = Kickoff(before.state, start, before)
+    kickoff.records = before.records
     kickoff.last_event_id = before.last_event_id
     kickoff.registered = before.registered
     enter(kickoff)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.client import Client, RunHandle
+from runner.events import PAIRS, VALID_EVENT_PAIRS
+from runner.providers.redis.records import Event
 
 LOGGED = """
     import os, time
@@ -65,15 +67,45 @@ def crew_of(write_crew: Callable[..., Path], trace: Trace) -> Callable[[str], Pa
 
 
 @pytest.fixture
-def reconcile(trace: Trace) -> Callable[[Client, RunHandle], None]:
+def well_told() -> Callable[[RunHandle], list[Event]]:
+    """The events of a completed run: one sequence, each task started once and completed once, all properly nested."""
+
+    def check(handle: RunHandle) -> list[Event]:
+        events = list(handle.events())
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        by_seq = {event.seq: event for event in events}
+        ends = Counter(event.started for event in events if event.started)
+        assert set(ends.values()) <= {1}, "a start has one end"
+        starts = [event for event in events if event.type in PAIRS]
+        assert {start.seq for start in starts} == ends.keys(), "each start has an end, and nothing else has"
+        for event in events:
+            assert event.parent < event.seq, "nothing happens before what it happens in"
+            if event.started:
+                start = by_seq[event.started]
+                assert VALID_EVENT_PAIRS[event.type] == start.type
+                assert event.fields.get("task") == start.fields.get("task")
+                assert event.parent == start.parent, "an end stands where its start does"
+        ended = {event.started: event.seq for event in events if event.started}
+        for event in events:
+            if event.parent and event.type != "write_refused":
+                assert event.seq < ended[event.parent], "nothing happens in what is over"
+        tasks = set(handle.result().outputs)
+        for kind in ("task_started", "task_completed"):
+            told = Counter(e.fields["task"] for e in events if e.type == kind and "/" not in e.fields["task"])
+            assert told == dict.fromkeys(tasks, 1), kind
+        return events
+
+    return check
+
+
+@pytest.fixture
+def reconcile(trace: Trace, well_told: Callable[[RunHandle], list[Event]]) -> Callable[[Client, RunHandle], None]:
     """The count at the end of a run: each task committed once, each step paid once but for those in doubt."""
 
     def check(client: Client, handle: RunHandle) -> None:
         result = handle.result()
         assert result.status == "completed", result
-        completed = Counter(e.fields["task"] for e in handle.events() if e.type == "task_completed")
-        assert set(completed.values()) == {1}, completed
-        assert completed.keys() == result.outputs.keys()
+        well_told(handle)
         assert trace.repeated() <= result.ledger["in_doubt"], (
             trace.lines(),
             [(e.type, e.fields) for e in handle.events()],

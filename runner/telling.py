@@ -1,0 +1,187 @@
+"""The events of one task in flight on the fleet: told to its crew's handlers here, and counted among the run's.
+
+The store itself tells of the task: when it is claimed, committed, failed. What the task's code emits on the bus is put
+among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and
+nothing of what it says. Nothing is recorded in this process.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from runner import loader
+from runner.events import kickoff, scope
+from runner.events.base import BaseEvent
+from runner.events.bus import event_bus, set_audience
+from runner.events.ids import event_id_of
+from runner.events.pairs import PAIRS
+from runner.events.work_events import (
+    CrewKickoffCompletedEvent,
+    CrewKickoffFailedEvent,
+    CrewKickoffStartedEvent,
+    TaskCompletedEvent,
+    TaskFailedEvent,
+    TaskStartedEvent,
+)
+from runner.gate import Gate
+from runner.isolation import PREFIX
+from runner.output import TaskOutput
+from runner.providers.redis.jobs import Claim, ClaimedTask
+
+CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
+"""Events that come by the thousand: handlers hear of them, the run does not."""
+
+OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
+"""How the types begin that the store tells of runs and their tasks."""
+
+HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handlers
+REMEMBERED = 10_000  #: how many of its events a task can name as relatives
+
+
+class TaskEvents:
+    """The events of one claim."""
+
+    def __init__(self, claim: Claim, task: ClaimedTask, gate: Gate) -> None:
+        self._claim, self._task, self._gate = claim, task, gate
+        self._run, self._key = claim.job.run_id, claim.job.task
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._last = claim.scope.claim
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+        for number in (claim.scope.branch, claim.scope.task):
+            self._remember(number)
+        self._source: Any = None
+        self._crew: Any = None
+
+    def begin(self) -> None:
+        """Have the task's scope and numbers in this context, and only its crew's handlers hear of it."""
+        own = loader.namespace_of(self._claim.bundle)
+        set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
+        kickoff.use_sequence(self._number, guard=self._guard, records=False)
+        known = ((self._claim.scope.branch, "crew_kickoff_started"), (self._claim.scope.task, "task_started"))
+        scope.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
+        if self._last:
+            kickoff.set_last_event_id(self._id(self._last))
+
+    def wants(self, *types: str) -> bool:
+        """Whether somebody wants events of these types: a handler, or the run's checkpoints."""
+        return bool(self._claim.scope.triggers.intersection((*types, "*"))) or event_bus.listens(*types)
+
+    # -- what the store tells, told here
+
+    def started(self, crew: Any, source: Any) -> None:
+        """The task is claimed and its code is here."""
+        self._crew, self._source = crew, source
+        at = self._claim.scope
+        if at.first:
+            self._tell(crew, CrewKickoffStartedEvent(**self._about_crew(at.branch)))
+        if at.claim == at.task:
+            self._tell(source, TaskStartedEvent(**self._about(at.task, parent=at.branch)))
+        else:
+            self._tell(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
+
+    def completed(self, raw: str, data: Any) -> None:
+        """It is committed."""
+        ended, over = self._task.told
+        output = TaskOutput(name=self._key, raw=raw, json_dict=data)
+        self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
+        if over:
+            at = self._claim.scope.branch
+            self._tell(self._crew, CrewKickoffCompletedEvent(output=output, **self._about_crew(over, started=at)))
+
+    def failed(self, reason: str) -> None:
+        """It failed for good."""
+        if self._crew is None:
+            return  # its code never came, nor did its handlers
+        ended, over = self._task.told
+        self._tell(self._source, TaskFailedEvent(error=reason, **self._ending(ended)))
+        if over:
+            at = self._claim.scope.branch
+            self._tell(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
+
+    def close(self) -> None:
+        """Nothing is written any more: what handlers emit from here on stays here."""
+        with self._lock:
+            self._closed = True
+
+    def settle(self) -> None:
+        """Give the handlers time: the process may be asked to end."""
+        event_bus.flush(HANDLERS_WAIT)
+
+    # -- inside
+
+    def _number(self, event: BaseEvent) -> int:
+        """Put an event of the task's code among the run's, and give it its number and id there."""
+        with self._lock:
+            if self._closed or event.type in CHUNKS:
+                return self._last
+            kind = "".join(char for char in event.type[:200] if char.isprintable())
+            ours = kind.startswith(OURS)  # a crew inside of the task tells of tasks of its own
+            inner = event.task_id or getattr(event, "crew_name", None) or "?"
+            opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
+            triggers = self._claim.scope.triggers
+            self._last = self._task.tell(
+                kind,
+                f"{self._key}/{inner}"[:400] if ours else self._key,
+                parent=self._numbers.get(event.parent_event_id or "", 0),
+                started=self._numbers.get(event.started_event_id or "", 0),
+                cause=self._numbers.get(event.triggered_by_event_id or "", 0),
+                ends=_interrupted(kind) if opens else "",
+                trigger=kind if not ours and triggers.intersection((kind, "*")) else "",
+            )
+            event.event_id = self._remember(self._last)
+        event.previous_event_id = event_id_of(self._run, self._last - 1)
+        return self._last
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """A stop does not break into an event, nor does it wait long after."""
+        if threading.get_ident() != self._thread:
+            yield
+            return
+        with self._gate.write():
+            yield
+        if not self._gate.in_call and not self._closed:
+            self._gate.check()
+
+    def _remember(self, number: int) -> str:
+        event_id = self._id(number)
+        self._numbers[event_id] = number
+        if len(self._numbers) > REMEMBERED:
+            self._numbers.popitem(last=False)
+        return event_id
+
+    def _id(self, number: int) -> str:
+        return event_id_of(self._run, number) or ""
+
+    def _tell(self, source: Any, event: BaseEvent) -> None:
+        with self._gate.write():
+            event_bus.tell(source, event)
+
+    def _ending(self, number: int) -> dict[str, Any]:
+        return self._about(number, parent=self._claim.scope.branch, started=self._claim.scope.task)
+
+    def _about(self, number: int, *, parent: int = 0, started: int = 0) -> dict[str, Any]:
+        return {**self._relatives(number, parent, started), "task_id": self._key, "task_name": self._key}
+
+    def _about_crew(self, number: int, *, started: int = 0) -> dict[str, Any]:
+        return {**self._relatives(number, 0, started), "crew_name": self._claim.crew, "crew": self._crew}
+
+    def _relatives(self, number: int, parent: int, started: int) -> dict[str, Any]:
+        found = {
+            "emission_sequence": number or None,
+            "event_id": event_id_of(self._run, number),
+            "parent_event_id": event_id_of(self._run, parent),
+            "started_event_id": event_id_of(self._run, started),
+            "previous_event_id": event_id_of(self._run, number - 1),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _interrupted(kind: str) -> str:
+    """The type that ends what an event of this type starts, when it does not come to its own end."""
+    ends = PAIRS[kind]
+    return next((end for end in ends if end.endswith(("_failed", "_error"))), ends[0])
