@@ -48,7 +48,7 @@ class CrewHand:
             except Exception as error:
                 said = " ".join(str(error).split())
                 raise TaskError(
-                    f"{type(error).__name__}{': ' if said else ''}{said}; what was done is in {self.source.location}"
+                    f"{type(error).__name__}{': ' if said else ''}{said}; what was done is in {self.source.where}"
                 ) from error
         return str(result)
 

@@ -102,7 +102,7 @@ class Source(Protocol):
 
     @property
     def where(self) -> str:
-        """What a person types for it."""
+        """What a person types for it, without a password."""
 
     def branches(self) -> Sequence[Branch]:
         """The branches with their checkpoints, the main one first."""

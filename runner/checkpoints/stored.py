@@ -19,23 +19,19 @@ class StoredSource:
 
     def __init__(self, location: str, provider: BaseProvider | None = None) -> None:
         self.location = location
-        with in_words(location):
+        self.where = _without_password(location)
+        with in_words(self.where):
             self.provider = provider or detect_provider(location)
 
     @property
     def title(self) -> str:
         """The location and what it is."""
         kind = self.provider.provider_type
-        return f"{self.location} ({KINDS.get(kind, kind)})"
-
-    @property
-    def where(self) -> str:
-        """The location."""
-        return self.location
+        return f"{self.where} ({KINDS.get(kind, kind)})"
 
     def branches(self) -> Sequence[Branch]:
         """Its branches; where a fork left is told by its checkpoints' parents."""
-        with in_words(self.location):
+        with in_words(self.where):
             return grouped(map(_checkpoint, self.provider.checkpoints(self.location)))
 
     def details(self, checkpoint: Checkpoint) -> Details:
@@ -44,7 +40,7 @@ class StoredSource:
 
     def read(self, checkpoint: Checkpoint) -> dict[str, object]:
         """The stored state. Raises `CheckpointTorn`, and `CheckpointNotFound` if it was pruned meanwhile."""
-        with in_words(self.location):
+        with in_words(self.where):
             text = self.provider.from_checkpoint(checkpoint.location)
         return state.parse(text, checkpoint.id)
 
@@ -52,7 +48,7 @@ class StoredSource:
         """Keep the newest ``keep`` of a branch."""
         if branch not in {one.name for one in self.branches()}:
             raise NotFound(f"{self.title} has no branch {branch!r}")
-        with in_words(self.location):
+        with in_words(self.where):
             return self.provider.prune(self.location, keep, branch=branch)
 
     def live(self) -> bool:
@@ -72,6 +68,14 @@ def in_words(location: str) -> Iterator[None]:
         raise StoreUnreachable(f"{location} cannot be read: {said}") from None
     except (ValueError, NotImplementedError) as error:
         raise UsageError(" ".join(str(error).split())) from None
+
+
+def _without_password(location: str) -> str:
+    if "://" not in location:
+        return location
+    from runner.providers.redis.places import without_password
+
+    return without_password(location)
 
 
 def _checkpoint(info: CheckpointInfo) -> Checkpoint:

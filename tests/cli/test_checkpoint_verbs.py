@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.providers.json import JsonProvider
+from runner.providers.redis.provider import RedisProvider
 from runner.providers.sqlite import SqliteProvider
 
 TEXTS = {"collect": "owls\nhens\ngeese", "sort": "geese\nhens\nowls", "write": "Once upon a time"}
@@ -50,12 +51,14 @@ class Place:
         return found
 
 
-@pytest.fixture(params=["json", "sqlite"])
+@pytest.fixture(params=["json", "sqlite", "redis"])
 def place(request, tmp_path) -> Place:
-    """The checkpoints as files, and in SQLite."""
+    """The checkpoints as files, in SQLite, and in Redis."""
     if request.param == "json":
         return Place(JsonProvider(), str(tmp_path / "checkpoints"))
-    return Place(SqliteProvider(), str(tmp_path / "checkpoints.db"))
+    if request.param == "sqlite":
+        return Place(SqliteProvider(), str(tmp_path / "checkpoints.db"))
+    return Place(RedisProvider(), f"{request.getfixturevalue('server').url}?prefix=birds")
 
 
 def read(said) -> Any:
@@ -160,6 +163,14 @@ def test_what_crewai_itself_wrote_is_shown(cli, tmp_path):
     ]  # fmt: skip
 
 
+def test_a_redis_that_is_not_there_is_said_without_its_password(cli):
+    for word in (["list"], ["show"], ["diff", "1", "2"], ["prune", "--keep", "9"]):
+        said = cli("checkpoint", word[0], "redis://me:s3cret@127.0.0.1:1/0?prefix=x", *word[1:])
+        assert said.code == 4, said
+        assert "s3cret" not in said.error
+        assert "redis://127.0.0.1:1/0" in said.error
+
+
 WORDS = [["list"], ["show"], ["show", "2026"], ["diff", "2026", "2027"], ["prune", "--keep", "2"]]
 
 
@@ -192,8 +203,16 @@ def test_one_checkpoint_is_no_place(refused, tmp_path):
         )
 
 
-def test_ids_and_branches_that_are_none(refused, place):
-    kind = "JSON files" if place.location.endswith("s") else "SQLite"
+def test_ids_and_branches_that_are_none(cli, place):
+    kind = (
+        {"s": "JSON files", "b": "SQLite"}.get(place.location[-1], "Redis") if "://" not in place.location else "Redis"
+    )
+
+    def refused(*arguments: str) -> str:
+        said = cli(*arguments)
+        assert said.code == 2
+        return said.error
+
     lists = f"`runner checkpoint list {place.location}` lists those it keeps"
     assert refused("checkpoint", "show", place.location, "1999") == (
         f"{place.location} ({kind}) has no checkpoint 1999: {lists}"
