@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from runner import adapters
+from runner import adapters, branching
 from runner.adapters import Adapter
 from runner.adapters.doing import describe
 from runner.adapters.native import interpolate
@@ -134,11 +134,13 @@ class CrewRun:
         return result
 
     def _do_tasks(self) -> None:
-        plan, flying = self._plan, dict[Future[TaskOutput], str]()
+        flying = dict[Future[TaskOutput], str]()
+        # Of a restored crew, what is done again may lie before what stands: its place in the order is kept.
+        plan = branching.part(self._plan, self._plan.by_key.keys() - self._done.keys())
         failure: BaseException | None = None
-        threads = max(1, min(32, len(plan.tasks) - len(self._done)))
+        threads = max(1, min(32, len(plan.tasks)))
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
-            while failure is None and len(self._done) < len(plan.tasks):
+            while failure is None and len(self._done) < len(self._plan.tasks):
                 for task in frontier(plan, self._done.keys()):
                     if task.key not in flying.values():
                         # Each task has a context of its own: what one opens and closes is not open in another.

@@ -14,10 +14,12 @@ from runner.providers.sqlite import SqliteProvider
 from runner.target import parse_target
 
 CREW = """
+    import threading
     from pathlib import Path
     from runner import CheckpointConfig, Crew, Task
 
     HERE = Path(__file__).parent
+    begun = threading.Event()
 
     def note(name):
         with (HERE / "trace").open("a") as out:
@@ -28,6 +30,8 @@ CREW = """
         return ["owl", "hen"]
 
     def sort(ctx):
+        if (HERE / "slow").exists():
+            begun.wait(0.5)
         note("sort")
         return " ".join(sorted(ctx.outputs["collect"].json_dict))
 
@@ -36,6 +40,7 @@ CREW = """
         return "About birds"
 
     def write(ctx):
+        begun.set()
         if (HERE / "broken").exists():
             raise LookupError("no ink")
         note("write")
@@ -44,8 +49,7 @@ CREW = """
     tasks = [Task(name=f.__name__, run=f) for f in (collect, sort, title, write)]
     tasks[1].context = [tasks[0]]
     tasks[2].context = []
-    tasks[3].context = tasks[1:3]
-    crew = Crew(name="birds", tasks=tasks, process="graph", checkpoint=CheckpointConfig(max_checkpoints=3))
+    crew = Crew(name="birds", tasks=tasks, checkpoint=CheckpointConfig(max_checkpoints=3))
 """
 
 
@@ -113,6 +117,15 @@ def test_a_fork_with_an_edited_output_does_again_what_was_made_from_it(written):
     assert len(main.checkpoints) == 3, "the line that it left is as it was"
     then = {task.key: task.output for task in source.details(mine.checkpoints[-1]).tasks}
     assert then["collect"] == '["owl", "goose"]'
+
+
+def test_what_is_done_again_comes_before_what_it_came_before(written):
+    """Between the edited task and the last one, a task stands that nothing changes: the order still holds over it."""
+    path, source = written
+    (path.parent / "slow").touch()
+    order = Order("fork", find(source, None), "mine", edits={"collect": '["owl", "goose"]'})
+    load_target(parse_target(str(path))).begun.clear()
+    assert CrewHand(source, str(path)).carry_out(order) == "About birds: goose owl, dry"
 
 
 def test_a_fork_without_changes_is_a_line_of_its_own(written):
