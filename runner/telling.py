@@ -75,6 +75,8 @@ class TaskEvents:
     def started(self, crew: Any, source: Any) -> None:
         """The task is claimed and its code is here."""
         self._crew, self._source = crew, source
+        if not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
+            return
         at = self._claim.scope
         if at.first:
             self._tell(crew, CrewKickoffStartedEvent(**self._about_crew(at.branch)))
@@ -85,6 +87,8 @@ class TaskEvents:
 
     def completed(self, raw: str, data: Any) -> None:
         """It is committed."""
+        if not event_bus.listens("task_completed", "crew_kickoff_completed"):
+            return
         ended, over = self._task.told
         output = TaskOutput(name=self._key, raw=raw, json_dict=data)
         self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
