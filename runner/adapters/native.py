@@ -150,7 +150,10 @@ def _refuse_what_cannot_run(crew: Crew, task: Task, key: str, after: tuple[str, 
             "and then restore it, or say crew.kickoff(from_checkpoint=...)"
         )
     if task.run is None and not (task.agent and callable_model(task.agent.llm)):
-        raise BadCrew(f"task {key!r} has no run=callable: tasks done by agents that call models are not supported yet")
+        raise BadCrew(
+            f"task {key!r} has nothing that does it: give it run=callable, or an agent whose llm is a subclass of "
+            "runner.llm.BaseLLM (clients of real models are not supported yet)"
+        )
     if not all(callable(check) for check in task.checks):
         raise BadCrew(
             f"the guardrail of task {key!r} is text for a model to judge by, which is not supported yet: "

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from runner.config import CheckpointConfig
+from runner.flow import Flow, listen, start
 from runner.providers.json import JsonProvider
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.sqlite import SqliteProvider
@@ -101,6 +103,32 @@ def test_show(cli, place):
     assert f"parent    {place.ids[0]}\n" in out
     assert "crew  barnyard  2 of 3 done\n" in out
     assert "collect  done     owls hens geese\n" in out
+
+
+def test_show_of_a_flow(cli, tmp_path):
+    """It is called what its class is; of its methods, one waits for a person."""
+
+    class Essay(Flow):
+        checkpoint = CheckpointConfig(location=str(tmp_path / "essays"), on_events=["flow_paused"])
+
+        @start()
+        def draft(self):
+            return "Owls are quiet."
+
+        @listen(draft)
+        def judge(self):
+            return self.pause("Is it good?")
+
+        @listen(judge)
+        def publish(self):
+            return "published"
+
+    Essay().kickoff()
+    found = read(cli("checkpoint", "show", tmp_path / "essays", "--json"))
+    assert found["entities"] == [{"kind": "flow", "name": "Essay", "done": 1, "total": 3}]
+    assert [(task["task"], task["status"]) for task in found["tasks"]] == [
+        ("draft", "done"), ("judge", "waiting"), ("publish", "pending"),
+    ]  # fmt: skip
 
 
 def test_diff(cli, place):
