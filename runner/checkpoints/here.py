@@ -14,7 +14,7 @@ from runner.checkpoints.model import Checkpoint
 from runner.checkpoints.state import key_of, tasks_in
 from runner.checkpoints.stored import StoredSource
 from runner.config import CheckpointConfig
-from runner.errors import BadCrew, BadInput, RunnerError, TaskError
+from runner.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
 from runner.flow import Flow
 from runner.output import TaskOutput, from_value
 from runner.target import parse_target
@@ -54,6 +54,8 @@ class CrewHand:
 
     def _go_on(self, order: Order) -> Any:
         config = self._config(order.checkpoint)
+        if isinstance(self.entity, Agent):
+            return self._ask_again(self.entity, config, order)
         cls: Any = self.entity if inspect.isclass(self.entity) else type(self.entity)
         if order.verb == "resume":
             if inspect.isclass(self.entity):
@@ -65,6 +67,15 @@ class CrewHand:
             forked = inprocess.restore(cls, config, code=self.entity, fork=True, branch=order.branch or None)
             _change(forked, self.source.read(order.checkpoint), order)
         return forked.kickoff(inputs=dict(order.inputs)) if order.inputs else forked.kickoff()
+
+    def _ask_again(self, agent: Agent, config: CheckpointConfig, order: Order) -> Any:
+        """An agent is asked what it was asked then: so it goes on with its conversation."""
+        asked = next((one["asked"] for one in self.source.read(order.checkpoint)["entities"] if one.get("asked")), None)
+        if asked is None:
+            raise BadCheckpoint(f"the checkpoint {order.checkpoint.id} holds no agent that was asked something")
+        if order.verb == "resume":
+            return agent.kickoff(asked, from_checkpoint=config)
+        return inprocess.restore(type(agent), config, code=agent, fork=True, branch=order.branch or None).kickoff(asked)
 
     def _config(self, checkpoint: Checkpoint) -> CheckpointConfig:
         """The crew's own settings, where it has some; its checkpoints go where the others are."""

@@ -38,8 +38,9 @@ def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
         prefix = f"{name_of(entity)}/" if len(found) > 1 else ""
         tasks += [_prefixed(task, prefix) for task in own]
         inputs |= inputs_of(entity)
-        stored = entity.get("checkpoint_state")
-        state |= dict(stored) if isinstance(stored, Mapping) else {}
+        state |= _mapping(entity.get("checkpoint_state"))
+        if entity.get("asked") and kind_of(entity) == "agent":
+            state["asked"] = entity["asked"]
     record = _mapping(data.get("event_record"))
     return Details(
         checkpoint=replace(checkpoint, trigger=str(data.get("trigger") or checkpoint.trigger)),

@@ -3,6 +3,7 @@
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from runner.checkpoints import state
 from runner.checkpoints.model import Branch, Checkpoint, Details
@@ -38,7 +39,7 @@ class StoredSource:
         """What is in one."""
         return state.details(self.read(checkpoint), checkpoint)
 
-    def read(self, checkpoint: Checkpoint) -> dict[str, object]:
+    def read(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """The stored state. Raises `CheckpointTorn`, and `CheckpointNotFound` if it was pruned meanwhile."""
         with in_words(self.where):
             text = self.provider.from_checkpoint(checkpoint.location)

@@ -19,7 +19,13 @@ MARK = {
     "skipped": ("-", "dim"),
     "waiting": ("?", "magenta"),
 }
-STATUS = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
+STATUS = {
+    "completed": ("✓", "green"),
+    "failed": ("✗", "red"),
+    "cancelled": ("■", "yellow"),
+    "running": ("▶", "cyan"),
+    "waiting": ("?", "magenta"),
+}
 BAR = 20  #: cells of a progress bar
 
 
@@ -67,9 +73,13 @@ def short_branch(name: str, most: int = 24) -> str:
 
 def branch_label(branch: Branch) -> Text:
     """A branch in the tree; with its newest one's day, unless that is today."""
-    label = Text.assemble((short_branch(branch.name), "bold"), (f"  {len(branch.checkpoints)}", "dim"))
-    if branch.status:
-        label.append(f"  {branch.status}", STATUS.get(branch.status, ""))
+    sign, style = STATUS.get(branch.status, ("", ""))
+    label = Text.assemble(
+        (f"{sign} " if sign else "", style),
+        (short_branch(branch.name), "bold"),
+        (f"  {len(branch.checkpoints)}", "dim"),
+        (f"  {branch.status}" if branch.status else "", style),
+    )
     if branch.checkpoints and len(clock(branch.checkpoints[-1].created_at)) > 8:
         label.append(time.strftime("  %m-%d", time.localtime(branch.checkpoints[-1].created_at / 1000)), "dim")
     return label

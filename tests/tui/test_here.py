@@ -250,3 +250,39 @@ def test_a_name_chooses_among_several(written, write_crew):
     with pytest.raises(BadCrew, match="has 2 crews: crew, other; name one, as in"):
         CrewHand(source, str(two))
     assert CrewHand(source, f"{two}:other").entity.name == "birds"
+
+
+AGENT = """
+    from pathlib import Path
+    from runner import Agent
+    from runner.llm import BaseLLM
+
+    HERE = Path(__file__).parent
+
+    class Model(BaseLLM):
+        def call(self, messages, tools=None, **more):
+            if (HERE / "broken").exists():
+                raise LookupError("no ink")
+            return f"{messages[-1]['content']}: 42"
+
+    sage = Agent(role="sage", goal="know", backstory="old", llm=Model("m"))
+"""
+
+
+def test_an_agent_is_asked_again_what_it_was_asked(write_crew, location):
+    path = write_crew(AGENT)
+    (path.parent / "broken").touch()
+    agent = load_target(parse_target(str(path))).sage
+    provider = SqliteProvider() if location.endswith(".db") else JsonProvider()
+    agent.checkpoint = CheckpointConfig(location=location, provider=provider, on_events=["*"])
+    with pytest.raises(LookupError):
+        agent.kickoff("How much?")
+    (path.parent / "broken").unlink()
+    source = StoredSource(location)
+    start = find(source, None)
+    assert source.details(start).entities[0].kind == "agent"
+    assert "How much?" in str(source.details(start).state["asked"])
+    hand = CrewHand(source, str(path))
+    assert hand.carry_out(Order("resume", start)).endswith("How much?: 42")
+    assert hand.carry_out(Order("fork", start, "mine")).endswith("How much?: 42")
+    assert "mine" in [branch.name for branch in source.branches()]

@@ -41,7 +41,7 @@ def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, don
 
     async def story(screen):
         assert screen.rows[0].startswith(f" run {source.run_id}   1 branch, 4 checkpoints")
-        assert "main  4  completed" in screen.text
+        assert "✓ main  4  completed" in screen.text
         await screen.choose(start)
         assert "3 of 4 tasks done" in screen.text
         await screen.press("o", "enter", "ctrl+k")
@@ -54,7 +54,7 @@ def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, don
         # the new branch stands under the checkpoint that it left, with what it did, and nothing else, on it
         await screen.press("f5")
         at = next(i for i, row in enumerate(screen.rows) if f"sort {start.id[-8:]}" in row[:34])
-        assert "mine  2" in screen.rows[at + 1]
+        assert "✓ mine  2" in screen.rows[at + 1]
 
     play(story, source, hand)
     main, mine = source.branches()
