@@ -88,23 +88,27 @@ def part(plan: Plan, todo: Set[str]) -> Plan:
     tasks: dict[str, PlannedTask] = {}
     for task in _in_order(plan):
         before = [(other,) if other in todo else nearest[other] for other in task.after]
-        after = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
+        found = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
         if task.key in todo:
-            tasks[task.key] = task if task.after == after else replace(task, after=after)
+            tasks[task.key] = task if task.after == found else replace(task, after=found)
         else:
-            nearest[task.key] = after
+            nearest[task.key] = found
     return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in todo), plan.inputs)
 
 
-def starts(plan: Plan, todo: Set[str]) -> list[PlannedTask]:
+def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
     """The tasks with which a branch that does ``todo`` begins: none of the others comes before them, however far."""
-    below = set(todo)  # these, and what comes after one of them
-    waiting = set()
-    for task in _in_order(plan):
-        if not below.isdisjoint(task.after):
-            below.add(task.key)
-            waiting.add(task.key)
+    waiting = after(plan, todo)
     return [task for task in plan.tasks if task.key in todo and task.key not in waiting]
+
+
+def after(plan: Plan, keys: frozenset[str]) -> set[str]:
+    """What comes after one of these, however far."""
+    found: set[str] = set()
+    for task in _in_order(plan):
+        if not (found.isdisjoint(task.after) and keys.isdisjoint(task.after)):
+            found.add(task.key)
+    return found
 
 
 def _in_order(plan: Plan) -> Iterable[PlannedTask]:

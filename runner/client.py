@@ -9,7 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import bundle, crashpoints, forking, local_worker, settings
+from runner import bundle, comparing, crashpoints, forking, local_worker, settings
+from runner.diff import Diff, compare
 from runner.errors import Conflict, NoWorker
 from runner.forking import Edit
 from runner.handle import RunHandle, RunResult
@@ -190,8 +191,13 @@ class Client:
             inputs=inputs or {},
             edits=edits or {},
         )
+        crashpoints.reached("forked, nothing waited for")
         self.ensure_worker(where.queue)
         return RunHandle(self, run_id, branch=name, _from=after)
+
+    def diff(self, run_id: str, a: str, b: str) -> Diff:
+        """What differs between two branches of a run, or checkpoints. Raises `NotFound`."""
+        return compare(*(comparing.side(self.store.runs, run_id, name) for name in (a, b)))
 
     def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:
         """The fields to set where the crew's files have changed since, if that is accepted."""

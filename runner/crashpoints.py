@@ -11,6 +11,7 @@ from typing import Literal
 
 CrashPoint = Literal[
     "run created, nothing waited for",
+    "forked, nothing waited for",
     "job received, not claimed",
     "claimed, not begun",
     "step begun, not done",

@@ -69,9 +69,15 @@ class TaskDiff:
     b: TaskSide | None
 
     @property
+    def how(self) -> str:
+        """ "changed", or "only in a" or "only in b" where the other one has no output of it (yet)."""
+        there = [side is not None and side.output is not None for side in (self.a, self.b)]
+        return "changed" if there[0] == there[1] else f"only in {'a' if there[0] else 'b'}"
+
+    @property
     def text(self) -> list[str]:
-        """The unified diff of the two outputs, without the lines that name files."""
-        before, after = ((side.output or "") if side else "" for side in (self.a, self.b))
+        """The unified diff of the two outputs, without the lines that name files. JSON is compared by its lines."""
+        before, after = _readable(*((side.output or "") if side else "" for side in (self.a, self.b)))
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=CONTEXT, lineterm="")
         found = list(lines)[2:]
         if not found and before != after:  # they differ in line ends only
@@ -82,6 +88,7 @@ class TaskDiff:
         """As ``--json`` prints it."""
         return {
             "task": self.task,
+            "how": self.how,
             "a": self.a.to_dict() if self.a else None,
             "b": self.b.to_dict() if self.b else None,
             "diff": "\n".join(self.text),
@@ -90,13 +97,14 @@ class TaskDiff:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What differs between ``a`` and ``b``, and how many tasks do not."""
+    """What differs between ``a`` and ``b``, how many tasks do not, and which."""
 
     a: str
     b: str
     inputs: tuple[InputDiff, ...]
     tasks: tuple[TaskDiff, ...]
     same: int
+    alike: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -111,6 +119,7 @@ class Diff:
             "inputs": [one.to_dict() for one in self.inputs],
             "tasks": [one.to_dict() for one in self.tasks],
             "same": self.same,
+            "alike": list(self.alike),
         }
 
 
@@ -127,6 +136,7 @@ def compare(a: Side, b: Side) -> Diff:
         tuple(one for one in inputs if one.a != one.b or type(one.a) is not type(one.b)),
         differing,
         len(tasks) - len(differing),
+        tuple(task.task for task in tasks if _what_counts(task.a) == _what_counts(task.b)),
     )
 
 
@@ -147,6 +157,18 @@ def lines(diff: Diff) -> Iterator[str]:
         yield from task.text
     if diff.same:
         yield f" {_tasks(diff.same)} alike"
+
+
+def _readable(before: str, after: str) -> tuple[str, str]:
+    """Two texts to compare; if both are JSON (or one, and the other is empty), over several lines."""
+    try:
+        pretty = [
+            json.dumps(json.loads(text), indent=2, ensure_ascii=False) if text else "" for text in (before, after)
+        ]
+    except ValueError:
+        return before, after
+    # What differs in how it is written only is shown as it is.
+    return (pretty[0], pretty[1]) if pretty[0] != pretty[1] else (before, after)
 
 
 def _what_counts(side: TaskSide | None) -> tuple[str, str | None] | None:

@@ -34,8 +34,12 @@ def fork(
         edited = _edited(client, where, edits)
         again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
         todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+        # What was in flight goes on from its recorded steps, if what it works on is the same.
+        kept = frozenset() if changed else todo - again - branching.after(where.plan, frozenset(edited))
         name = branch or branching.fork_name(where.checkpoint)
-        answer = forks.create(client, where, name, todo=todo, edits=edited, overrides=where.overrides | changed)
+        answer = forks.create(
+            client, where, name, todo=todo, kept=kept, edits=edited, overrides=where.overrides | changed
+        )
         if answer == "forked":
             return name, where
         if answer == "taken" and branch is not None:

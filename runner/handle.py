@@ -70,6 +70,11 @@ class RunHandle:
         return self.client.store.runs.status(self.id, self.branch).value
 
     @property
+    def words(self) -> str:
+        """What a person types for it: ``RUN``, or ``RUN --branch NAME``."""
+        return self.id if self.branch is None else f"{self.id} --branch {self.branch}"
+
+    @property
     def branches(self) -> list[BranchRecord]:
         """The run's branches as they stand, main first."""
         return self.client.store.runs.branch_records(self.id)

@@ -1,7 +1,7 @@
 """Forks: where a new branch may leave another one, and the one script by which it does."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,13 +99,16 @@ def create(
     name: str,
     *,
     todo: frozenset[str],
+    kept: Set[str],
     edits: Mapping[str, str],
     overrides: Mapping[str, Any],
 ) -> str:
-    """Create the branch ``name`` there, to do ``todo``. ``edits`` are outputs as they are stored, by task.
+    """Create the branch ``name`` there, to do ``todo``, of which ``kept`` begin from what they have recorded there.
 
+    ``edits`` are outputs as they are stored, by task.
     Returns "forked", "gone", "changed", "taken" or "no bundle".
     """
+    ready = starts(where.plan, todo)
     home = keys.home_of(where.run_id)
     run = keys.run_key(where.run_id)
     fields = {"seq": where.seq, "parent_seq": where.seq, "todo": pack(where.plan, todo)}
@@ -127,7 +130,8 @@ def create(
             parent=where.branch,
             expected_plan=where.digest,
             edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
-            ready=specifications(starts(where.plan, todo), first=True),
+            ready=specifications(ready, first=True),
+            kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
             tasks_left=len(todo),
             stamp=stamp(),
         )

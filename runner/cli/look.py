@@ -10,7 +10,7 @@ from rich.text import Text
 
 from runner.cli import options
 from runner.cli.diagnosis import diagnose
-from runner.cli.stdio import ago, only, out, print_json
+from runner.cli.stdio import ago, only, out, print_json, print_whole
 from runner.cli.submit import follow
 from runner.client import Client
 from runner.providers.redis.records import BranchRecord, Event
@@ -120,7 +120,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         )
     out.print(table)
     if len(lines) > 1:
-        out.print(_branch_table(lines, kept))
+        print_whole(_branch_table(lines))
     ledger = run.ledger
     out.print(
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
@@ -131,18 +131,16 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
     return 0
 
 
-def _branch_table(lines: list[BranchRecord], kept: dict[str, int]) -> Table:
+def _branch_table(lines: list[BranchRecord]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("branch", "status", "left", "checkpoints", "parent", "from checkpoint"):
-        table.add_column(head, no_wrap=head == "branch")
+    for head in ("branch", "status", "left", "leaves"):
+        table.add_column(head, no_wrap=head != "leaves", overflow="fold")
     for line in lines:
         table.add_row(
             Text(line.name),
             Text(line.status.value, style=_STYLE[line.status.value]),
             str(line.left),
-            str(kept[line.name]),
-            Text(line.parent and f"{line.parent} at {line.parent_seq}"),
-            line.checkpoint,
+            Text(line.parent and f"{line.parent} at {line.checkpoint or line.parent_seq}"),
         )
     return table
 

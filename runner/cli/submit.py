@@ -83,53 +83,60 @@ def follow(
 ) -> int:
     """Show a run until it is over, then hand over what it came to. Returns the exit code."""
     try:
-        with Display(f"{crew}  {handle.id}", total) as display:
+        with Display("  ".join(filter(None, (crew, handle.id, handle.branch))), total) as display:
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
-        say(f"detached; the run goes on: runner wait {handle.id}")
+        say(f"detached; the run goes on: runner wait {handle.words}")
         return 130
     except TimeoutError as error:
-        say(f"error: {error}; it goes on: runner wait {handle.id}")
+        say(f"error: {error}; it goes on: runner wait {handle.words}")
         return STILL_RUNNING
     return deliver(handle, result, as_json, write)
 
 
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
-    """Write the files that tasks want and print the result. Returns the exit code."""
+    """Write the files that tasks want and print the result. Returns the exit code.
+
+    A branch beside the current line writes none: they would replace those of that line.
+    """
     code = int(result.exit_code)
-    if result.status == "completed":
+    if result.status == "completed" and handle.branch in (None, handle.record.branch):
         try:
             for path in handle.write_output_files():
                 say(f"wrote {path}")
         except OSError as error:
-            say(f"error: an output file cannot be written here: {error}; elsewhere: runner wait {handle.id}")
+            say(f"error: an output file cannot be written here: {error}; elsewhere: runner wait {handle.words}")
             code = int(Exit.FAILED)
-    report(result, as_json, write)
+    report(result, as_json, write, handle.words)
     return code
 
 
-def report(result: RunResult, as_json: bool, write: Any) -> None:
-    """The result on stdout; how it went on stderr."""
+def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
+    """The result on stdout; how it went on stderr. ``words`` are what a person types for the run."""
     if as_json:
         write(json.dumps(result.to_dict(), ensure_ascii=False) + "\n")
         return
     if result.result is not None:
         write(result.result + ("" if result.result.endswith("\n") else "\n"))
     ledger = result.ledger
-    text = f"{result.status}: {result.run_id}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
+    which = result.run_id + (f" {result.branch}" if words != result.run_id else "")
+    text = f"{result.status}: {which}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
     if result.recoveries:
         text += f"; {result.recoveries} recoveries, {ledger['replayed']} steps replayed, {ledger['in_doubt']} in doubt"
     say(text)
     if result.error:
         say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
-            say(f"go on with it: runner resume {result.run_id}")
+            say(f"go on with it: runner resume {words}")
 
 
 def detached(handle: RunHandle, as_json: bool) -> str:
-    """What is printed of a run that nobody waits for."""
-    return json.dumps({"run_id": handle.id, "status": handle.status}) + "\n" if as_json else f"{handle.id}\n"
+    """What is printed of a run, or a new branch of one, that nobody waits for."""
+    if as_json:
+        branch = {"branch": handle.branch} if handle.branch else {}
+        return json.dumps({"run_id": handle.id, "status": handle.status} | branch) + "\n"
+    return f"{handle.branch or handle.id}\n"
 
 
 def _hint_without_worker(handle: RunHandle, display: Display) -> None:

@@ -1,5 +1,6 @@
 """What the store is to do, in plain Python: no Redis, no Lua, no clock of its own."""
 
+from collections.abc import Set
 from typing import Any
 
 from runner.branching import part
@@ -57,6 +58,7 @@ class Model:
             run.branches[name] = Branch(parent=start[0], parent_seq=start[1], head=start[2], seq=start[1], status="")
             run.branches[name].inputs = run.branches[start[0]].inputs
             run.branches[name].todo = frozenset(run.plan.by_key.keys() - done.keys())
+            self._take_along(run, start[0], name, set())
         if current != "running":
             run.branch = name
         self._begin(run, name, bundle)
@@ -92,6 +94,8 @@ class Model:
             branch.outputs[key] = (branch.seq, 0, text)
             branch.used[key] = EDITED
         run.branches[name] = branch
+        if not changed:
+            self._take_along(run, parent, name, edits.keys())
         self._begin(run, name)
         self._checkpoint(run, name, "crew_kickoff_started")
         for task in run.ready(name):
@@ -318,6 +322,13 @@ class Model:
         if not run.live:
             self._use_bundle(run, +1)
         run.branches[name].status = "running"
+
+    def _take_along(self, run: Run, parent: str, name: str, edited: Set[str]) -> None:
+        """What was recorded by tasks in flight that begin on the new branch, and come after nothing that was edited."""
+        there = run.branches[parent].journals
+        for task in run.ready(name):
+            if there.get(task.key) and edited.isdisjoint(run.plan.earlier(task.key)):
+                run.branches[name].journals[task.key] = dict(there[task.key])
 
     def _finish(self, run: Run, name: str, status: str) -> None:
         run.branches[name].status = status

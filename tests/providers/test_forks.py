@@ -398,3 +398,35 @@ def test_a_fork_says_where_it_came_from_and_that_it_began(driver: Driver, fork: 
     assert said == {"branch": name, "parent_branch": "main", "checkpoint_id": checkpoint_at(driver, run, "e")}
     for kind in ("crew_kickoff_started", "crew_kickoff_completed"):
         assert [event["branch"] for event in driver.events(run, kind)] == ["main", name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "replayed"),
+    [
+        ({}, True),
+        ({"edits": {"c": "C"}}, True),  # the task in flight does not come after it
+        ({"edits": {"a": "A"}}, False),
+        ({"inputs": {"topic": "bats"}}, False),  # which inputs it will use is not known yet
+    ],
+)
+def test_steps_of_a_task_in_flight_are_not_paid_again_where_it_works_on_the_same(driver, fork, changes, replayed):
+    run = driver.submit(DIAMOND)
+    driver.work(limit=1)
+    claims = driver.take("b", "c")
+    driver.commit(claims["c"])
+    driver.task(claims["b"]).record_step("ask#1", '"an answer"', replayed=0)
+    name = fork(run, **changes)
+    again = next(c for job in driver.jobs() if job.branch == name and job.task == "b" and (c := driver.claim(job)))
+    assert again.recorded == ({"ask#1": '"an answer"'} if replayed else {})
+    driver.task(again).record_step("ask#2", '"on the fork"', replayed=0)
+    assert driver.redis.hkeys(f"{HOME}:run:{run}:branch:main:journal:b") == ["ask#1"]
+
+
+def test_a_resume_elsewhere_takes_recorded_steps_along(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "b", "c: a b"), checkpoint_on=",*,")
+    claims = driver.take("a", "b")
+    driver.task(claims["b"]).record_step("ask#1", '"paid"', replayed=0)
+    driver.commit(claims["a"])
+    driver.runs.cancel(run, "enough")
+    assert driver.resume(run, "resume/x", start=driver.runs.checkpoints(run, "main")[0]) == "resumed"
+    assert {key: claim.recorded for key, claim in driver.take().items()} == {"a": {}, "b": {"ask#1": '"paid"'}}

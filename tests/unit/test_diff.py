@@ -38,7 +38,7 @@ def test_outputs_are_compared_as_text_by_line():
         Side("a", tasks={"first": done("same"), "second": done(before, tokens=5), "third": TaskSide(PENDING)}),
         Side("b", tasks={"first": done("same"), "second": done(after, tokens=9, ms=4), "third": done("new")}),
     )
-    assert diff.same == 1
+    assert (diff.same, diff.alike) == (1, ("first",))
     assert list(lines(diff))[2:] == [
         "@@ task second: done, 5 -> 9 tokens, ? -> 4 ms @@",
         "@@ -2,7 +2,7 @@", " b", " c", " d", "-e", "+X", " f", " g", " h",
@@ -48,6 +48,7 @@ def test_outputs_are_compared_as_text_by_line():
     ]  # fmt: skip
     assert diff.to_dict()["tasks"][1] == {
         "task": "third",
+        "how": "only in b",
         "a": {"status": "pending", "output": None, "tokens": None, "ms": None},
         "b": {"status": "done", "output": "new", "tokens": None, "ms": None},
         "diff": "@@ -0,0 +1 @@\n+new",
@@ -62,3 +63,21 @@ def test_a_task_that_one_side_does_not_know_and_text_that_differs_in_line_ends_o
     ]
     assert diff.to_dict()["tasks"][0]["b"] is None
     assert "@@ task gone: done -> not there @@" in lines(diff)
+
+
+def test_how_two_tasks_stand_to_each_other():
+    diff = compare(
+        Side("a", tasks={"both": done("x"), "a": done("x"), "none": TaskSide("queued")}),
+        Side("b", tasks={"both": done("y"), "a": TaskSide(PENDING), "b": done("x"), "none": TaskSide(PENDING)}),
+    )
+    assert {one.task: one.how for one in diff.tasks} == {
+        "both": "changed", "a": "only in a", "b": "only in b", "none": "changed",
+    }  # fmt: skip
+
+
+def test_json_is_compared_by_its_lines():
+    before, after = '{"title": "Owls", "pages": [1, 2]}', '{"title": "Owls", "pages": [1, 3]}'
+    (one,) = compare(Side("a", tasks={"t": done(before)}), Side("b", tasks={"t": done(after)})).tasks
+    assert [line for line in one.text if line[0] in "+-"] == ["-    2", "+    3"]
+    (one,) = compare(Side("a", tasks={"t": done('{"n":1}')}), Side("b", tasks={"t": done('{"n": 1}')})).tasks
+    assert one.text == ["@@ -1 +1 @@", '-{"n":1}', '+{"n": 1}'], "what differs in how it is written only"

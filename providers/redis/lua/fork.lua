@@ -2,12 +2,13 @@
 -- what was committed up to there stays where it is, but for the outputs that were edited.
 --
 -- KEYS home run branch bundle
--- ARGV name fields parent expected_plan edits ready tasks_left stamp
+-- ARGV name fields parent expected_plan edits ready kept tasks_left stamp
 -- USES now emit send unlock checkpoint lifetime begin finish
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
--- ready: JSON list of {task, context, timeout}. All that was computed from the plan with the digest expected_plan.
+-- ready: JSON list of {task, context, timeout}; kept: JSON list of those of them that work on the same as on parent: where
+-- they are in flight there, the steps recorded so far come along and are not paid again. All that was computed from the plan with the digest expected_plan.
 -- Returns "forked", "gone", "changed" (the code did: read again), "taken" (the name) or "no bundle".
 local r = redis.call("HMGET", run, "plan", "bundle")
 if not r[1] or redis.call("EXISTS", branch_key(run, parent)) == 0 then return "gone" end
@@ -29,6 +30,9 @@ emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, 
 local scope = emit(run, "crew_kickoff_started", "branch", name)
 redis.call("HSET", branch, "scope", scope)
 checkpoint(run, name, branch, "crew_kickoff_started", "", stamp, at)
+for _, task in ipairs(cjson.decode(kept)) do
+  redis.call("COPY", journal_key(branch_key(run, parent), task), journal_key(branch, task))
+end
 for _, job in ipairs(cjson.decode(ready)) do unlock(home, run, name, branch, job, at) end
 if tasks_left == "0" then
   emit(run, "crew_kickoff_completed", "branch", name, "started", scope)

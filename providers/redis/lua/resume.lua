@@ -47,6 +47,8 @@ for _, wait in ipairs(cjson.decode(waits)) do redis.call("HSET", waits_key(branc
 redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))
 for _, job in ipairs(cjson.decode(ready)) do
   local record = task_key(branch, job.task)
+  -- What a task in flight on the branch that was left has recorded is not paid again.
+  if parent ~= "" then redis.call("COPY", journal_key(branch_key(run, parent), job.task), journal_key(branch, job.task)) end
   -- A task that never stopped running while its branch was over keeps its claim.
   if redis.call("HGET", record, "state") ~= "running" then
     redis.call("SADD", open_key(branch), job.task)

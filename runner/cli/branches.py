@@ -1,0 +1,103 @@
+"""``runner fork`` and ``runner diff``."""
+
+import sys
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from runner.cli import options
+from runner.cli.stdio import only, out, print_json, say
+from runner.cli.submit import deliver, detached, follow
+from runner.client import Client
+from runner.diff import lines
+from runner.errors import BadInput
+
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@click.command(short_help="Go on from a point of a run on another branch, beside it.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--checkpoint", metavar="ID", help="Leave at this checkpoint. Default: where its current line stands.")
+@click.option("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
+@click.option(
+    "--input", "pairs", multiple=True, metavar="K=V", help="Another input, as text; K:=V takes V as JSON. Repeatable."
+)
+@click.option(
+    "--edit",
+    "edits",
+    multiple=True,
+    metavar="TASK=TEXT",
+    help="Another output of a finished task; TASK=@FILE reads a file, TASK=@- stdin. Repeatable.",
+)
+@click.option("--detach", is_flag=True, help="Print the new branch and return.")
+@options.as_json
+@options.redis_url
+def fork(
+    run_id: str,
+    checkpoint: str | None,
+    branch: str | None,
+    pairs: tuple[str, ...],
+    edits: tuple[str, ...],
+    detach: bool,
+    as_json: bool,
+    redis_url: str | None,
+) -> int:
+    """Start a branch of RUN, beside the others: with another input, or another output of a finished task.
+
+    It does again exactly what used what is changed, and does what was not done yet. However RUN stands, and whatever
+    becomes of the branch, RUN's other branches are not touched. It runs the code that was submitted.
+    """
+    options.apply_environment(redis_url=redis_url)
+    with only(clean=True) as write:
+        inputs = options.read_inputs(pairs, None)
+        changed = _read_edits(edits)
+        with Client() as client:
+            handle = client.fork(run_id, checkpoint=checkpoint, branch=branch, inputs=inputs, edits=changed)
+            line = client.store.runs.branch(run_id, str(handle.branch))
+            tasks = f"{line.left} task{'' if line.left == 1 else 's'} to do"
+            say(f"{line.name} leaves {line.parent} at {line.checkpoint or 'its newest position'}: {tasks}")
+            if detach:
+                write(detached(handle, as_json))
+                return 0
+            if handle.status == "completed":
+                return deliver(handle, handle.result(), as_json, write)
+            return follow(handle, handle.record.crew, line.left, as_json, write)
+
+
+def _read_edits(edits: tuple[str, ...]) -> dict[str, str]:
+    found = {}
+    for edit in edits:
+        task, sign, text = edit.partition("=")
+        if not sign or not task:
+            raise BadInput(f"--edit {edit!r} is not TASK=TEXT, nor TASK=@FILE")
+        found[task] = _read(task, text[1:]) if text.startswith("@") else text
+    return found
+
+
+def _read(task: str, file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+    except OSError as error:
+        raise BadInput(f"--edit {task}=@{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"--edit {task}=@{file} is not UTF-8 text") from None
+
+
+@click.command(short_help="Show what differs between two branches.")
+@click.argument("run_id", metavar="RUN")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@options.as_json
+@options.redis_url
+def diff(run_id: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:
+    """Show what differs between A and B, branches or checkpoints of RUN: inputs; of each task text, time, tokens."""
+    options.apply_environment(redis_url=redis_url)
+    with Client() as client:
+        found = client.diff(run_id, a, b)
+    if as_json:
+        print_json(found.to_dict())
+        return 0
+    for line in lines(found):
+        out.print(Text(line, style=_STYLES.get(line[:1], "")), soft_wrap=True)
+    return 0

@@ -1,0 +1,37 @@
+"""A branch as it stands, or a checkpoint, as a side to compare: see `runner.diff`."""
+
+from runner.diff import DONE, PENDING, Side, TaskSide
+from runner.errors import NotFound
+from runner.providers.redis.records import Committed
+from runner.providers.redis.runs import Runs
+
+
+def side(runs: Runs, run_id: str, name: str) -> Side:
+    """The branch ``name``, else the checkpoint whose id it is or begins. Raises `NotFound`."""
+    run = runs.get(run_id)
+    branch, upto, called = name, None, name
+    if name not in runs.branches(run_id):
+        there = runs.branches(run_id)
+        if not any(one.id.startswith(name) for line in there for one in runs.checkpoints(run_id, line)):
+            raise NotFound(
+                f"run {run_id} has neither a branch nor a checkpoint {name!r}; branches: {', '.join(there)}; "
+                f"`runner checkpoint list {run_id}` lists its checkpoints"
+            )
+        found = runs.find_checkpoint(run_id, name)
+        branch, upto, called = found.branch, found.seq, f"{found.id} ({found.branch})"
+    done = runs.committed(run_id, branch, upto)
+    flying = {} if upto is not None else {one.task: one.state for one in runs.in_flight(run_id, branch)}
+    keys = [task.key for task in runs.plan(run_id).tasks]
+    return Side(
+        called,
+        run.inputs | runs.branch(run_id, branch).inputs,
+        {
+            key: _done(done[key]) if key in done else TaskSide(flying.get(key, PENDING))
+            for key in [*keys, *(key for key in done if key not in keys)]
+        },
+    )
+
+
+def _done(output: Committed) -> TaskSide:
+    spent = output.prompt_tokens + output.completion_tokens
+    return TaskSide(DONE, output.raw, spent or None, output.ms)

@@ -1,0 +1,176 @@
+"""``runner fork`` and ``runner diff``, with a real worker: what they print and exit with, what they leave alone."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+CREW = """
+    import time
+    from pathlib import Path
+    from runner import Crew, Task
+    HERE = Path({here!r})
+
+    def collect(ctx):
+        return {{"words": ["owl", "hen"], "topic": ctx.inputs["topic"]}}
+
+    def sort(ctx):
+        return " ".join(sorted(ctx.outputs["collect"].json_dict["words"]))
+
+    def colour(ctx):
+        return f"{{ctx.inputs.get('colour', 'grey')}} feathers"
+
+    def write(ctx):
+        if ctx.inputs.get("wait"):
+            while not (HERE / "open").exists():
+                time.sleep(0.02)
+        return f"{{ctx.outputs['sort'].raw}} with {{ctx.outputs['colour'].raw}}"
+
+    crew = Crew(name="birds", tasks=[
+        Task(name="collect", run=collect), Task(name="sort", run=sort), Task(name="colour", run=colour),
+        Task(name="write", run=write, output_file="out.txt"),
+    ])
+"""
+
+
+@pytest.fixture
+def crew(write_crew, tmp_path):
+    return write_crew(CREW.format(here=str(tmp_path)))
+
+
+@pytest.fixture
+def run_id(cli, fleet, crew) -> str:
+    """A run that went through; its worker still serves."""
+    fleet.start("--concurrency", "2")
+    said = cli("submit", crew, "--input", "topic=birds", "--json")
+    assert said.code == 0, said
+    return json.loads(said.out)["run_id"]
+
+
+def read(said) -> Any:
+    assert said.code == 0, said
+    assert said.out.count("\n") == 1
+    return json.loads(said.out)
+
+
+def completed(client, run_id: str, branch: str) -> list[str]:
+    """What a branch did, in its order."""
+    events = client.run(run_id, branch).events()
+    return [event.fields["task"] for event in events if event.type == "task_completed"]
+
+
+def test_an_edit_is_followed_to_its_result_and_the_original_is_left_alone(cli, client, run_id, tmp_path):
+    before = client.run(run_id).result()
+    out = tmp_path / "here" / "out.txt"
+    assert out.read_text() == "hen owl with grey feathers"
+    said = cli("fork", run_id, "--edit", 'collect={"words": ["emu", "auk"]}', "--branch", "what/if")
+    assert (said.code, said.out) == (0, "auk emu with grey feathers\n"), said
+    at = client.checkpoints(run_id, "main")[-1].id
+    assert said.err.startswith(f"what/if leaves main at {at}: 2 tasks to do\n")
+    assert f"completed: {run_id} what/if, 4 tasks" in said.err
+    assert completed(client, run_id, "what/if") == ["sort", "write"]
+    assert out.read_text() == "hen owl with grey feathers", "a branch beside the current line writes no files"
+    assert client.run(run_id).result().outputs == before.outputs
+
+
+def test_inputs_and_a_checkpoint_and_json(cli, client, run_id):
+    at = next(c.id for c in client.checkpoints(run_id) if c.task == "sort")
+    found = read(cli("fork", run_id, "--checkpoint", at, "--input", "colour=red", "--json"))
+    assert (found["run_id"], found["status"], found["result"]) == (run_id, "completed", "hen owl with red feathers")
+    assert re.fullmatch(rf"fork/{at}_[0-9a-f]{{6}}", found["branch"])
+    assert completed(client, run_id, found["branch"]) == ["colour", "write"]
+
+
+def test_an_edit_from_a_file(cli, client, run_id, tmp_path):
+    (tmp_path / "sorted.txt").write_text("a b c\n")
+    found = read(cli("fork", run_id, "--edit", f"sort=@{tmp_path / 'sorted.txt'}", "--json"))
+    assert found["outputs"]["sort"] == "a b c\n"
+    assert found["result"] == "a b c\n with grey feathers"
+
+
+def test_a_fork_that_leaves_nothing_to_do_is_completed_at_once(cli, run_id):
+    found = read(cli("fork", run_id, "--edit", "write=by hand", "--json"))
+    assert (found["status"], found["result"]) == ("completed", "by hand")
+
+
+def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, fleet, crew, tmp_path, eventually):
+    fleet.start("--concurrency", "3")
+    run_id = cli("submit", crew, "--input", "topic=x", "--input", "wait=yes", "--detach").out.strip()
+    eventually(lambda: "colour" in client.run(run_id).result().outputs, why="the original waits in its last task")
+    # Given two forks of a run that goes on: one that waits too, and one that need not
+    waits = cli("fork", run_id, "--input", "colour=red", "--detach").out.strip()
+    goes = read(cli("fork", run_id, "--input", "wait=", "--branch", "goes", "--detach", "--json"))
+    assert goes == {"run_id": run_id, "status": goes["status"], "branch": "goes"}
+
+    # Then each is waited for by its name
+    found = read(cli("wait", run_id, "--branch", "goes", "--json"))
+    assert (found["branch"], found["result"]) == ("goes", "hen owl with grey feathers")
+    shown = {line["name"]: line for line in read(cli("show", run_id, "--json"))["branches"]}
+    assert {name: line["status"] for name, line in shown.items()} == {
+        "main": "running", waits: "running", "goes": "completed",
+    }  # fmt: skip
+    assert (shown[waits]["parent"], shown[waits]["inputs"]) == ("main", {"colour": "red"})
+    assert shown[waits]["checkpoint"] == next(c.id for c in client.checkpoints(run_id, "main") if c.task == "colour")
+    table = cli("show", run_id, "--branch", waits).out
+    assert f"running  branch {waits}" in table
+    assert re.search(rf"^{waits} +running +1 +main at {shown[waits]['checkpoint']}$", table, re.MULTILINE), table
+    assert re.search(r"^goes +completed +0 +main at ", table, re.MULTILINE), table
+
+    # When one is cancelled, the others go on
+    assert read(cli("cancel", run_id, "--branch", waits, "--json"))["status"] == "cancelled"
+    said = cli("wait", run_id, "--branch", waits)
+    assert said.code == 3
+    assert f"go on with it: runner resume {run_id} --branch {waits}" in said.err
+    (tmp_path / "open").touch()
+    assert read(cli("wait", run_id, "--json"))["result"] == "hen owl with grey feathers"
+    assert read(cli("resume", run_id, "--branch", waits, "--json"))["result"] == "hen owl with red feathers"
+
+
+def test_diff(cli, client, run_id):
+    cli("fork", run_id, "--edit", 'collect={"words": ["emu"]}', "--branch", "emu", "--input", "topic=one")
+    found = read(cli("diff", run_id, "main", "emu", "--json"))
+    assert (found["a"], found["b"], found["alike"]) == ("main", "emu", ["colour"])
+    assert found["inputs"] == [{"name": "topic", "a": "birds", "b": "one"}]
+    tasks = {one["task"]: one for one in found["tasks"]}
+    assert {task: one["how"] for task, one in tasks.items()} == dict.fromkeys(("collect", "sort", "write"), "changed")
+    assert tasks["sort"]["diff"] == "@@ -1 +1 @@\n-hen owl\n+emu"
+    assert isinstance(tasks["write"]["a"]["ms"], int)
+    assert tasks["collect"]["b"]["ms"] is None, "a person gave it"
+    lines = cli("diff", run_id, "main", "emu").out.splitlines()
+    assert lines[:4] == ["--- main", "+++ emu", '-input topic = "birds"', '+input topic = "one"']
+    assert '-  "topic": "birds"' in lines, "JSON is compared by its lines"
+    # With a checkpoint, by the beginning of its id: what was not done by then is there on one side only
+    at = next(c.id for c in client.checkpoints(run_id, "main") if c.task == "sort")
+    found = read(cli("diff", run_id, at[:-1], "main", "--json"))
+    assert found["a"] == f"{at} (main)"
+    assert [(one["task"], one["how"]) for one in found["tasks"]] == [("colour", "only in b"), ("write", "only in b")]
+    assert cli("diff", run_id, "main", "main").out.splitlines()[-1] == " no difference: the same inputs, 4 tasks alike"
+
+
+def test_what_is_refused(cli, client, run_id):
+    at = next(c.id for c in client.checkpoints(run_id, "main") if c.task == "collect")
+    for arguments, message in (
+        (["--edit", "colect=x"], f"run {run_id} has no task 'colect' to edit: did you mean 'collect'?"),
+        (["--edit", "sort=x", "--checkpoint", at], f"task 'sort' is not committed at checkpoint {at}: "),
+        (["--edit", "collect=words"], "the output of task 'collect' is JSON, and the edit is not: "),
+        (["--edit", "sort"], "--edit 'sort' is not TASK=TEXT, nor TASK=@FILE"),
+        (["--edit", "sort=@nowhere"], "--edit sort=@nowhere cannot be read: No such file or directory"),
+        (["--branch", "main"], f"run {run_id} has a branch 'main' already: choose another name"),
+        (["--branch", "../../etc"], "the branch name '../../etc' escapes checkpoint directory"),
+        (["--branch", "a b"], "'a b' is no branch name"),
+        (["--checkpoint", "1999"], f"run {run_id} has no checkpoint 1999"),
+        (["--input", "x"], "--input 'x' is not name=text, nor name:=JSON"),
+    ):
+        said = cli("fork", run_id, *arguments)
+        assert said.code == 2, said
+        assert said.error.startswith(message)
+    for command in (["fork", "r-0"], ["diff", "r-0", "a", "b"]):
+        said = cli(*command)
+        assert (said.code, "there is no run r-0" in said.error) == (2, True)
+    said = cli("diff", run_id, "main", "nope")
+    assert said.code == 2
+    assert said.error.startswith(f"run {run_id} has neither a branch nor a checkpoint 'nope'; branches: main; ")
+    said = cli("wait", run_id, "--branch", "nope")
+    assert (said.code, said.error) == (2, f"run {run_id} has no branch 'nope'; there are: main")
+    assert client.store.runs.branches(run_id) == ["main"]
