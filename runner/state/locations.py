@@ -34,8 +34,10 @@ def going_on_at(config: CheckpointConfig, branch: str) -> CheckpointConfig:
         return settled
     location = str(config.restore_from)
     if location.endswith(".json"):
-        depth = len(Path(branch).parts)  # LOCATION/BRANCH/FILE, and a branch may have slashes
-        location = str(Path(location).parents[depth])
+        folder, names = Path(location).parent, Path(branch).parts  # LOCATION/BRANCH/FILE; a branch may have slashes
+        if folder.parts[-len(names) :] != names:
+            return settled  # a file that was copied elsewhere: its place is none to write to
+        location = str(folder.parents[len(names) - 1])
     elif not Path(location).is_dir():
         location = location.partition("#")[0]
     provider = provider_of(config)

@@ -10,6 +10,8 @@ from runner.errors import BadCheckpoint
 VERSION = "1.0.0"
 """The version of the form that checkpoints are written in; under CrewAI's key, ``crewai_version``."""
 
+_CREWAI = ((1, 14), (2,))  #: CrewAI's own checkpoints say from here to there
+
 logger = logging.getLogger("runner.state")
 
 Data = dict[str, Any]
@@ -29,7 +31,11 @@ def migrate(data: Data) -> Data:
     if stored > _number(VERSION):
         raise BadCheckpoint(
             f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "
-            "install a newer crew-runner to go on from it"
+            + (
+                "only CrewAI goes on from its own"
+                if _CREWAI[0] <= stored < _CREWAI[1]
+                else "install a newer crew-runner to go on from it"
+            )
         )
     if raw is not None and stored != _number(VERSION):
         logger.debug("Migrating checkpoint from crewAI %s to %s", raw, VERSION)

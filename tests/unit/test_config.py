@@ -1,9 +1,12 @@
 """`CheckpointConfig`: what it takes, and what it makes of what was left out."""
 
+import json
+
 import pytest
 from pydantic import ValidationError
 
 from runner import CheckpointConfig, Crew, RuntimeState, Task
+from runner.errors import BadCheckpoint
 from runner.providers import CheckpointNotFound, JsonProvider, RedisProvider, SqliteProvider
 
 
@@ -58,6 +61,26 @@ def test_what_is_not_there_is_said_in_the_readers_words(tmp_path, missing):
     crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")])
     with pytest.raises(CheckpointNotFound, match=f"Checkpoint not found: {tmp_path / missing}"):
         crew.kickoff(from_checkpoint=CheckpointConfig(restore_from=tmp_path / missing))
+
+
+def test_a_file_that_was_copied_elsewhere_is_gone_on_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=True)
+    crew.kickoff()
+    [kept] = JsonProvider().checkpoints(".checkpoints")
+    (tmp_path / "copy.json").write_bytes((tmp_path / kept.location).read_bytes())
+    restored = Crew.from_checkpoint(CheckpointConfig(restore_from="copy.json"))
+    assert restored.checkpoint.location == "./.checkpoints"
+    assert restored.kickoff().raw == "A"
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("1.15.30", "only CrewAI goes on from its own"), ("1.2.0", "install a newer crew-runner")],
+)
+def test_a_newer_version_is_refused_and_crewais_is_told_apart(version, says):
+    with pytest.raises(BadCheckpoint, match=rf"version {version}, which is newer than .*: {says}"):
+        RuntimeState.model_validate_json(json.dumps({"crewai_version": version, "entities": []}))
 
 
 def test_a_branch_that_leads_elsewhere_is_refused_before_anything_runs():
