@@ -136,14 +136,14 @@ def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str,
 
 # -- ids
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal's handler may write a checkpoint too
 _last = 0
 _ahead = 0
 
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -189,6 +189,11 @@ def created_at(checkpoint_id: str, otherwise: float = 0.0) -> datetime:
 
 
 # -- what every provider checks
+
+
+def torn(location: str) -> CheckpointTorn:
+    """What to raise where a checkpoint is seen to be torn."""
+    return CheckpointTorn(f"Checkpoint is torn: {location} is not whole; restore from an older one")
 
 
 def check_branch(branch: str) -> None:

@@ -4,6 +4,7 @@ A file appears under its name when all of it is on the disk: it is written under
 """
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
     CheckpointNotFound,
-    CheckpointTorn,
     check_branch,
     check_keep,
     created_at,
@@ -24,6 +24,8 @@ from runner.providers.base import (
     is_whole,
     make_id,
     micros,
+    seems_whole,
+    torn,
 )
 
 _END = b"\n\n"
@@ -84,8 +86,7 @@ class JsonProvider(BaseProvider):
             checkpoint_id = make_id(parent_id)
             path = folder / f"{checkpoint_id}{_LINK}{parent_id or 'none'}.json"
             # Two processes may make one id in one microsecond; the hidden name is one process's only.
-            with contextlib.suppress(FileExistsError):
-                _write(path, folder / f".{checkpoint_id}.tmp", whole, micros(checkpoint_id) or 0)
+            if _write(path, folder / f".{checkpoint_id}.tmp", whole, micros(checkpoint_id) or 0):
                 return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
@@ -115,8 +116,8 @@ class JsonProvider(BaseProvider):
             text = data.decode().removesuffix(_END.decode())
         except UnicodeDecodeError:
             text = ""
-        if not text.strip():
-            raise CheckpointTorn(f"Checkpoint is torn: {location} is not whole; restore from an older one")
+        if not seems_whole(text):
+            raise torn(location)
         return text
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
@@ -202,14 +203,16 @@ def _complete(file: _File) -> bool:
         return False
 
 
-def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> None:
-    """Put a file in place, all of it and durably. Raises FileExistsError if another process writes this id."""
+def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> bool:
+    """Put a file in place, all of it and durably. Returns False if another process writes this id."""
     while True:
         try:
             fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             break
         except FileNotFoundError:
             _make(path.parent)
+        except FileExistsError:
+            return False
     try:
         try:
             half = len(data) // 2
@@ -229,6 +232,7 @@ def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> None:
         raise
     _sync_folder(path.parent)
     reached("checkpoint named, not told")
+    return True
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -249,6 +253,9 @@ def _sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # a file system that does not sync folders
+            raise
     finally:
         os.close(fd)
 

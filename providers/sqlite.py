@@ -25,6 +25,7 @@ from runner.providers.base import (
     logger,
     make_id,
     seems_whole,
+    torn,
 )
 
 _PATIENCE = 30.0  #: seconds to wait for another writer
@@ -154,6 +155,8 @@ def _read(database: sqlite3.Connection, location: str, checkpoint_id: str) -> st
     if found is None:
         raise CheckpointNotFound(f"Checkpoint not found: {location}")
     if isinstance(found[0], str):
+        if not seems_whole(found[0]):
+            raise torn(location)
         return found[0]
     # Another program stored SQLite's binary JSON, which only newer ones can read.
     try:

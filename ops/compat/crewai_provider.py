@@ -174,7 +174,6 @@ def main(folder: str) -> None:
     bus.flush()
     from redis import Redis
 
-    time.sleep(1)  # a handler that CrewAI's flush does not know of may still write
     sizes = [info.size for info in provider.checkpoints(f"{run}-big")]
     with Redis.from_url(url) as client:
         memory = sum(client.memory_usage(key, samples=0) for key in client.scan_iter(f"runner:*{run}-big*"))

@@ -60,6 +60,10 @@ def checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
         yield str(path)
 
 
+def _in_a_handler() -> bool:
+    return threading.current_thread().name.startswith("CrewAI")
+
+
 @cache
 def _kind() -> Any:
     try:
@@ -86,10 +90,10 @@ def _kind() -> Any:
             return await asyncio.to_thread(self.checkpoint, data, location, parent_id=parent_id, branch=branch)
 
         def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-            # CrewAI prunes in the thread in which it has just written, and does not say what: this is the line it
-            # means, so that two runs at one location do not prune each other.
+            # CrewAI's handler prunes what it has just written, in its own thread, and does not say what that was: it
+            # means this line, so that two runs at one location do not prune each other.
             written = self._wrote.__dict__.pop("last", None)
-            if head is None and written is not None and written[:2] == (location, branch):
+            if head is None and written is not None and written[:2] == (location, branch) and _in_a_handler():
                 head = written[2]
             return self.runner_provider.prune(location, max_keep, branch=branch, head=head)
 

@@ -259,7 +259,7 @@ class _Recent:
         self._most, self._most_characters = most, most_characters
         self._found: OrderedDict[tuple[str, str, str], _Written] = OrderedDict()
         self._characters = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: tuple[str, str, str]) -> _Written | None:
         """A state, if it is remembered."""

@@ -217,8 +217,9 @@ def test_all_torn_is_nothing_found(three: list[Path], warnings: Any) -> None:
     assert len(warnings()) == 3
 
 
-def test_a_torn_file_named_by_a_person_says_so(three: list[Path]) -> None:
-    three[2].write_bytes(b"")
+@pytest.mark.parametrize("content", [b"", b'{"i": 1', b'{"tasks": [{"raw": "\xff'])
+def test_a_torn_file_named_by_a_person_says_so(three: list[Path], content: bytes) -> None:
+    three[2].write_bytes(content)
     with pytest.raises(ValueError, match=r"is torn: .* is not whole; restore from an older one"):
         JsonProvider().from_checkpoint(str(three[2]))
 

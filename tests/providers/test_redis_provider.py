@@ -18,7 +18,7 @@ from redis import Redis
 from runner.errors import StoreUnreachable, UsageError
 from runner.events.base import load_event
 from runner.events.record import EventRecord
-from runner.providers import BaseProvider, RedisProvider, SqliteProvider, detect_provider
+from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider, detect_provider
 from runner.providers.redis import deltas, places, provider, scripts
 from runner.providers.redis.deltas import State
 
@@ -86,6 +86,16 @@ def test_a_hundred_tasks_of_1_kb_cost_less_than_one_and_a_half_times_their_outpu
         assert one.from_checkpoint(own) == state
     assert one.prune(location, 0) == 100
     assert redis.keys() == []
+
+
+def test_files_and_sqlite_cost_what_the_states_do(tmp_path: Path) -> None:
+    every = list(states(50, 2))
+    for one, location in ((JsonProvider(), tmp_path / "files"), (SqliteProvider(), tmp_path / "c.db")):
+        parent = None
+        for state in every:
+            parent = one.extract_id(one.checkpoint(state, str(location), parent_id=parent))
+        stored = sum(path.stat().st_size for path in [location, *location.rglob("*")] if path.is_file())
+        assert stored < 1.1 * sum(map(len, every))
 
 
 def test_a_state_that_is_replaced_again_and_again_takes_no_more_room(redis: Redis, location: str) -> None:
