@@ -151,10 +151,10 @@ def test_a_writer_dies_here(place: Place, point: str, tmp_path: Path, warnings: 
 @pytest.mark.parametrize("keep", [1, KEEP, 1000])
 def test_a_writer_dies_anywhere(place: Place, keep: int, warnings: Any) -> None:
     chance = random.Random(keep)
-    for _ in range(6):
+    for _ in range(4):
         process = place.start(keep=keep)
         assert process.stdout is not None
-        for _ in range(chance.randrange(1, 60)):
+        for _ in range(chance.randrange(1, 40)):
             line = process.stdout.readline()
             place.told.append((int(line.split()[0]), line.split()[1]))
         process.kill()

@@ -330,7 +330,10 @@ def test_the_password_is_used_and_nowhere_to_be_seen(own_server: Any, monkeypatc
     assert one.from_checkpoint(own) == "{}"
 
 
-def test_an_error_names_the_server_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_names_the_server_without_its_password(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "PATIENCE", 0)
     one = RedisProvider(url="unix://u:s3cret@/nowhere/r.sock")
     for call in (
         lambda: one.checkpoint("{}", "x"),
