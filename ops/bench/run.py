@@ -16,7 +16,7 @@ import machine
 from servers import serving
 from table import Row, markdown
 
-NAMES = ("child", "worker", "frozen", "term", "steps", "crew", "runs", "storage", "heartbeat")
+NAMES = ("child", "worker", "frozen", "term", "steps", "crew", "runs", "storage", "fork", "heartbeat")
 
 
 def arguments() -> argparse.Namespace:
@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
 
 def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     """Each group on a fresh server."""
+    import forks
     import handover
     import heartbeat
     import storage
@@ -45,6 +46,9 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if "storage" in wanted:
         with serving() as server:
             yield from storage.measure(server, tasks=2000 if quick else 10_000)
+    if "fork" in wanted:
+        with serving() as server:
+            yield from forks.measure(server, tasks=1000)
     if "heartbeat" in wanted:
         with serving() as server:
             yield from heartbeat.measure(server, seconds=5 if quick else 10)

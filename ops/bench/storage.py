@@ -51,7 +51,7 @@ class LongRun:
             raise RuntimeError(claim.reason)
         text = output.dump(random.randbytes(PAYLOAD // 2).hex(), None)  # nothing that compresses to nothing
         began = time.perf_counter()
-        ClaimedTask(self._line, claim).commit(text, self._tasks[i + 1 : i + 2], replayed=0)
+        ClaimedTask(self._line, claim).commit(text, self._tasks[i + 1 : i + 2], replayed=0, ms=5)
         return time.perf_counter() - began
 
 
