@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runner import branching
@@ -41,7 +42,7 @@ def fork(
             client, where, name, todo=todo, kept=kept, edits=edited, overrides=where.overrides | changed
         )
         if answer == "forked":
-            return name, where
+            return name, replace(where, to_do=len(todo))
         if answer == "taken" and branch is not None:
             raise Conflict(f"run {run_id} has a branch {name!r} already: choose another name")
         if answer == "no bundle":

@@ -57,6 +57,8 @@ class RunHandle:
     id: str
     created: bool = True
     branch: str | None = None
+    to_do: int = 0
+    """With how many tasks a fork began."""
     _from: str = field(default="0", repr=False)
 
     @property

@@ -30,6 +30,8 @@ class Position:
     inputs: dict[str, Any]
     overrides: dict[str, Any]
     done: dict[str, tuple[str, Done]]
+    to_do: int = 0
+    """With how many tasks a fork that left here began."""
 
     @property
     def used(self) -> dict[str, Used]:
