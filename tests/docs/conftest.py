@@ -8,6 +8,7 @@ import pty
 import queue
 import re
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -206,11 +207,9 @@ class Reader:
             "COLUMNS": "120",
             "TZ": "UTC",
             "PYTHONUNBUFFERED": "1",  # as in a terminal, so that what was printed before a kill is there
-            "PYTHONWARNINGS": "default",
             "PYTHONDONTWRITEBYTECODE": "1",  # a file is written anew within the second
             "RUNNER_STATE_DIR": str(self._scratch / "s"),
             "RUNNER_CACHE_DIR": str(self._scratch / "c"),
-            "RUNNER_REDIS_GRACE": "1",
         }
 
     def _stand_ins(self) -> str:
@@ -277,12 +276,26 @@ class Reader:
             pytest.fail(f"{where}\nthe page shows\n{self._names.put_in(shown)}\nand it said\n{said}", pytrace=False)
 
     def close(self) -> None:
-        """End what was started, here and in the background."""
+        """End what was started, here and in the background; one may start another one meanwhile."""
         self._terminal.close()
-        for process in Path("/proc").glob("[0-9]*"):
+        end = time.monotonic() + 20
+        while (left := self._processes()) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        assert left == []
+
+    def _processes(self) -> list[int]:
+        """Those that know our folder."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if str(self._scratch).encode() in (process / "environ").read_bytes():
-                    os.kill(int(process.name), signal.SIGKILL)
+                known = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                if str(self._scratch).encode() in known and "Z" not in (folder / "stat").read_text().rpartition(")")[2]:
+                    found.append(int(folder.name))
+        return found
 
 
 def sections(page: Path) -> list[Section]:
