@@ -1,5 +1,6 @@
 """The verbs: submit a crew, look at runs, let one go on."""
 
+import json
 import secrets
 import socket
 import subprocess
@@ -9,14 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import bundle, comparing, crashpoints, forking, local_worker, settings
+from runner import bundle, comparing, crashpoints, forking, local_worker, regrowth, settings
 from runner.diff import Diff, compare
 from runner.errors import Conflict, NoWorker
+from runner.flow.feedback import choose
 from runner.forking import Edit
 from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
+from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import CheckpointRecord, RunRecord
 from runner.states import RunStatus
 from runner.store import Store, open_store
@@ -147,11 +150,20 @@ class Client:
                     (f"branch {name} of", f" --branch {name}") if name != run.branch and not start else ("", "")
                 )
                 raise Conflict(f"{what} run {run_id} is running: `runner wait {run_id}{which}` waits for it".lstrip())
+            if status is RunStatus.waiting and start is None:
+                raise Conflict(f"run {run_id} waits for a person: `runner answer {run_id} --text ...` lets it go on")
+            known = runs.plan(run_id)
             done = runs.committed(run_id, name if start is None else start.branch, start.seq if start else None)
-            if status is RunStatus.completed and start is None and len(done) == len(runs.plan(run_id).tasks):
+            if status is RunStatus.completed and start is None and (known.grows or len(done) == len(known.tasks)):
                 return RunHandle(self, run_id, created=False, branch=name)
             fields, plan = self._code_now(run, accept_code_change, keep_code)
-            answer = runs.resume(run, name, start=start, fields=fields, plan=plan)
+            pending = None
+            if (growing := plan or known).grows:
+                line = GrowingBranch(self.store.client, run_id, start.branch if start else name)
+                upto = start.seq if start else None
+                standing = regrowth.standing_at(growing, line, upto, anew=plan is not None)
+                pending = regrowth.ready(growing, standing)
+            answer = runs.resume(run, name, start=start, fields=fields, plan=plan, pending=pending)
             if answer == "resumed":
                 self.ensure_worker(run.queue)
                 beside = runs.get(run_id).branch != name
@@ -164,6 +176,36 @@ class Client:
             if answer == "no bundle":
                 raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
         raise Conflict(f"run {run_id} kept changing while it was to be resumed: try again")
+
+    def answer(self, run_id: str, text: str, *, task: str | None = None, branch: str | None = None) -> RunHandle:
+        """Answer what a run asked; it goes on. ``task`` says which question, where there are several.
+
+        Raises `Conflict` where nothing is asked, `BadInput` where the answer is none.
+        """
+        runs = self.store.runs
+        for _ in range(20):
+            run = runs.get(run_id)
+            name = branch or run.branch
+            after = runs.last_event(run_id)
+            status = runs.status(run_id, name)
+            asked = [one for one in runs.questions(run_id, name) if task in (None, one.task)]
+            if not asked:
+                whose = f" of task {task!r}" if task else ""
+                raise Conflict(f"run {run_id} is {status.value}, and waits for no answer{whose}")
+            if len(asked) > 1:
+                names = ", ".join(one.task for one in asked)
+                raise Conflict(f"run {run_id} waits for {len(asked)} answers: name one with --task, of {names}")
+            question = asked[0]
+            if question.labels and text.strip() and not question.about.get("has_model"):
+                choose(text, question.labels, default=question.about.get("default_outcome"))
+            found = runs.answer(run_id, name, question, json.dumps(text))
+            if found == "answered":
+                self.ensure_worker(run.queue)
+                beside = run.branch != name
+                return RunHandle(self, run_id, branch=name if beside else None, _from=after)
+            if found not in ("changed", "not asked"):
+                raise Conflict(f"run {run_id} is {found}: `runner resume {run_id}` first, then answer")
+        raise Conflict(f"run {run_id} kept changing while it was answered: try again")
 
     def fork(
         self,

@@ -55,6 +55,6 @@ class CodeCache:
         root = self._folder / sha
         if not root.is_dir():
             root = bundle.unpack(self._source.bundle(sha), sha, self._folder)
-        _, crew = loader.find_crew(loader.load(root, module, key=sha), attr, adapters.is_crew)
+        _, crew = loader.find_crew(loader.load(root, module, key=sha), attr, adapters.is_crew, adapters.chosen)
         adapter = adapters.required(crew)
         return Loaded(crew, adapter, adapter.plan(crew, name))

@@ -21,7 +21,8 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
         branch, upto, called = found.branch, found.seq, f"{found.id} ({found.branch})"
     done = runs.committed(run_id, branch, upto)
     flying = {} if upto is not None else {one.task: one.state for one in runs.in_flight(run_id, branch)}
-    keys = [task.key for task in runs.plan(run_id).tasks]
+    known = [*sorted(done, key=lambda key: done[key].seq), *flying]
+    keys = [task.key for task in runs.plan(run_id).shown(known)]
     return Side(
         called,
         run.inputs | runs.branch(run_id, branch).inputs,

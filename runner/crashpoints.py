@@ -18,6 +18,8 @@ CrashPoint = Literal[
     "step done, not recorded",
     "step recorded, task not ended",
     "task done, not committed",
+    "growth decided, not committed",
+    "question put, not asked",
     "task committed, job not ended",
     "attempt failed, not recorded",
     "asked to stop, not handed back",

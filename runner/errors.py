@@ -22,7 +22,9 @@ A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``Asked``) stops a task 
 that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 
 class Exit(IntEnum):
@@ -139,10 +141,11 @@ class ClaimLost(Stop):
 class Asked(Stop):
     """The task asks a person something: it stops here, and goes on when ``step`` of its journal has the answer."""
 
-    def __init__(self, step: str, question: str) -> None:
+    def __init__(self, step: str, question: str, about: Mapping[str, Any] | None = None) -> None:
         super().__init__(question)
         self.step = step
         self.question = question
+        self.about = dict(about or {})
 
 
 def said(error: BaseException) -> str:

@@ -13,18 +13,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import backoff, crashpoints, loader
+from runner import adapters, backoff, crashpoints, loader
 from runner import output as outputs
 from runner.branching import branch_plan
 from runner.code import CodeCache, Loaded
-from runner.errors import ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
+from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
+from runner.growth import Branch, Grow
 from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
 from runner.providers.redis.connection import Client, Line, connect
+from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
 from runner.telling import TaskEvents
@@ -42,6 +44,23 @@ class Commit:
     unlocks: tuple[PlannedTask, ...]
     used: Used = NOTHING
     ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The task of a plan that grows is done: what becomes of the plan by it."""
+
+    grow: Grow
+    branch: Branch
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """It needs a person's answer: to ``question``, at that step of its journal."""
+
+    step: str
+    question: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +88,7 @@ class Lost:
     """It is somebody else's: there is nothing to store."""
 
 
-Decision = Commit | Retry | Fail | Release | Lost
+Decision = Commit | Grown | Ask | Retry | Fail | Release | Lost
 
 
 class Stops(Protocol):
@@ -150,20 +169,30 @@ class Executor:
         try:
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
             plan = self._plan_of(claim, loaded)
-            planned = plan.by_key[claim.job.task]
+            planned = plan.task(claim.job.task)
+            growing = adapters.growing(loaded.adapter)
             with loader.using(claim.bundle), self._stops.watching(gate, claim, planned.timeout):
                 source = loaded.adapter.source(loaded.crew, planned.key)
-                events.started(loaded.crew, source)
+                events.started(loaded.crew, source, growing.in_words if growing else None)
                 work = self._work(claim, plan, task, journal, gate)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
                     work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
-                output = loaded.adapter.perform(loaded.crew, work)
+                if growing is None:
+                    output = loaded.adapter.perform(loaded.crew, work)
+                else:
+                    grow = growing.grow(loaded.crew, work)
             crashpoints.reached("task done, not committed")
+            if growing is not None:
+                assert work.line is not None
+                return Grown(grow, work.line, int((time.monotonic() - began) * 1000))
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
             return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
         except ClaimLost:
             return Lost()
+        except Asked as asked:
+            crashpoints.reached("question put, not asked")
+            return Ask(asked.step, json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False))
         except Interrupted:
             crashpoints.reached("asked to stop, not handed back")
             return Release()
@@ -212,6 +241,7 @@ class Executor:
             fetch=fetch,
             note=note,
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
+            line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
         )
 
     def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
@@ -219,6 +249,10 @@ class Executor:
         match decision:
             case Commit(output, unlocks, used, ms):
                 task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
+            case Grown(grow, branch, ms):
+                self._grow(task, grow, branch, replayed, ms)
+            case Ask(step, question):
+                task.ask(step, question, replayed=replayed)
             case Retry(delay, reason):
                 task.retry(delay, reason, replayed=replayed)
             case Fail(reason):
@@ -228,12 +262,29 @@ class Executor:
             case Lost():
                 pass
 
+    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: int, ms: int) -> None:
+        """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
+        while True:
+            shared = branch.shared()
+            try:
+                growth = grow(shared)
+            except Exception as error:  # a loop without end, a state that no longer fits
+                task.fail(describe(error), replayed=replayed)
+                return
+            crashpoints.reached("growth decided, not committed")
+            if task.grow(growth, shared.version, replayed=replayed, ms=ms):
+                return
+
 
 def _tell(events: TaskEvents, decision: Decision) -> None:
     """Let the crew's handlers know what was stored, and give them time."""
     match decision:
         case Commit(output):
             events.completed(*outputs.load(json.loads(output)))
+        case Grown(grow):
+            events.completed(*outputs.load(grow.record))
+        case Ask():
+            events.asked()
         case Fail(reason):
             events.failed(reason)
     events.settle()

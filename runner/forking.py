@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner import branching
+from runner import branching, regrowth
 from runner import output as outputs
 from runner.errors import BadInput, Conflict
 from runner.providers.redis import forks
 from runner.providers.redis.connection import Client
-from runner.providers.redis.forks import Position
+from runner.providers.redis.forks import Position, Regrown
+from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import Committed
 
 Edit = str | dict[str, Any] | list[Any]
@@ -33,13 +34,25 @@ def fork(
         where = forks.position(client, run_id, checkpoint=checkpoint, branch=source)
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(client, where, edits)
-        again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
-        todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+        growth, todo, kept = None, frozenset[str](), frozenset[str]()
         # What was in flight goes on from its recorded steps, if what it works on is the same.
-        kept = frozenset() if changed else todo - again - branching.after(where.plan, frozenset(edited))
+        if where.plan.grows:
+            growth = _regrown(client, where, changed, edited)
+            kept = growth.kept
+        else:
+            again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
+            todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+            kept = frozenset() if changed else todo - again - branching.after(where.plan, frozenset(edited))
         name = branch or branching.fork_name(where.checkpoint)
         answer = forks.create(
-            client, where, name, todo=todo, kept=kept, edits=edited, overrides=where.overrides | changed
+            client,
+            where,
+            name,
+            todo=todo,
+            kept=kept,
+            edits=edited,
+            overrides=where.overrides | changed,
+            growth=growth,
         )
         if answer == "forked":
             return name, replace(where, to_do=len(todo))
@@ -50,11 +63,21 @@ def fork(
     raise Conflict(f"run {run_id} kept changing while it was to be forked: try again")
 
 
+def _regrown(client: Client, where: Position, inputs: Mapping[str, Any], edits: Mapping[str, str]) -> Regrown:
+    """How a branch of a plan that grows begins there."""
+    line = GrowingBranch(client, where.run_id, where.branch)
+    edited = {task: json.loads(text) for task, text in edits.items()}
+    standing = regrowth.standing_with(where.plan, line, where.seq, inputs, edited)
+    kept = frozenset() if inputs else regrowth.untouched(standing, edited)
+    return Regrown(regrowth.ready(where.plan, standing), frozenset(standing.void), inputs, kept)
+
+
 def _edited(client: Client, where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
     """The edits that change something, as they are stored. Raises `BadInput`."""
     if not edits:
         return {}
-    branching.refuse_unknown(where.plan, edits, where.run_id)
+    if not where.plan.grows:
+        branching.refuse_unknown(where.plan, edits, where.run_id)
     for task in edits:
         if task not in where.done:
             at = f"at checkpoint {where.checkpoint}" if where.checkpoint else "yet"

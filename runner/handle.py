@@ -174,7 +174,9 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     line = runs.branch(run_id, branch or run.branch)
     branch = line.name
     committed = runs.committed(run_id, branch)
-    final = committed.get(runs.field(run_id, "result_task"))
+    wanted = runs.field(run_id, "result_task")
+    newest = max(committed.values(), key=lambda output: output.seq, default=None)
+    final = committed.get(wanted) if wanted else newest  # a plan that grows ends with what is committed last
     return RunResult(
         run_id=run_id,
         status=line.status.value,

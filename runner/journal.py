@@ -141,6 +141,12 @@ class Journal:
             self._begin(None)
             self._record(name, f"={name}", value, None, None)
 
+    def step_of(self, question: str) -> str:
+        """The step where the answer to a question belongs that was asked last."""
+        with self._lock:
+            identity = _identity("?", (question,), {})
+            return f"{identity}#{self._occurrences[identity]}"
+
     @staticmethod
     def text(value: Any) -> str:
         """A plain value as it stands in a journal."""

@@ -140,8 +140,13 @@ def plain_names(text: str) -> str:
     return re.sub(rf"\b{PREFIX}[0-9a-f]{{16}}\.", "", text)
 
 
-def find_crew(module: ModuleType, attr: str | None, is_crew: Callable[[object], bool]) -> tuple[str, object]:
-    """The crew in a loaded module and its name: the named one, or the only one there is."""
+def find_crew(
+    module: ModuleType,
+    attr: str | None,
+    is_crew: Callable[[object], bool],
+    chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
+) -> tuple[str, object]:
+    """The crew in a loaded module and its name: the named one, or the only one there is that counts."""
     if attr is not None:
         return attr, _named_crew(module, attr, is_crew)
     crews: dict[int, tuple[str, object]] = {}
@@ -150,13 +155,13 @@ def find_crew(module: ModuleType, attr: str | None, is_crew: Callable[[object], 
         if is_crew(value) and (not name.startswith("_") or not any(not n.startswith("_") for n, _ in crews.values())):
             crews.setdefault(id(value), (name, value))
     file = _file(module)
-    if len(crews) > 1:
-        names = ", ".join(name for name, _ in crews.values())
-        first = next(iter(crews.values()))[0]
-        raise BadCrew(f"{file} has {len(crews)} crews: {names}; name one, as in {file}:{first}")
-    if not crews:
+    left = chosen(list(crews.values()))
+    if len(left) > 1:
+        names = ", ".join(name for name, _ in left)
+        raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
+    if not left:
         raise BadCrew(f"{file}: no crew in it; {_what_else(module)}")
-    return next(iter(crews.values()))
+    return left[0]
 
 
 def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]) -> object:

@@ -30,16 +30,39 @@ class PlannedTask:
 
 @dataclass(frozen=True)
 class Plan:
-    """The tasks of a crew, in the crew file's order. The last one's output is the run's result."""
+    """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
+
+    Where the plan ``grows`` (`runner.growth`), ``tasks`` are those to begin with, ``grows`` is what decides which come
+    after them, and the result is the output committed last.
+    """
 
     crew: str
     tasks: tuple[PlannedTask, ...]
     inputs: frozenset[str] = field(default=frozenset())
+    grows: Mapping[str, Any] | None = None
 
     @cached_property
     def by_key(self) -> Mapping[str, PlannedTask]:
         """Each task by its key."""
         return {task.key: task for task in self.tasks}
+
+    def task(self, key: str) -> PlannedTask:
+        """The task of that key; in a plan that grows, one that may be there by now."""
+        if not self.grows:
+            return self.by_key[key]
+        known: Mapping[str, Any] = next(
+            (one for one in self.grows["methods"] if one["name"] == key.partition("#")[0]), {}
+        )
+        return PlannedTask(key, timeout=known.get("timeout"))
+
+    @property
+    def total(self) -> int | None:
+        """How many tasks there will be; None where that is not known."""
+        return None if self.grows else len(self.tasks)
+
+    def shown(self, known: Iterable[str]) -> tuple[PlannedTask, ...]:
+        """The tasks to show; in a plan that grows, those that are ``known`` so far."""
+        return tuple(self.task(key) for key in dict.fromkeys(known)) if self.grows else self.tasks
 
     @cached_property
     def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
@@ -52,8 +75,8 @@ class Plan:
 
     @property
     def result(self) -> str:
-        """The task whose output is the run's result."""
-        return self.tasks[-1].key
+        """The task whose output is the run's result; "" where that is the one committed last."""
+        return "" if self.grows else self.tasks[-1].key
 
     def tasks_in_order(self) -> list[PlannedTask]:
         """The tasks, each after all that it waits for."""
@@ -88,11 +111,10 @@ class Plan:
             if task.timeout is not None:
                 entry["timeout"] = task.timeout
             tasks.append(entry)
-        return json.dumps(
-            {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks},
-            ensure_ascii=False,
-            separators=(",", ":"),
-        )
+        plan: dict[str, Any] = {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}
+        if self.grows:
+            plan["grows"] = self.grows
+        return json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
 
     @cached_property
     def digest(self) -> str:
@@ -106,6 +128,7 @@ class Plan:
         return cls(
             crew=data["crew"],
             inputs=frozenset(data["inputs"]),
+            grows=data.get("grows"),
             tasks=tuple(
                 PlannedTask(
                     key=entry["key"],

@@ -31,6 +31,7 @@ class TaskState(StrEnum):
     delayed = "delayed"  #: an attempt failed; the next one has a time
     held = "held"  #: its branch is over; nothing is sent until that is resumed
     failed = "failed"  #: no attempts left
+    asked = "asked"  #: it asked a person something, and goes on with the answer
     committed = "committed"  #: its output is stored, for ever
 
 
@@ -45,7 +46,7 @@ RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
     RunStatus.completed: {"branch": RunStatus.running},
     RunStatus.failed: {"resume": RunStatus.running, "branch": RunStatus.running},
     RunStatus.cancelled: {"resume": RunStatus.running, "branch": RunStatus.running},
-    RunStatus.waiting: {"resume": RunStatus.running, "cancel": RunStatus.cancelled, "branch": RunStatus.running},
+    RunStatus.waiting: {"answer": RunStatus.running, "cancel": RunStatus.cancelled, "branch": RunStatus.running},
 }
 
 TASK_MOVES: dict[TaskState, dict[str, TaskState]] = {
@@ -58,7 +59,9 @@ TASK_MOVES: dict[TaskState, dict[str, TaskState]] = {
         "retry": TaskState.delayed,
         "fail": TaskState.failed,
         "hold": TaskState.held,
+        "ask": TaskState.asked,
     },
+    TaskState.asked: {"answer": TaskState.queued},
     TaskState.delayed: {"due": TaskState.queued, "hold": TaskState.held},
     TaskState.held: {"resume": TaskState.queued},
     TaskState.failed: {"resume": TaskState.queued},

@@ -36,6 +36,8 @@ class Prepared:
     code: str
     checkpoints: CheckpointConfig | None
     output_files: dict[str, str]
+    adapter: Adapter
+    crew: Any
 
 
 def default_queue() -> str:
@@ -57,12 +59,13 @@ def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
         module = loader.load_target(target)
     except MissingDependency as error:
         raise BadCrew(f"{error}: install it where you submit from, too") from None
-    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew)
+    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen)
     adapter: Adapter = adapters.required(crew)
     plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
     packed = bundle.pack(target, limit=limit or settings.bundle_limit())
+    code = code_digest(packed)
     return Prepared(
-        target, attr, plan, packed, code_digest(packed), adapter.checkpoints(crew), adapter.output_files(crew)
+        target, attr, plan, packed, code, adapter.checkpoints(crew), adapter.output_files(crew), adapter, crew
     )
 
 
@@ -103,7 +106,7 @@ def run_fields(
     target = prepared.target
     return {
         "crew": prepared.plan.crew,
-        "adapter": "native",
+        "adapter": prepared.adapter.name,
         "bundle": prepared.packed.sha256,
         "code": prepared.code,
         "module": prepared.packed.module,
@@ -118,4 +121,13 @@ def run_fields(
         "checkpoint_on": f",{','.join(config.on_events)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
+        **_beginning(prepared, inputs),
     }
+
+
+def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> dict[str, str]:
+    """What the tasks of a plan that grows begin with."""
+    growing = adapters.growing(prepared.adapter)
+    if growing is None:
+        return {}
+    return {"beginning": json.dumps(growing.beginning(prepared.crew, inputs), ensure_ascii=False)}

@@ -8,7 +8,7 @@ nothing of what it says. Nothing is recorded in this process.
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from runner import loader
@@ -40,6 +40,10 @@ HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handle
 REMEMBERED = 10_000  #: how many of its events a task can name as relatives
 
 
+InWords = Callable[[Any, str, BaseEvent], BaseEvent]
+"""An event of the store, as a kind of crew calls it: from the crew, the task's key, and the event."""
+
+
 class TaskEvents:
     """The events of one claim."""
 
@@ -55,6 +59,7 @@ class TaskEvents:
             self._remember(number)
         self._source: Any = None
         self._crew: Any = None
+        self._in_words: InWords | None = None
 
     def begin(self) -> None:
         """Have the task's scope and numbers in this context, and only its crew's handlers hear of it."""
@@ -72,10 +77,10 @@ class TaskEvents:
 
     # -- what the store tells, told here
 
-    def started(self, crew: Any, source: Any) -> None:
-        """The task is claimed and its code is here."""
-        self._crew, self._source = crew, source
-        if not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
+    def started(self, crew: Any, source: Any, in_words: InWords | None = None) -> None:
+        """The task is claimed and its code is here; ``in_words`` says the same in the words of the crew's kind."""
+        self._crew, self._source, self._in_words = crew, source, in_words
+        if in_words is None and not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
             return
         at = self._claim.scope
         if at.first:
@@ -87,7 +92,7 @@ class TaskEvents:
 
     def completed(self, raw: str, data: Any) -> None:
         """It is committed."""
-        if not event_bus.listens("task_completed", "crew_kickoff_completed"):
+        if self._in_words is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
         ended, over = self._task.told
         output = TaskOutput(name=self._key, raw=raw, json_dict=data)
@@ -105,6 +110,10 @@ class TaskEvents:
         if over:
             at = self._claim.scope.branch
             self._tell(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
+
+    def asked(self) -> None:
+        """It waits for a person."""
+        self._tell(self._source, BaseEvent(type="task_asked", **self._about(0, parent=self._claim.scope.task)))
 
     def close(self) -> None:
         """Nothing is written any more: what handlers emit from here on stays here."""
@@ -163,7 +172,7 @@ class TaskEvents:
 
     def _tell(self, source: Any, event: BaseEvent) -> None:
         with self._gate.write():
-            event_bus.tell(source, event)
+            event_bus.tell(source, self._in_words(self._crew, self._key, event) if self._in_words else event)
 
     def _ending(self, number: int) -> dict[str, Any]:
         return self._about(number, parent=self._claim.scope.branch, started=self._claim.scope.task)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.growth import Branch
 from runner.journal import Journal, Watch
 from runner.output import TaskOutput
 from runner.plan import Plan
@@ -31,6 +32,7 @@ class Work:
     ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
     kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
     ``uses`` is told what the task looks at.
+    ``line`` is the branch, for a plan that grows.
     """
 
     run_id: str
@@ -46,3 +48,4 @@ class Work:
     conversation: Conversation = field(default_factory=Conversation)
     watch: Callable[[str, Callable[..., Any]], Watch] | None = None
     uses: Uses = field(default_factory=Uses)
+    line: Branch | None = None

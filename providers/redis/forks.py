@@ -1,12 +1,12 @@
 """Forks: where a new branch may leave another one, and the one script by which it does."""
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from runner.branching import Done, pack, starts, visible
-from runner.plan import Plan
+from runner.plan import Plan, PlannedTask
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
@@ -39,6 +39,17 @@ class Position:
         return {task: done.used for task, (_, done) in self.done.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Regrown:
+    """How a branch of a plan that grows begins: the tasks to run, those of its parents that are void, inputs laid over
+    what its tasks share, and the tasks that begin from what they have recorded."""
+
+    ready: Sequence[PlannedTask]
+    void: frozenset[str]
+    laid: Mapping[str, Any]
+    kept: frozenset[str] = frozenset()
+
+
 def position(client: Client, run_id: str, *, checkpoint: str | None = None, branch: str | None = None) -> Position:
     """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`."""
     run = keys.run_key(run_id)
@@ -69,7 +80,7 @@ def position(client: Client, run_id: str, *, checkpoint: str | None = None, bran
         queue=queue or "",
         inputs=json.loads(inputs or "{}") | overrides,
         overrides=overrides,
-        done={task: one for task, one in seen.items() if task in plan.by_key},
+        done={task: one for task, one in seen.items() if plan.grows or task in plan.by_key},
     )
 
 
@@ -104,16 +115,26 @@ def create(
     kept: Set[str],
     edits: Mapping[str, str],
     overrides: Mapping[str, Any],
+    growth: Regrown | None = None,
 ) -> str:
     """Create the branch ``name`` there, to do ``todo``, of which ``kept`` begin from what they have recorded there.
 
-    ``edits`` are outputs as they are stored, by task.
+    ``edits`` are outputs as they are stored, by task. Where the plan grows, ``growth`` says what
+    is to be done instead.
+
     Returns "forked", "gone", "changed", "taken" or "no bundle".
     """
-    ready = starts(where.plan, todo)
+    ready = growth.ready if growth else starts(where.plan, todo)
     home = keys.home_of(where.run_id)
     run = keys.run_key(where.run_id)
-    fields = {"seq": where.seq, "parent_seq": where.seq, "todo": pack(where.plan, todo)}
+    fields: dict[str, Any] = {"seq": where.seq, "parent_seq": where.seq}
+    if growth is None:
+        fields["todo"] = pack(where.plan, todo)
+    else:
+        if growth.void:
+            fields["void"] = json.dumps(sorted(growth.void), ensure_ascii=False)
+        if growth.laid:
+            fields["laid"] = json.dumps(growth.laid, ensure_ascii=False, sort_keys=True)
     if where.checkpoint:
         fields["from"] = where.checkpoint
     if overrides:
@@ -134,7 +155,7 @@ def create(
             edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
             ready=specifications(ready, first=True),
             kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
-            tasks_left=len(todo),
+            tasks_left=len(growth.ready if growth else todo),
             stamp=stamp(),
         )
     )

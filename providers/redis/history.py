@@ -15,7 +15,7 @@ from runner.providers.redis.connection import Client
 from runner.providers.redis.records import Committed
 from runner.used import EDITED, Used
 
-FIELDS = ("parent", "parent_seq", "todo", "edits", "seq", "head", "from", "inputs")
+FIELDS = ("parent", "parent_seq", "todo", "void", "edits", "seq", "head", "from", "inputs", "laid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class Ancestor:
 
     def line(self, plan: Plan, done: Iterable[Done]) -> Line:
         """As the decisions take it."""
-        todo = self.fields.get("todo")
+        todo, void = self.fields.get("todo"), self.fields.get("void")
         return Line(
             self.name,
             self.fields.get("parent", ""),
             int(self.fields.get("parent_seq", 0)),
-            unpack(plan, todo) if todo else None,
+            unpack(plan, todo) if todo else frozenset(json.loads(void)) if void else None,
             list(done),
         )
 
@@ -84,9 +84,14 @@ def in_order(one: Ancestor, upto: float) -> list[Done]:
     return edits + [Done(task, seq, Used.from_json(used)) for seq, task, *used in commits if seq <= upto]
 
 
+def with_outputs(client: Client, run_id: str, branch: str) -> list[Ancestor]:
+    """The history of a branch with the outputs committed on each."""
+    return read(client, run_id, branch, lambda pipe, key: pipe.hgetall(keys.key("outputs_key", branch_key=key)))
+
+
 def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dict[str, Committed]:
     """The outputs that are visible on a branch, by task."""
-    history = read(client, run_id, branch, lambda pipe, key: pipe.hgetall(keys.key("outputs_key", branch_key=key)))
+    history = with_outputs(client, run_id, branch)
     plan = Plan("", ())
     if any("todo" in one.fields for one in history):
         plan = read_plan(client, run_id)
@@ -98,7 +103,13 @@ def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dic
 
 def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
     """The outputs of tasks that are surely committed there: one round trip where the branch did them itself."""
-    found: dict[str, Committed] = {}
+    stored = stored_outputs(client, run_id, branch, tasks)
+    return {task: committed_record(one) for task, one in stored.items()}
+
+
+def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, dict[str, Any]]:
+    """Their records, as they are stored."""
+    found: dict[str, dict[str, Any]] = {}
     name: str | None = branch
     upto = float("inf")
     while name and (missing := [task for task in tasks if task not in found]):
@@ -109,7 +120,7 @@ def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> di
         texts, (name, parent_seq) = pipe.execute()
         for task, text in zip(missing, texts, strict=True):
             if text is not None and (stored := json.loads(text))["seq"] <= upto:
-                found[task] = committed_record(stored)
+                found[task] = stored
         upto = min(upto, int(parent_seq or 0))
     return {task: found[task] for task in tasks if task in found}
 

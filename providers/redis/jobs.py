@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from runner.errors import ClaimLost
+from runner.growth import Growth
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import NOT_NOW, Client, Line, patiently
@@ -280,6 +281,16 @@ class ClaimedTask:
         ms: int | None = None,
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
+        return self._commit(output, specifications(unlocks), "", replayed=replayed, used=used, ms=ms)
+
+    def grow(self, growth: Growth, version: str, *, replayed: int, ms: int | None = None) -> bool:
+        """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+        grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
+        ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
+        text = json.dumps(grown, ensure_ascii=False)
+        return self._commit(growth.output, ready, text, replayed=replayed, used=NOTHING, ms=ms) != "changed"
+
+    def _commit(self, output: str, ready: str, growth: str, *, replayed: int, used: Used, ms: int | None) -> str:
         answer = self._fenced(
             scripts.load("commit"),
             home=self._home,
@@ -292,12 +303,27 @@ class ClaimedTask:
             output=output[1:] if ms is None else f'"ms":{ms},{output[1:]}',
             trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
             replayed=replayed,
-            next=specifications(unlocks),
+            next=ready,
+            growth=growth,
             stamp=stamp(),
         )
+        if answer[0] == "changed":
+            return "changed"
         if len(answer) > 3:
             self.told = (answer[3], answer[4])
         return str(answer[2])
+
+    def ask(self, step: str, question: str, *, replayed: int) -> None:
+        """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
+        self._give(
+            "ask",
+            branch=self._branch,
+            journal=self._journal,
+            step=step,
+            question=question,
+            replayed=replayed,
+            stamp=stamp(),
+        )
 
     def release(self, *, replayed: int) -> None:
         """Hand the task back, to run elsewhere at once."""

@@ -30,6 +30,7 @@ key                                  type     holds, and how long
                                               inputs that differ
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
 ``…RUN:branch:B:order``               list     for each commit its sequence, task, and what it used: JSON lists
+``…RUN:branch:B:shared``             hash     what the tasks of a plan that grows share: version, texts
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
 ``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
 ``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
@@ -69,6 +70,7 @@ TEMPLATES: dict[str, str] = {
     "journal_key": "{branch_key}:journal:{name}",
     "outputs_key": "{branch_key}:outputs",
     "order_key": "{branch_key}:order",
+    "shared_key": "{branch_key}:shared",
     "waits_key": "{branch_key}:waits",
     "open_key": "{branch_key}:open",
     "checkpoints_key": "{branch_key}:checkpoints",

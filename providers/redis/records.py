@@ -109,6 +109,25 @@ class InFlight:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What a task asked a person: ``about`` has the message, the labels to choose from, the output in question."""
+
+    task: str
+    step: str
+    about: dict[str, Any]
+
+    @property
+    def message(self) -> str:
+        """The question itself."""
+        return str(self.about.get("message") or "")
+
+    @property
+    def labels(self) -> list[str]:
+        """What may be answered, if that is not free."""
+        return [str(label) for label in self.about.get("emit") or ()]
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened. ``id`` is the stream's: milliseconds and a counter.
 

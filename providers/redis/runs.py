@@ -1,12 +1,12 @@
 """What a client asks of the store: create a run, read it, follow it, cancel it, let it go on."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from runner import branching
 from runner.errors import Conflict, NotFound
-from runner.plan import Plan, frontier, waits
+from runner.plan import Plan, PlannedTask, frontier, waits
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
@@ -16,6 +16,7 @@ from runner.providers.redis.records import (
     Committed,
     Event,
     InFlight,
+    Question,
     RunRecord,
     branch_record,
     event_record,
@@ -208,7 +209,38 @@ class Runs:
         newest, parent_seq = pipe.execute()
         return int(json.loads(newest)[0]) if newest else int(parent_seq or 0)
 
+    def questions(self, run_id: str, branch: str) -> list[Question]:
+        """What the tasks of a branch have asked, and nobody has answered."""
+        key = keys.branch_key(run_id, branch)
+        tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
+        pipe = self.client.pipeline(transaction=False)
+        for task in tasks:
+            pipe.hmget(keys.key("task_key", branch_key=key, name=task), "state", "step", "question")
+        return [
+            Question(task, step, json.loads(question))
+            for task, (state, step, question) in zip(tasks, pipe.execute(), strict=True)
+            if state == "asked"
+        ]
+
     # -- steering
+
+    def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
+        """Give the answer, as it is to stand in the journal. Returns "answered", or why not (see ``answer.lua``)."""
+        key = keys.branch_key(run_id, branch)
+        return str(
+            scripts.load("answer")(
+                self.client,
+                home=keys.home_of(run_id),
+                run=keys.run_key(run_id),
+                branch=key,
+                task=keys.key("task_key", branch_key=key, name=question.task),
+                journal=keys.key("journal_key", branch_key=key, name=question.task),
+                name=branch,
+                key=question.task,
+                step=question.step,
+                text=text,
+            )
+        )
 
     def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
         """Cancel every branch that runs or waits, or the named one alone.
@@ -239,11 +271,19 @@ class Runs:
         )
 
     def resume(
-        self, run: RunRecord, branch: str, *, start: CheckpointRecord | None, fields: dict[str, str], plan: Plan | None
+        self,
+        run: RunRecord,
+        branch: str,
+        *,
+        start: CheckpointRecord | None,
+        fields: dict[str, str],
+        plan: Plan | None,
+        pending: Sequence[PlannedTask] | None = None,
     ) -> str:
         """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
 
-        ``plan`` is a new one, where the code changed. Returns "resumed", "changed" (somebody else moved it), "taken",
+        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
+        "resumed", "changed" (somebody else moved it), "taken",
         "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
         """
         old = self.plan(run.id)
@@ -264,13 +304,16 @@ class Runs:
             done = self.committed(run.id, branch).keys()
         else:
             done = self.committed(run.id, start.branch, start.seq).keys()
-            todos[branch] = frozenset(new.by_key.keys() - done)
+            if pending is None:
+                todos[branch] = frozenset(new.by_key.keys() - done)
         mine = branching.part(new, todos[branch]) if branch in todos else new
-        left = sum(task.key not in done for task in mine.tasks)
+        left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
+        ready = frontier(mine, done) if pending is None else pending
+        waiting = waits(mine, done) if pending is None else {}
         if left == 0:
             raise Conflict(f"run {run.id} has nothing left to do there")
         if plan is None:  # what is set does not change
-            todos = {branch: todos[branch]} if start else {}
+            todos = {branch: todos[branch]} if start and pending is None else {}
         home = keys.home_of(run.id)
         return str(
             scripts.load("resume")(
@@ -290,8 +333,8 @@ class Runs:
                 expected_plan=run.plan_digest,
                 expected_branches=len(lines) if plan else "",
                 todos=json.dumps({name: branching.pack(new, todo) for name, todo in todos.items()}),
-                ready=specifications(frontier(mine, done)),
-                waits=json.dumps([{"task": task, "met": met} for task, met in waits(mine, done).items()]),
+                ready=specifications(ready),
+                waits=json.dumps([{"task": task, "met": met} for task, met in waiting.items()]),
                 tasks_left=left,
             )
         )

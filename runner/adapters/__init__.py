@@ -1,9 +1,13 @@
 """Adapters: what turns a kind of crew into a plan, and performs its tasks. The engine knows none of them."""
 
+import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew
+from runner.events.base import BaseEvent
+from runner.growth import Grow
 from runner.plan import Plan
 from runner.work import Work
 
@@ -35,11 +39,45 @@ class Adapter(Protocol):
         """The files that tasks want their output in, by task."""
 
 
+class GrowingAdapter(Adapter, Protocol):
+    """One kind of crew whose plans grow."""
+
+    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What all tasks of a run begin with, to be stored with it. Raises `BadInput`."""
+
+    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+        """An event that the store tells of a run or a task, as this kind of crew calls it."""
+
+    def grow(self, crew: Any, work: Work) -> Grow:
+        """Do one task; what it gives says how the plan grows by it. Raises `Asked` where a person has to answer."""
+
+
 def adapter_of(thing: object) -> Adapter | None:
     """The adapter that accepts ``thing``, if any does."""
     from runner.adapters.native import NATIVE
 
-    return next((adapter for adapter in (NATIVE,) if adapter.accepts(thing)), None)
+    if NATIVE.accepts(thing):
+        return NATIVE
+    if not _is_flow(thing):
+        return None
+    from runner.adapters.flow import FLOW
+
+    return FLOW
+
+
+def growing(adapter: Adapter) -> GrowingAdapter | None:
+    """The adapter as one whose plans grow, if they do."""
+    return adapter if hasattr(adapter, "grow") else None  # type: ignore[return-value]
+
+
+def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Of the crews of a file, those that are meant to be run: flows rather than the crews that they kick off, a flow
+    rather than its class, a class rather than those that it is made of."""
+    flows = [(name, thing) for name, thing in things if _is_flow(thing)]
+    made = [(name, flow) for name, flow in flows if not isinstance(flow, type)]
+    owners = [(name, flow) for name, flow in flows if isinstance(flow, type)]
+    last = [(n, one) for n, one in owners if not any(o is not one and issubclass(o, one) for _, o in owners)]
+    return made or list(last) or things
 
 
 def is_crew(thing: object) -> bool:
@@ -53,3 +91,12 @@ def required(thing: object) -> Adapter:
     if adapter is None:
         raise BadCrew(f"a {type(thing).__qualname__} is not a crew that can be run")
     return adapter
+
+
+def _is_flow(thing: object) -> bool:
+    """Whether it is a flow. Where nobody imported flows, nothing is one, and nobody pays for the import."""
+    if "runner.flow.flow" not in sys.modules:
+        return False
+    from runner.adapters.flow import FLOW
+
+    return FLOW.accepts(thing)

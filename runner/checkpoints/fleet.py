@@ -58,7 +58,7 @@ class RunSource:
             TaskView(task.key, DONE, done[task.key].raw, is_json=done[task.key].json is not None)
             if task.key in done
             else TaskView(task.key, PENDING)
-            for task in plan.tasks
+            for task in plan.shown(sorted(done, key=lambda key: done[key].seq))
         )
         ended = sum(task.status == DONE for task in tasks)
         return Details(

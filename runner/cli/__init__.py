@@ -19,7 +19,7 @@ def cli() -> None:
 for command in (
     submit.submit, fleet.worker, fleet.supervisor, fleet.flower, fleet.up,
     look.runs, look.show, look.wait, look.events, checkpoint.checkpoint, look.doctor,
-    steer.resume, branches.fork, branches.diff, steer.cancel,
+    steer.resume, branches.fork, branches.diff, steer.cancel, steer.answer,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -59,6 +59,9 @@ class Display:
             case "task_recovered" | "task_released":
                 self._row(task, "moved", f"handed to another worker: {fields['reason']}")
                 self._line(f"recovered {task}: {fields['reason']}")
+            case "task_asked":
+                self._row(task, "retry", "asks a person")
+                self._line(f"asks      {task}")
             case "task_progress":
                 self._row(task, "running", fields["text"])
             case "task_log":

@@ -82,7 +82,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         lines = store.branch_records(run_id)
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
     rows = []
-    for task in plan.tasks:
+    for task in plan.shown([*sorted(committed, key=lambda key: committed[key].seq), *sorted(flying)]):
         if task.key in committed:
             rows.append({"task": task.key, "state": "committed", "seq": committed[task.key].seq})
         elif task.key in flying:
@@ -164,7 +164,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
         record = handle.record
         if handle.status == "running":
             client.ensure_worker(record.queue)
-        return follow(handle, record.crew, len(client.store.runs.plan(run_id).tasks), as_json, write, timeout)
+        return follow(handle, record.crew, client.store.runs.plan(run_id).total, as_json, write, timeout)
 
 
 @click.command(short_help="Print what happened in a run.")

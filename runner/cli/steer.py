@@ -1,4 +1,6 @@
-"""``runner resume`` and ``runner cancel``."""
+"""``runner resume``, ``runner cancel`` and ``runner answer``."""
+
+import json
 
 import click
 
@@ -6,6 +8,8 @@ from runner.cli import options
 from runner.cli.stdio import only, print_json, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
+from runner.errors import Exit
+from runner.providers.redis.records import Question
 
 
 @click.command(short_help="Let a run go on that failed or was cancelled.")
@@ -64,3 +68,53 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
     else:
         click.echo(f"{run_id}{f' {branch}' if branch else ''} cancelled")
     return 0
+
+
+@click.command(short_help="Answer what a run asked; it goes on.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--task", metavar="TASK", help="Which task's question, where several asked.")
+@click.option("--branch", metavar="NAME", help="On this branch. Default: its current line.")
+@click.option("--text", metavar="TEXT", help="The answer. Left out: show what is asked.")
+@click.option("--detach", is_flag=True, help="Return at once.")
+@options.as_json
+@options.redis_url
+def answer(
+    run_id: str,
+    task: str | None,
+    branch: str | None,
+    text: str | None,
+    detach: bool,
+    as_json: bool,
+    redis_url: str | None,
+) -> int:
+    """Answer what RUN asked a person. What it did before that is not done again."""
+    options.apply_environment(redis_url=redis_url)
+    with only(clean=True) as write, Client() as client:
+        if text is None:
+            run = client.run(run_id, branch)
+            asked = client.store.runs.questions(run_id, branch or run.record.branch)
+            if as_json:
+                write(json.dumps([{"task": one.task, **one.about} for one in asked], ensure_ascii=False) + "\n")
+            for one in [] if as_json else asked:
+                write(_as_asked(one))
+            return int(Exit.WAITING) if asked else 0
+        handle = client.answer(run_id, text, task=task, branch=branch)
+        if detach:
+            write(detached(handle, as_json))
+            return 0
+        return follow(handle, handle.record.crew, None, as_json, write)
+
+
+def _as_asked(question: Question) -> str:
+    output = question.about.get("method_output")
+    shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
+    refused = question.about.get("refused")
+    return "".join(
+        f"{line}\n"
+        for line in (
+            f"{question.task}: {question.message}" + (f" ({', '.join(question.labels)})" if question.labels else ""),
+            shown if output is not None else "",
+            f"the last answer was refused: {refused}" if refused else "",
+        )
+        if line
+    )

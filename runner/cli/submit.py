@@ -75,7 +75,7 @@ def submit(
             if detach:
                 write(detached(handle, as_json))
                 return 0
-            return follow(handle, prepared.plan.crew, len(prepared.plan.tasks), as_json, write)
+            return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
 
 
 def follow(
@@ -129,6 +129,8 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
         say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
             say(f"go on with it: runner resume {words}")
+    if result.exit_code is Exit.WAITING:
+        say(f"it asks: runner answer {words}")
 
 
 def detached(handle: RunHandle, as_json: bool) -> str:

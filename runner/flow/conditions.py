@@ -1,6 +1,6 @@
 """What a method waits for: ``or_`` and ``and_`` over method names and router labels."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,6 +30,16 @@ class Condition:
         """Whether the names heard fulfil it."""
         found = (part in heard if isinstance(part, str) else part.is_met(heard) for part in self.parts)
         return all(found) if self.kind == "and" else any(found)
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON."""
+        return {self.kind: [part if isinstance(part, str) else part.to_data() for part in self.parts]}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Condition":
+        """The inverse of `to_data`."""
+        ((kind, parts),) = data.items()
+        return cls(_BY_WORD[kind], tuple(part if isinstance(part, str) else cls.from_data(part) for part in parts))
 
     def __str__(self) -> str:
         return f"{self.kind}_({', '.join(map(str, self.parts))})" if len(self.parts) > 1 else str(self.parts[0])

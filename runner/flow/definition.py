@@ -66,6 +66,34 @@ class FlowDefinition:
                 found.setdefault(name, []).append(method)
         return {name: tuple(methods) for name, methods in found.items()}
 
+    def to_data(self) -> dict[str, Any]:
+        """What decides which methods run, as JSON. What is code or care (models, retries) is not in it."""
+        methods = []
+        for method in self.methods.values():
+            found: dict[str, Any] = {"name": method.name}
+            found.update({name: True for name in ("start", "router") if getattr(method, name)})
+            if method.when is not None:
+                found["when"] = method.when.to_data()
+            if method.timeout is not None:
+                found["timeout"] = method.timeout
+            methods.append(found)
+        return {"name": self.name, "methods": methods}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "FlowDefinition":
+        """The inverse of `to_data`."""
+        methods = {}
+        for one in data["methods"]:
+            when = Condition.from_data(one["when"]) if "when" in one else None
+            methods[one["name"]] = Method(
+                one["name"],
+                start=one.get("start", False),
+                when=when,
+                router=one.get("router", False),
+                timeout=one.get("timeout"),
+            )
+        return cls(data["name"], methods)
+
 
 def define(flow_class: type) -> FlowDefinition:
     """Read a flow class. A method of a base class counts, also where a subclass writes it anew without a decorator.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from runner import backoff
-from runner.errors import Asked, BadFlow, BadInput, Conflict, FlowLoop, TaskTimeout, said
+from runner.errors import Asked, BadFlow, Conflict, FlowLoop, TaskTimeout, said
 from runner.events import (
     BaseEvent,
     FlowFailedEvent,
@@ -30,6 +30,7 @@ from runner.events import (
 )
 from runner.flow import state as states
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
+from runner.flow.feedback import AnswerRefused
 from runner.flow.flow import Flow
 from runner.flow.machine import Call, Machine
 from runner.gate import Gate
@@ -75,7 +76,7 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
         del flow._asked[question.call]
         try:
             return await _Run(flow).go(list(flow._machine.pending.values()))
-        except BadInput:
+        except AnswerRefused:
             # The answer was none: it is forgotten, and the question stands.
             steps.pop(question.step, None)
             flow.wait_for(question)

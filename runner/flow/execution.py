@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import TaskError
+from runner.errors import BadInput, TaskError
 from runner.events import (
     FlowInputReceivedEvent,
     FlowInputRequestedEvent,
@@ -20,7 +20,7 @@ from runner.events import (
 )
 from runner.flow import state as states
 from runner.flow.definition import Feedback, Method
-from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flow.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flow.machine import Call
 from runner.flow.values import Lost, decode, encode_gently
 from runner.journal import Journal
@@ -96,9 +96,9 @@ class Execution:
 
         def obtain(step: str) -> str | None:
             event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
-            said = None if pause else on_terminal(message)
+            said = None if pause or not self.flow.has_terminal else on_terminal(message)
             if said is None:
-                self.flow.wait_for(self._question(step, message, metadata=metadata))
+                self.flow.wait_for(self.question(step, message=message, metadata=metadata))
             return said
 
         answer = self.journal.answer(message, obtain)
@@ -176,7 +176,7 @@ class Execution:
         labels = list(asked.emit)
 
         def obtain(step: str) -> str | None:
-            context = self._question(step, asked.message, output=output, asked=asked)
+            context = self.question(step, output)
             event_bus.emit(
                 self.flow,
                 HumanFeedbackRequestedEvent(**who, output=output, message=asked.message, emit=labels or None),
@@ -187,7 +187,11 @@ class Execution:
         outcome = None
         if labels:
             # The model's reading of an answer is paid for once.
-            outcome = str(self.journal.step("outcome", self._outcome, (answer,), {}))
+            try:
+                outcome = str(self.journal.step("outcome", self._outcome, (answer,), {}))
+            except BadInput as error:
+                question = self.question(self.journal.step_of(asked.message), output)
+                raise AnswerRefused(question, str(error)) from None
         event_bus.emit(self.flow, HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
         return HumanFeedbackResult(output, answer, outcome, method_name=self.method.name, metadata=dict(asked.metadata))
 
@@ -214,21 +218,17 @@ class Execution:
             self.flow.wait_for(context)
         return said
 
-    def _question(
-        self,
-        step: str,
-        message: str,
-        *,
-        output: Any = None,
-        asked: Feedback | None = None,
-        metadata: dict[str, Any] | None = None,
+    def question(
+        self, step: str, output: Any = None, message: str = "", metadata: Any = None
     ) -> PendingFeedbackContext:
+        """What a person is asked at a step of the journal: the method's own question, or ``message``."""
+        asked = None if message else self.method.feedback
         return PendingFeedbackContext(
             flow_id=states.state_id(self.state),
             flow_class=self.flow.flow_name,
             method_name=self.method.name,
             method_output=output,
-            message=message,
+            message=asked.message if asked else message,
             emit=list(asked.emit) or None if asked else None,
             default_outcome=asked.default_outcome if asked else None,
             metadata=dict((asked.metadata if asked else metadata) or {}),

@@ -70,6 +70,14 @@ class HumanFeedbackPending(Exception):
         super().__init__(message or f"{context.method_name} of flow {context.flow_id} waits: {context.message}")
 
 
+class AnswerRefused(BadInput):
+    """An answer that is none: the question stands."""
+
+    def __init__(self, context: PendingFeedbackContext, message: str) -> None:
+        super().__init__(message)
+        self.context = context
+
+
 def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | None = None) -> str:
     """The label that an answer is: its own words, else what the model makes of it, else the default.
 

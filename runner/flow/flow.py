@@ -45,6 +45,7 @@ class Flow(Generic[S]):
 
     _definition: ClassVar[FlowDefinition | None] = None
 
+    has_terminal: bool
     input_files: dict[str, Any]
     bodies: dict[str, tuple[Any, states.State, states.State]]
     last_human_feedback: HumanFeedbackResult | None
@@ -294,6 +295,7 @@ class Flow(Generic[S]):
             self._lock = threading.RLock()
             self._left_out: set[str] = set()
             self._running = False
+            self.has_terminal = True
             self.inputs = {}
             self.input_files = {}
         self._machine: Machine | None = None
@@ -343,6 +345,8 @@ class Flow(Generic[S]):
         emit: list[str] | None = None,
         method_name: str = "",
     ) -> str | None:
+        if not self.has_terminal:
+            return None
         labels = f" ({', '.join(emit)})" if emit else ""
         return execution.on_terminal(f"{method_name}: {output}\n{message}{labels}")
 

@@ -164,11 +164,15 @@ def merge(base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str,
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal and of one type, also where they cannot be compared as such."""
+    """Whether two values are equal and of one type, all the way down, also where they cannot be compared as such."""
     if one is other:
         return True
     if type(one) is not type(other):
         return False
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if type(one) is list:
+        return len(one) == len(other) and all(map(same, one, other))
     try:
         return bool(one == other)
     except Exception:  # an array says "which of the elements?"
@@ -275,7 +279,7 @@ def _merge(base: Any, theirs: Any, mine: Any, path: str, conflicts: list[str]) -
         known_items = base if isinstance(base, set) else set()
         return (theirs | (mine - known_items)) - (known_items - mine)
     # Two that counted up to the same number each lost sight of the other; two that set the same flag agree.
-    counted = isinstance(mine, int | float) and not isinstance(mine, bool) and base is not MISSING
+    counted = isinstance(mine, int | float) and not isinstance(mine, bool)
     if same(theirs, mine) and not counted:
         return mine
     conflicts.append(path)

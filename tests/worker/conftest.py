@@ -66,6 +66,18 @@ def crew_of(write_crew: Callable[..., Path], trace: Trace) -> Callable[[str], Pa
     return make
 
 
+FLOWS = """
+from runner.flow import Flow, and_, human_feedback, listen, or_, router, start
+from pydantic import BaseModel
+"""
+
+
+@pytest.fixture
+def flow_of(crew_of: Callable[[str], Path]) -> Callable[[str], Path]:
+    """A file with the given flow; `trace` and `work` are there, too."""
+    return lambda text: crew_of(FLOWS + textwrap.dedent(text))
+
+
 @pytest.fixture
 def well_told() -> Callable[[RunHandle], list[Event]]:
     """The events of a completed run: one sequence, each task started once and completed once, all properly nested."""

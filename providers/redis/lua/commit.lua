@@ -1,14 +1,16 @@
 -- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name key token worker output trace replayed next stamp
--- USES now emit refuse send unlock goes_on close checkpoint lifetime finish
+-- ARGV name key token worker output trace replayed next growth stamp
+-- USES now emit refuse send unlock goes_on close checkpoint lifetime finish wait grow
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
--- for this one, where needs is how many tasks each waits for in all.
+-- for this one, where needs is how many tasks each waits for in all. growth: "" or, for a plan that grows by next, JSON of
+-- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0}, also
--- when this very token committed before (without the last two), or {"refused"}.
+-- when this very token committed before (without the last two), {"changed"} (the shared texts did: look again), or
+-- {"refused"}.
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
@@ -17,6 +19,8 @@ if done then
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
+local grown = growth ~= "" and cjson.decode(growth)
+if grown and (redis.call("HGET", shared_key(branch), "version") or "") ~= grown.version then return {"changed"} end
 local at = now()
 local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
@@ -30,15 +34,17 @@ redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
+if grown then grow(run, name, branch, key, seq, grown) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
-local left = redis.call("HINCRBY", branch, "left", -1)
+local list = cjson.decode(next)
+local left = redis.call("HINCRBY", branch, "left", grown and #list - 1 or -1)
 if not goes_on(run, name) then
   -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
   return {"committed", seq, redis.call("HGET", branch, "status"), told, 0}
 end
-for _, job in ipairs(cjson.decode(next)) do
+for _, job in ipairs(list) do
   local ready = job.needs == 1
   if not ready then
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
@@ -52,4 +58,5 @@ if left == 0 then
   finish(home, run, name, "completed", "", at)
   return {"committed", seq, "completed", told, all}
 end
+if wait_if_asked(run, name, branch, left, stamp, at) then return {"committed", seq, "waiting", told, 0} end
 return {"committed", seq, "running", told, 0}

@@ -15,7 +15,7 @@
 local r = redis.call("HMGET", run, "status", "id", "plan", "bundle", "live")
 local b = redis.call("HMGET", branch, "status", "seq")
 if r[3] ~= expected_plan then return "changed" end
-if parent == "" and (b[1] == "running" or b[1] ~= expected_status or b[2] ~= expected_seq) then return "changed" end
+if parent == "" and (b[1] == "running" or b[1] == "waiting" or b[1] ~= expected_status or b[2] ~= expected_seq) then return "changed" end
 if parent ~= "" and (r[1] == "running" or r[1] ~= expected_status) then return "changed" end
 if parent ~= "" and b[1] then return "taken" end
 if plan ~= "" and redis.call("SCARD", branches_key(run)) ~= tonumber(expected_branches) then return "changed" end
@@ -39,7 +39,10 @@ begin(home, run, name, at)
 if plan ~= "" then
   redis.call("SET", plan_key(run), plan)
   -- What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so.
-  for _, other in ipairs(redis.call("SMEMBERS", branches_key(run))) do recall(home, run, other) end
+  for _, other in ipairs(redis.call("SMEMBERS", branches_key(run))) do
+    recall(home, run, other)
+    redis.call("DEL", shared_key(branch_key(run, other)))
+  end
 end
 redis.call("HSET", branch, "left", tasks_left)
 redis.call("DEL", waits_key(branch))
@@ -49,8 +52,9 @@ for _, job in ipairs(cjson.decode(ready)) do
   local record = task_key(branch, job.task)
   -- What a task in flight on the branch that was left has recorded is not paid again.
   if parent ~= "" then redis.call("COPY", journal_key(branch_key(run, parent), job.task), journal_key(branch, job.task)) end
-  -- A task that never stopped running while its branch was over keeps its claim.
-  if redis.call("HGET", record, "state") ~= "running" then
+  -- A task that never stopped running while its branch was over keeps its claim; one that asked waits for the answer.
+  local state = redis.call("HGET", record, "state")
+  if state ~= "running" and state ~= "asked" then
     redis.call("SADD", open_key(branch), job.task)
     local attempt = redis.call("HINCRBY", record, "attempt", 1)
     redis.call("HDEL", record, "failures", "crashes", "error")

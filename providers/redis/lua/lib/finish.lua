@@ -9,7 +9,8 @@ end
 local function finish(home, run, name, status, err, at)
   local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch")
   local branch = branch_key(run, name)
-  local ran = redis.call("HGET", branch, "status") == "running"
+  local was = redis.call("HGET", branch, "status")
+  local ran = was == "running" or was == "waiting"
   redis.call("HSET", branch, "status", status, "ended_at", at)
   if err ~= "" then redis.call("HSET", branch, "error", err) end
   -- A run stands as its current line does.

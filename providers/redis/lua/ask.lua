@@ -1,0 +1,20 @@
+-- A task asks a person something: it is given back, and goes on when there is an answer. Its journal stays.
+--
+-- KEYS home run branch task journal
+-- ARGV name key token worker replayed step question stamp
+-- USES now emit refuse send goes_on close release checkpoint wait
+--
+-- step: where in the journal the answer belongs; what stands there is no answer. question: JSON, for whoever answers.
+-- Returns {"asked", the branch's status} or {"refused"}.
+if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "ask") end
+if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+redis.call("HSET", task, "begun", 0)
+give_up(home, run, name, key, worker)
+redis.call("HDEL", journal, step)
+redis.call("HSET", task, "state", "asked", "step", step, "question", question)
+redis.call("HINCRBY", branch, "asked", 1)
+emit(run, "task_asked", "branch", name, "task", key, "parent", redis.call("HGET", task, "started") or 0)
+if goes_on(run, name) then
+  wait_if_asked(run, name, branch, tonumber(redis.call("HGET", branch, "left") or "0"), stamp, now())
+end
+return {"asked", redis.call("HGET", branch, "status")}

@@ -1,0 +1,283 @@
+"""Flows on the fleet: each execution of a method is a task, and what it triggers is there when it is committed."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner import output as outputs
+from runner.config import CheckpointConfig, resolve
+from runner.crew import CrewOutput
+from runner.errors import Asked, BadCrew, TaskError
+from runner.events.base import BaseEvent
+from runner.events.flow_events import (
+    FlowFailedEvent,
+    FlowFinishedEvent,
+    FlowStartedEvent,
+    MethodExecutionFailedEvent,
+    MethodExecutionFinishedEvent,
+    MethodExecutionPausedEvent,
+    MethodExecutionStartedEvent,
+)
+from runner.flow import state as states
+from runner.flow.definition import MARK
+from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
+from runner.flow.feedback import AnswerRefused, HumanFeedbackResult
+from runner.flow.flow import Flow, created_quietly
+from runner.flow.history import PART, Standing, standing_after
+from runner.flow.machine import Call, method_of
+from runner.flow.patch import apply_all, diff_all
+from runner.flow.values import decode, encode
+from runner.growth import Grow, Growth, Shared
+from runner.plan import Plan, PlannedTask
+from runner.work import Work
+
+#: What a flow calls the events that trigger checkpoints, and what the fleet calls them.
+_TRIGGERS = {
+    "method_execution_started": "task_started",
+    "method_execution_finished": "task_completed",
+    "method_execution_failed": "task_failed",
+    "flow_started": "crew_kickoff_started",
+    "flow_finished": "crew_kickoff_completed",
+}
+
+
+_WORDS: dict[str, Any] = {
+    "crew_kickoff_started": FlowStartedEvent,
+    "crew_kickoff_completed": FlowFinishedEvent,
+    "crew_kickoff_failed": FlowFailedEvent,
+    "task_started": MethodExecutionStartedEvent,
+    "task_completed": MethodExecutionFinishedEvent,
+    "task_failed": MethodExecutionFailedEvent,
+    "task_asked": MethodExecutionPausedEvent,
+}
+_RELATIVES = ("event_id", "emission_sequence", "parent_event_id", "previous_event_id", "started_event_id", "timestamp")
+
+
+class FlowAdapter:
+    """Plans flows and performs their methods. A flow is a class of flows or an instance."""
+
+    name = "flow"
+
+    def accepts(self, thing: object) -> bool:
+        """Flows that have methods."""
+        owner = thing if isinstance(thing, type) else type(thing)
+        return issubclass(owner, Flow) and any(
+            hasattr(value, MARK) for base in owner.__mro__ for value in vars(base).values()
+        )
+
+    def plan(self, crew: Any, name: str) -> Plan:  # noqa: ARG002 - the port's name
+        """The entry points, and the definition by which the plan grows. Raises `BadCrew`."""
+        definition = crew.flow_definition()
+        if not definition.starts:
+            raise BadCrew(f"flow {definition.name} has no method with @start(): there is nothing to begin with")
+        ready = tuple(PlannedTask(method.name, timeout=method.timeout) for method in definition.starts)
+        return Plan(crew=_made(crew).flow_name, tasks=ready, grows=definition.to_data())
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says, in the fleet's words."""
+        config = resolve(crew.checkpoint)
+        if config is None:
+            return None
+        return config.model_copy(update={"on_events": [_TRIGGERS.get(event, event) for event in config.on_events]})
+
+    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The state that a run begins with. Raises `BadInput`."""
+        flow = _made(crew)
+        states.give(flow.committed_state, inputs)
+        return states.dump(flow.committed_state, _refuse)
+
+    def perform(self, crew: Any, work: Work) -> str:  # noqa: ARG002 - the port's name
+        """Not here: a flow's plan grows."""
+        raise TaskError(f"{work.key!r} is a method of a flow: it is done by `grow`")
+
+    def grow(self, crew: Any, work: Work) -> Grow:
+        """Do one method, on the state as it stands. What it gives says how the branch grows."""
+        assert work.line is not None
+        flow, shared = _made(crew), work.line.shared()
+        standing = _standing(flow, work, shared)
+        call = standing.machine.pending.get(work.key)
+        if call is None:
+            raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
+        states.load(flow.committed_state, standing.state)
+        execution = _execution(flow, work, call)
+        outcome = _perform(flow, execution)
+        base, mine = (states.dump(one, _refuse) for one in (execution.base, execution.state))
+        new = {name: value for name, value in base.items() if name not in standing.state}
+        patch = diff_all(base, mine)
+        return _Growing(flow, work, outcome, base, new, patch, _record(call, outcome, patch))
+
+    def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
+        """The flow: as in this process, its methods' events are its own."""
+        return crew
+
+    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+        """Events of tasks are events of methods, those of crews events of flows."""
+        kind = _WORDS.get(event.type)
+        if kind is None:
+            return event
+        known = {name: value for name in _RELATIVES if (value := getattr(event, name)) is not None}
+        about: dict[str, Any] = {"flow_name": crew.flow_definition().name, "method_name": method_of(key)}
+        output = getattr(event, "output", None)
+        if output is not None:
+            about["result"] = output.raw if output.json_dict is None else output.json_dict
+        told: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
+        return told
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:
+        """As the method's decorator says."""
+        method = crew.flow_definition().methods.get(method_of(key))
+        return (method.max_retries, method.retry_delay) if method else (0, 1.0)
+
+    def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's name
+        """None: a method writes its files itself."""
+        return {}
+
+
+FLOW = FlowAdapter()
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """A method that is done: what it changed, to be put into the state as that stands when it is stored."""
+
+    flow: Flow[Any]
+    work: Work
+    outcome: Outcome
+    base: Mapping[str, Any]
+    new: Mapping[str, Any]
+    patch: Mapping[str, Any]
+    record: Mapping[str, Any]
+
+    def __call__(self, shared: Shared) -> Growth:
+        """Merge, and move the machine on."""
+        there = _standing(self.flow, self.work, shared)
+        # Fields that the code has and the stored state has not, as after a change of the code, are nobody's change.
+        there.state, conflicts = apply_all(self.patch, {**self.new, **there.state}, self.base)
+        triggered = there.machine.finish(self.work.key, self.outcome.signal)
+        fields = there.fields()
+        return Growth(
+            json.dumps(self.record, ensure_ascii=False),
+            tuple(_planned(self.flow, one) for one in triggered),
+            {name: text for name, text in fields.items() if shared.fields.get(name) != text},
+            tuple(name for name in shared.fields if name not in fields),
+            (("flow_state_conflict", ", ".join(conflicts)),) if conflicts else (),
+        )
+
+
+def _made(crew: Any) -> Flow[Any]:
+    """A flow of its own for one task: nothing of one method's ``self`` is left for the next."""
+    with created_quietly():
+        if isinstance(crew, type):
+            try:
+                made: Flow[Any] = crew()
+            except TypeError as error:
+                raise BadCrew(
+                    f"{crew.__name__} cannot be made without arguments ({error}): put `flow = {crew.__name__}(...)` "
+                    "in the file, and name that"
+                ) from None
+            made.has_terminal = False
+            return made
+    flow: Flow[Any] = copy.copy(crew)
+    flow.__dict__.pop("_lock", None)
+    flow._reset()
+    flow._state = states.twin(crew.committed_state)
+    flow.has_terminal = False
+    return flow
+
+
+def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
+    """Where the flow stands; on a branch where nobody has said so yet, after what was committed before it."""
+    definition, limit = flow.flow_definition(), flow.max_method_calls
+    if shared.version:
+        return Standing.from_fields(definition, shared.fields, limit)
+    assert work.line is not None
+    return standing_after(definition, work.line.beginning(), work.line.history(), limit)
+
+
+def _execution(flow: Flow[Any], work: Work, call: Call) -> Execution:
+    method = flow.flow_definition().methods[call.method]
+    execution = Execution(
+        flow, method, call, work.journal, _argument(flow, work, call), work.inputs.get(TRIGGER_PAYLOAD)
+    )
+    flow._at_work[call.key] = execution
+    return execution
+
+
+def _argument(flow: Flow[Any], work: Work, call: Call) -> Any:
+    """The output that triggered the call, typed by the method that gave it."""
+    if not call.by:
+        return states.MISSING
+    assert work.line is not None
+    record = work.line.records([call.by])[call.by]
+    part = record.get(PART, {})
+    if "feedback" in part:
+        said = decode(part["feedback"], None)
+        flow.last_human_feedback = said
+        flow.human_feedback_history = [said]
+        if said.outcome is not None:
+            return said if call.signal else said.outcome
+    stored = {"output": part["value"] if "value" in part else record.get("json", record.get("raw"))}
+    if "kind" in part:
+        stored["kind"] = part["kind"]
+    return decode(stored, getattr(flow, method_of(call.by), None))
+
+
+def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
+    try:
+        return execution.do()
+    except (Asked, AnswerRefused) as stop:
+        context = stop.context if isinstance(stop, AnswerRefused) else flow._asked[execution.call.key].context
+        refused = str(stop) if isinstance(stop, AnswerRefused) else ""
+        feedback = execution.method.feedback
+        about = {"refused": refused, "has_model": callable(getattr(feedback and feedback.llm, "call", None))}
+        raise Asked(context.step, context.message, {**context.to_dict(), **about}) from None
+
+
+def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The output as it is stored, with the flow's part: see `runner.flow.history`."""
+    try:
+        encoded = encode(outcome.output)
+    except TypeError as error:
+        raise TaskError(
+            f"method {call.method!r} returned something that is not JSON ({error}): "
+            "return text, a dict, a list or a pydantic model"
+        ) from None
+    part: dict[str, Any] = {}
+    if patch:
+        part["patch"] = patch
+    if outcome.signal is not None:
+        part["signal"] = outcome.signal
+    if "kind" in encoded:
+        part["kind"] = encoded["kind"]
+    if outcome.feedback is not None:
+        part["feedback"] = encode(outcome.feedback)
+    value = encoded["output"]
+    stored: dict[str, Any] = json.loads(outputs.dump(*_texts(outcome.output, value)))
+    if not isinstance(value, str | dict | list):
+        part["value"] = value
+    return {**stored, PART: part} if part else stored
+
+
+def _texts(output: Any, value: Any) -> tuple[str, Any]:
+    """The text to show, and the JSON if there is more to it."""
+    data = value if isinstance(value, dict | list) else None
+    if isinstance(output, CrewOutput):
+        return output.raw, data
+    if isinstance(output, HumanFeedbackResult):
+        return output.feedback, data
+    if isinstance(value, str):
+        return value, None
+    return "" if value is None else json.dumps(value, ensure_ascii=False), data
+
+
+def _planned(flow: Flow[Any], call: Call) -> PlannedTask:
+    return PlannedTask(call.key, timeout=flow.flow_definition().methods[call.method].timeout)
+
+
+def _refuse(name: str, value: Any) -> None:
+    raise TaskError(
+        f"the field {name!r} of the state is a {type(value).__qualname__}, which is not JSON: "
+        "on the fleet, a state holds text, numbers, lists, dicts and pydantic models"
+    )

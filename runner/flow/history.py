@@ -1,0 +1,115 @@
+"""Where a flow stands after what was committed: the machine and the state, from the records alone. Pure.
+
+An output's record has a part that is the flow's: the label it was heard by, what the method changed in the state
+(`runner.flow.patch`), and what else the code needs to get the same value back (`runner.flow.values`).
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.flow.definition import FlowDefinition
+from runner.flow.machine import MAX_METHOD_CALLS, Call, Done, Machine, method_of, turn_of
+from runner.flow.patch import apply_all
+from runner.growth import Committed
+
+PART = "flow"
+"""The name of the flow's part in an output's record."""
+
+
+@dataclass
+class Standing:
+    """The machine, the state as JSON, and the calls that an edit made void: they are to be done again."""
+
+    machine: Machine
+    state: dict[str, Any]
+    void: set[str] = field(default_factory=set)
+
+    def fields(self) -> dict[str, str]:
+        """As named texts: what the methods of a branch share."""
+        found = {"machine": _text(self.machine.to_data())}
+        return {**found, **{f"state:{name}": _text(value) for name, value in self.state.items()}}
+
+    @classmethod
+    def from_fields(
+        cls, definition: FlowDefinition, fields: Mapping[str, str], max_method_calls: int = MAX_METHOD_CALLS
+    ) -> "Standing":
+        """The inverse of `fields`."""
+        machine = Machine.from_data(definition, json.loads(fields["machine"]), max_method_calls)
+        state = {
+            name.removeprefix("state:"): json.loads(text) for name, text in fields.items() if name.startswith("state:")
+        }
+        return cls(machine, state)
+
+
+def standing_after(
+    definition: FlowDefinition,
+    initial: Mapping[str, Any],
+    history: Iterable[Committed],
+    max_method_calls: int = MAX_METHOD_CALLS,
+) -> Standing:
+    """Where a flow stands after what was committed, in order.
+
+    Where a branch begins with outputs that a person replaced, what came of the old ones is void.
+    """
+    kept: list[Committed] = []
+    void: set[str] = set()
+    for one in history:
+        if one.edits:
+            kept, void = _without_what_came_of(definition, kept, one.edits)
+        kept.append(one)
+    found = Standing(Machine(definition, max_method_calls), dict(initial), void)
+    found.machine.begin()
+    for one in kept:
+        if one.key:
+            found.machine.take_back(Done(one.key, method_of(one.key), part_of(one).get("signal")))
+            found.state, _ = apply_all(part_of(one).get("patch", {}), found.state)
+        else:
+            found.state.update(one.inputs)
+    return found
+
+
+def follows_from(call: Call, key: str) -> bool:
+    """Whether the call of that key led to this one."""
+    return call.trail.get(method_of(key), 0) >= turn_of(key)
+
+
+def part_of(one: Committed) -> Mapping[str, Any]:
+    """The flow's part of a record."""
+    found: Mapping[str, Any] = one.record.get(PART, {})
+    return found
+
+
+def _without_what_came_of(
+    definition: FlowDefinition, history: Iterable[Committed], edits: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[Committed], set[str]]:
+    """The history without the calls that followed from edited ones, which keep what they did to the state."""
+    machine = Machine(definition, sys.maxsize)
+    machine.begin()
+    kept: list[Committed] = []
+    void: set[str] = set()
+    for one in history:
+        if one.key:
+            call = machine.pending.get(one.key)
+            if call is None or any(follows_from(call, key) for key in edits):
+                void.add(one.key)
+                continue
+            if one.key in edits:
+                one = _edited(one, edits[one.key])
+            machine.take_back(Done(one.key, method_of(one.key), part_of(one).get("signal")))
+        kept.append(one)
+    return kept, void
+
+
+def _edited(one: Committed, edit: Mapping[str, Any]) -> Committed:
+    """The record with the edited output in it; a router's is its label."""
+    part = dict(part_of(one))
+    if "signal" in part and part["signal"] == one.record.get("raw"):
+        part["signal"] = edit.get("raw", part["signal"])
+    return Committed(one.key, {**one.record, **edit, PART: part})
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,137 @@
+"""Patches of a state, and where a flow stands after what was committed."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.flow import Flow, and_, listen, or_, router, start
+from runner.flow.definition import FlowDefinition
+from runner.flow.history import Standing, standing_after
+from runner.flow.patch import apply_all, diff_all
+from runner.flow.state import Patch, merge, put, same
+from runner.growth import Committed
+
+
+def test_small_changes_are_small():
+    base = {"log": ["x" * 100] * 50, "table": {"a": "y" * 100, "b": 1}, "n": 1}
+    mine = {"log": [*base["log"], "new"], "table": {"a": "y" * 100, "b": 2, "c": 3}, "n": 2}
+    patches = diff_all(base, mine)
+    assert patches == {"log": ["a", ["new"]], "table": ["d", {"b": ["s", 2], "c": ["s", 3]}], "n": ["s", 2]}
+    assert apply_all(patches, base)[0] == mine
+
+
+def test_what_went_is_removed():
+    assert apply_all(diff_all({"a": 1, "d": {"x": 1}}, {"d": {}}), {"a": 1, "d": {"x": 1}, "b": 2})[0] == {
+        "d": {},
+        "b": 2,
+    }
+
+
+leaf = st.one_of(st.integers(0, 2), st.booleans(), st.none(), st.sampled_from(["a", "b"]))
+values = st.recursive(
+    leaf,
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("xy"), inner, max_size=2)),
+    max_leaves=4,
+)
+states = st.dictionaries(st.sampled_from("pq"), values, max_size=2)
+
+
+@settings(max_examples=300, deadline=None)
+@given(states, states, states)
+def test_patches_merge_as_states_do(base, theirs, mine):
+    patches = json.loads(json.dumps(diff_all(base, mine)))
+    assert same(apply_all(patches, base)[0], mine)
+    found, conflicts = apply_all(patches, theirs, base)
+    patch, expected = merge(base, theirs, mine)
+    merged = dict(theirs)
+    put(merged, Patch(patch.put, patch.gone))
+    assert same(found, merged)
+    assert sorted(conflicts) == sorted(expected)
+
+
+# -- where it stands
+
+
+class Reviewed(Flow[dict]):
+    @start()
+    def a(self): ...
+
+    @start()
+    def side(self): ...
+
+    @router(a)
+    def route(self): ...
+
+    @listen("yes")
+    def publish(self): ...
+
+    @listen("no")
+    def discard(self): ...
+
+    @listen(and_(side, or_(publish, discard)))
+    def end(self): ...
+
+
+DEFINITION = FlowDefinition.from_data(json.loads(json.dumps(Reviewed.flow_definition().to_data())))
+
+
+def done(key, raw="", signal=None, **patch):
+    part = {"patch": {name: ["a", [value]] for name, value in patch.items()}}
+    return Committed(key, {"raw": raw, "flow": {**part, "signal": signal} if signal else part})
+
+
+HISTORY = [
+    done("a", "A", log="a"),
+    done("route", "yes", "yes"),
+    done("side", "S", log="side"),
+    done("publish", "P", log="publish"),
+    done("end", "E", log="end"),
+]
+
+
+def test_a_definition_comes_back_from_its_data():
+    assert DEFINITION.to_data() == Reviewed.flow_definition().to_data()
+    assert [method.name for method in DEFINITION.starts] == ["a", "side"]
+
+
+def test_the_state_of_any_position():
+    for i, log in enumerate([[], ["a"], ["a"], ["a", "side"], ["a", "side", "publish"]]):
+        standing = standing_after(DEFINITION, {"log": [], "n": 0}, HISTORY[:i])
+        assert standing.state == {"log": log, "n": 0}
+    assert list(standing_after(DEFINITION, {}, HISTORY[:2]).machine.pending) == ["side", "publish"]
+    assert list(standing_after(DEFINITION, {}, HISTORY).machine.pending) == []
+
+
+def test_inputs_of_a_branch_are_laid_over_where_it_begins():
+    standing = standing_after(DEFINITION, {"n": 0}, [*HISTORY[:1], Committed("", inputs={"n": 7}), HISTORY[2]])
+    assert standing.state == {"n": 7, "log": ["a", "side"]}
+
+
+def test_what_came_of_an_edited_output_is_void_and_nothing_else():
+    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"a": {"raw": "other"}})])
+    assert standing.void == {"route", "publish", "end"}
+    assert list(standing.machine.pending) == ["route"]
+    assert standing.state == {"log": ["a", "side"]}
+
+
+def test_a_router_may_be_told_another_label():
+    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, Committed("", edits={"route": {"raw": "no"}})])
+    assert standing.void == {"publish", "end"}
+    assert list(standing.machine.pending) == ["discard"]
+
+
+def test_what_was_done_again_after_an_edit_counts():
+    again = [done("route", "no", "no"), done("discard", "D", log="discard"), done("end", "E2", log="end2")]
+    edit = Committed("", edits={"a": {"raw": "other"}})
+    standing = standing_after(DEFINITION, {"log": []}, [*HISTORY, edit, *again])
+    assert list(standing.machine.pending) == []
+    assert standing.state == {"log": ["a", "side", "discard", "end2"]}
+
+
+def test_standing_as_texts_and_back():
+    standing = standing_after(DEFINITION, {"log": [], "x": {"y": 1}}, HISTORY[:3])
+    fields = standing.fields()
+    assert fields["state:log"] == '["a","side"]'
+    back = Standing.from_fields(DEFINITION, fields)
+    assert (back.state, back.machine.to_data()) == (standing.state, standing.machine.to_data())
