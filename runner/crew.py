@@ -21,6 +21,8 @@ class Process(StrEnum):
     """One after the other; ``async_execution`` tasks side by side until the next synchronous one."""
     graph = "graph"
     """Each task as soon as the tasks in its ``context`` are done."""
+    hierarchical = "hierarchical"
+    """A manager gives the tasks out; not supported yet."""
 
 
 class CrewOutput(BaseModel):
@@ -89,7 +91,7 @@ class Crew(BaseModel):
         return list(found.values())
 
     @property
-    def keys(self) -> list[str]:
+    def task_keys(self) -> list[str]:
         """The key of each task: its name, or ``task_N``."""
         return [task.name or f"task_{i}" for i, task in enumerate(self.tasks, 1)]
 
@@ -98,9 +100,9 @@ class Crew(BaseModel):
         """Tasks by key, as the adapter filed them."""
         return self._by_key
 
-    def reset_keys(self) -> None:
-        """Forget which task has which key: a copy of a crew has tasks of its own."""
-        self._by_key = {}
+    def file_keys(self) -> None:
+        """Look again which task has which key: a copy of a crew has tasks of its own."""
+        self._by_key = dict(zip(self.task_keys, self.tasks, strict=True))
 
     @property
     def kickoff_event_id(self) -> str | None:
@@ -120,11 +122,13 @@ class Crew(BaseModel):
         """Run this crew in this process and return its output. Raises what a task raised.
 
         With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. The
-        crew's code (functions, tools, models) is this crew's; its data is the checkpoint's.
+        crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
+        crew's own ``checkpoint`` is looked at by its first kickoff, and matters if what is there is unfinished.
         """
         from runner import inprocess  # the engine knows the crew, not the other way round
 
-        restored = inprocess.apply_checkpoint(self, from_checkpoint)
+        given = from_checkpoint is not None
+        restored = inprocess.apply_checkpoint(self, from_checkpoint) if given else inprocess.take_up(self)
         if restored is None:
             return inprocess.kickoff(self, inputs, input_files)
         result: CrewOutput = restored.kickoff(inputs=inputs, input_files=input_files)

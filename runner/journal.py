@@ -227,7 +227,10 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_canonical(v) for v in value]
     if isinstance(value, BaseModel):
-        return _canonical(dict(value))
+        fields = dict(value)
+        if hasattr(value, "entity_type"):  # a crew, a task, an agent: each process that makes it gives it another id
+            fields = {k: v for k, v in fields.items() if k not in ("id", "output") and not k.startswith("checkpoint")}
+        return _canonical(fields)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _canonical(getattr(value, f.name, None)) for f in dataclasses.fields(value)}
     if isinstance(value, Iterator):  # looking into it would use it up

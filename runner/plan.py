@@ -78,16 +78,6 @@ class Plan:
         """The task whose output is the run's result; "" where that is the one committed last."""
         return "" if self.grows else self.tasks[-1].key
 
-    def tasks_in_order(self) -> list[PlannedTask]:
-        """The tasks, each after all that it waits for."""
-        found: list[PlannedTask] = []
-        done: set[str] = set()
-        while len(found) < len(self.tasks):
-            for task in frontier(self, done):
-                found.append(task)
-                done.add(task.key)
-        return found
-
     def earlier(self, key: str) -> list[str]:
         """Every task that is surely committed when ``key`` runs, in the plan's order."""
         seen: set[str] = set()

@@ -37,6 +37,11 @@ class NativeAdapter:
         """The crew's plan. Raises `BadCrew`."""
         if not crew.tasks:
             raise BadCrew("the crew has no tasks")
+        if crew.process is Process.hierarchical:
+            raise BadCrew(
+                "Process.hierarchical needs a manager that calls models, which is not supported yet: "
+                "use Process.sequential or Process.graph"
+            )
         keys = keys_of(crew)
         by_task = {id(task): key for task, key in zip(crew.tasks, keys, strict=True)}
         context = {key: _context(task, key, by_task) for task, key in zip(crew.tasks, keys, strict=True)}
@@ -115,7 +120,7 @@ NATIVE = NativeAdapter()
 
 def keys_of(crew: Crew) -> list[str]:
     """The key of each task: its name, or ``task_N``. Raises `BadCrew` on duplicates."""
-    keys = crew.keys
+    keys = crew.task_keys
     twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
     if twice:
         raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")

@@ -6,7 +6,7 @@ With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and che
 from runner.inprocess.agents import ask, prepare_asking
 from runner.inprocess.crews import kickoff, prepare_kickoff, refuse_missing, write_file
 from runner.inprocess.threads import in_thread
-from runner.state.restore import apply_checkpoint, restore
+from runner.state.restore import apply_checkpoint, restore, take_up
 
 __all__ = [
     "apply_checkpoint",
@@ -17,5 +17,6 @@ __all__ = [
     "prepare_kickoff",
     "refuse_missing",
     "restore",
+    "take_up",
     "write_file",
 ]

@@ -56,7 +56,7 @@ def prepare_asking(
 def ask(asking: Asking) -> LiteAgentOutput:
     """Ask, and give the answer. A restored agent that is asked the same goes on with its conversation."""
     agent = asking.agent
-    with running(agent) as state, watching(settings_of(agent), state), inside(agent):
+    with running(agent, asking.messages) as state, watching(settings_of(agent), state), inside(agent):
         return _Asked(asking, state).complete()
 
 
@@ -64,8 +64,8 @@ class _Asked:
     def __init__(self, asking: Asking, state: RuntimeState | None) -> None:
         self._asking, self._state = asking, state
         known = state.progress.get(id(asking.agent)) if state is not None and state.restored else None
-        same = known is not None and known.inputs.get("messages") == asking.messages
-        self._progress = known if known is not None and same else Progress(inputs={"messages": asking.messages})
+        same = known is not None and known.given == asking.messages
+        self._progress = known if known is not None and same else Progress(given=asking.messages)
         self._lock: AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
         if state is not None:
             state.progress[id(asking.agent)] = self._progress

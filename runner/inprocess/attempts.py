@@ -20,6 +20,7 @@ from runner.journal import Journal
 from runner.output import TaskOutput
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
+from runner.used import Used
 from runner.work import Conversation, Work
 
 
@@ -110,8 +111,8 @@ class Attempts:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
 
-    def perform(self, key: str) -> TaskOutput:
-        """The output of the first attempt that gives one. Raises what the last one raised."""
+    def perform(self, key: str) -> tuple[TaskOutput, Used]:
+        """The output of the first attempt that gives one, and what that used. Raises what the last one raised."""
         progress = self._progress.task(key)
         allowed, first = self._adapter.retry(self._crew, key)
         for attempt in range(1, allowed + 2):
@@ -123,12 +124,10 @@ class Attempts:
                 time.sleep(backoff.delay(attempt, first))
         raise AssertionError("unreachable")
 
-    def _once(self, key: str, progress: TaskProgress, attempt: int) -> TaskOutput:
+    def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = StateGate(self._lock), Steps(progress), self._crew.by_key.get(key)
 
         def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-            with self._lock:
-                self._progress.read(key, keys)
             return {one: self._done[one] for one in keys}
 
         def note(kind: str, text: str) -> None:  # noqa: ARG001 - nobody asked for a record of it
@@ -149,10 +148,12 @@ class Attempts:
             conversation=KeptConversation(progress, self._lock),
             watch=lambda name, function: ToolWatch(task, name, function),
         )
-        with timed(gate, self._plan.by_key[key].timeout):
+        planned = self._plan.by_key[key]
+        with timed(gate, planned.timeout):
             stored = self._adapter.perform(self._crew, work)
         raw, data = outputs.load(json.loads(stored))
-        return as_output(self._crew, key, raw, data)
+        used = work.uses.found(planned.context or (), lambda: len(self._plan.earlier(key)))
+        return as_output(self._crew, key, raw, data), used
 
 
 def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:

@@ -26,13 +26,15 @@ from runner.events.work_events import (
 )
 from runner.inprocess.attempts import Attempts, as_output
 from runner.output import TaskOutput
-from runner.plan import Plan, PlannedTask, frontier
+from runner.plan import Plan, frontier
+from runner.state.entities import jsonable
 from runner.state.progress import Progress
-from runner.state.resolve import inside
+from runner.state.resolve import inside, kicked_off
 from runner.state.resuming import close_interrupted, is_open
 from runner.state.runtime import RuntimeState
 from runner.state.scope import running, settings_of
 from runner.state.signals import watching
+from runner.used import EDITED, UNKNOWN
 
 _GOES_ON = frozenset({"task_started", "agent_execution_started"})
 
@@ -42,7 +44,8 @@ def kickoff(
 ) -> CrewOutput:
     """Run a crew here. Raises what its first failing task raised, once nothing else is in flight."""
     crew.adopt()
-    with running(crew) as state, watching(settings_of(crew), state):
+    given = jsonable(inputs or {})
+    with running(crew, given) as state, watching(settings_of(crew), state), kicked_off(crew):
         return prepare_kickoff(crew, inputs, input_files, state).complete()
 
 
@@ -60,10 +63,9 @@ def prepare_kickoff(
         raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
     adapter = adapters.required(crew)
     plan = adapter.plan(crew, "crew")
-    crew.reset_keys()
-    crew.by_key.update(zip(crew.keys, crew.tasks, strict=True))
+    crew.file_keys()
     known = state.progress.get(id(crew)) if state is not None and state.restored else None
-    progress = known or Progress()
+    progress = known or Progress(given=jsonable(inputs or {}))
     given = {**progress.inputs, **(inputs or {})}
     resumed = progress.kickoff_event_id is not None
     if not resumed:
@@ -99,7 +101,8 @@ class CrewRun:
         crew, progress = self._crew, self._progress
         with self._lock:
             if restored:
-                self._done.update(what_stands(crew, self._plan, progress))
+                forked = self._inputs if self._state is not None and self._state.forked else None
+                self._done.update(what_stands(crew, self._plan, progress, forked))
             for key, task in crew.by_key.items():
                 task.output = self._done.get(key)
             progress.inputs = self._inputs
@@ -165,14 +168,14 @@ class CrewRun:
                 else:
                     event_bus.emit(task, TaskStartedEvent(task=task, task_name=key, context=None))
             try:
-                output = self._attempts.perform(key)
+                output, used = self._attempts.perform(key)
             except BaseException as error:
                 reason = describe(error, *self._crew.everyone)
                 event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
                 raise
             with self._lock:
                 task.output = output
-                self._progress.finish(key, output, declared(self._plan, self._plan.by_key[key]))
+                self._progress.finish(key, output, used)
                 event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
         return output
 
@@ -186,26 +189,28 @@ class CrewRun:
         )
 
 
-def what_stands(crew: Crew, plan: Plan, progress: Progress) -> dict[str, TaskOutput]:
+def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
     """The outputs of a restored crew that need not be made again.
 
-    They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What was
-    made from one of those is made again, and what was made from that.
+    They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
+    of those is done again, and what used that; so is what used an input that a fork changes. ``inputs`` are a fork's.
     """
     told = {key: task.output for key, task in crew.by_key.items() if task.output is not None}
-    changed = {key for key, output in progress.outputs.items() if key not in told or told[key].raw != output.raw}
-    stale: set[str] = set()
-    for task in plan.tasks_in_order():
-        if task.key not in changed and (changed | stale) & progress.reads.get(task.key, declared(plan, task)):
-            stale.add(task.key)
-    for key in stale:
+    removed = progress.outputs.keys() - told.keys()
+    edited = {key for key, output in told.items() if not same(progress.outputs.get(key), output)}
+    changed = branching.changed_inputs(progress.inputs, inputs) if inputs is not None else {}
+    used = {key: progress.used.get(key, UNKNOWN) for key in progress.outputs}
+    for key in edited:
+        progress.used[key] = EDITED
+    again = branching.redone(plan, used, frozenset(edited | removed), frozenset(changed))
+    for key in again | removed:
         progress.drop(key)
-    return {key: as_output(crew, key, output.raw, output.json_dict) for key, output in told.items() if key not in stale}
+    return {key: as_output(crew, key, one.raw, one.json_dict) for key, one in told.items() if key not in again}
 
 
-def declared(plan: Plan, task: PlannedTask) -> set[str]:
-    """The tasks whose outputs a task is given by its context."""
-    return set(plan.earlier(task.key) if task.context is None else task.context)
+def same(one: TaskOutput | None, other: TaskOutput) -> bool:
+    """Whether two outputs say the same."""
+    return one is not None and (one.raw, one.json_dict) == (other.raw, other.json_dict)
 
 
 def refuse_missing(plan: Plan, inputs: Mapping[str, Any]) -> None:

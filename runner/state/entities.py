@@ -2,7 +2,7 @@
 crew file, and is put together with the data when a checkpoint is restored.
 """
 
-import logging
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
@@ -17,22 +17,17 @@ from runner.errors import BadCheckpoint
 from runner.output import TaskOutput
 from runner.state.progress import Progress, TaskProgress
 from runner.task import ConditionalTask, Task
-
-logger = logging.getLogger("runner.state")
+from runner.used import EDITED, EVERYTHING, Used
 
 # -- values
 
 
-def jsonable(values: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """What of ``values`` is JSON. The rest is named in a warning, for it has to be given again on a restore."""
-    kept, left = {}, []
+def jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``values`` is JSON. The rest has to be given again on a restore, or is missed there by name."""
+    kept = {}
     for name, value in values.items():
-        try:
+        with contextlib.suppress(PydanticSerializationError, ValueError, RecursionError):
             kept[str(name)] = to_jsonable_python(value)
-        except (PydanticSerializationError, ValueError, RecursionError):
-            left.append(f"{name!r} ({type(value).__qualname__})")
-    if left:
-        logger.warning("%s %s cannot be in a checkpoint: give it again when you resume", what, ", ".join(left))
     return kept
 
 
@@ -125,7 +120,13 @@ class AgentKind:
         agent = code.model_copy(update={"id": stored.id})
         agent.checkpoint_kickoff_event_id = agent.kickoff_event_id = stored.checkpoint_kickoff_event_id
         _move(state, stored, agent)
+        live.remember(agent)
         return agent
+
+    def adopt(self, code: Agent, stored: Agent, state: Any) -> None:
+        """The living agent itself goes on as the stored one."""
+        code.id = stored.id
+        _move(state, stored, code)
 
 
 # -- crews
@@ -140,13 +141,13 @@ class CrewKind:
         """The crew as it is in this state's kickoff of it; without one, as it stands."""
         progress: Progress | None = state.progress.get(id(entity)) if state is not None else None
         if progress is None:
-            done = {key: task.output for key, task in zip(entity.keys, entity.tasks, strict=True) if task.output}
+            done = {key: task.output for key, task in zip(entity.task_keys, entity.tasks, strict=True) if task.output}
             progress = Progress(
                 inputs=dict(entity.checkpoint_inputs or {}),
                 kickoff_event_id=entity.checkpoint_kickoff_event_id,
                 outputs=done,
             )
-        keys = {id(task): key for key, task in zip(entity.keys, entity.tasks, strict=True)}
+        keys = {id(task): key for key, task in zip(entity.task_keys, entity.tasks, strict=True)}
         return {
             "entity_type": "crew",
             "id": str(entity.id),
@@ -154,7 +155,8 @@ class CrewKind:
             "process": entity.process.value,
             "agents": [AGENT.describe(agent, None) for agent in entity.everyone],
             "tasks": [_describe_task(task, keys, progress) for task in entity.tasks],
-            "checkpoint_inputs": jsonable(progress.inputs, f"of the inputs of {entity.name or 'the crew'}"),
+            "given": progress.given,
+            "checkpoint_inputs": jsonable(progress.inputs),
             "checkpoint_kickoff_event_id": progress.kickoff_event_id,
         }
 
@@ -162,7 +164,11 @@ class CrewKind:
         """The crew with all its data, and tasks that have nothing to run."""
         agents = {str(one.get("id")): AGENT.build(one, None) for one in data.get("agents") or []}
         tasks: dict[str, Task] = {}
-        progress = Progress(dict(data.get("checkpoint_inputs") or {}), data.get("checkpoint_kickoff_event_id"))
+        progress = Progress(
+            inputs=dict(data.get("checkpoint_inputs") or {}),
+            given=data.get("given"),
+            kickoff_event_id=data.get("checkpoint_kickoff_event_id"),
+        )
         for i, one in enumerate(data.get("tasks") or [], 1):
             key = str(one.get("key") or one.get("name") or f"task_{i}")
             kind = ConditionalTask if one.get("conditional") else Task
@@ -199,7 +205,9 @@ class CrewKind:
 
     def fits(self, code: Crew, stored: Crew) -> bool:
         """The same tasks, by key; those that have only a number, also by what they say."""
-        same = code.keys == stored.keys and (code.name is None or stored.name is None or code.name == stored.name)
+        same = code.task_keys == stored.task_keys and (
+            code.name is None or stored.name is None or code.name == stored.name
+        )
         return same and all(
             mine.name or mine.description == theirs.description
             for mine, theirs in zip(code.tasks, stored.tasks, strict=True)
@@ -207,10 +215,10 @@ class CrewKind:
 
     def graft(self, code: Crew, stored: Crew, state: Any, *, sure: bool) -> Crew:
         """The code's crew, in which the stored one's tasks are done."""
-        then = dict(zip(stored.keys, stored.tasks, strict=True))
-        if then and not (self.fits(code, stored) or (sure and set(then) & set(code.keys))):
+        then = dict(zip(stored.task_keys, stored.tasks, strict=True))
+        if then and not (self.fits(code, stored) or (sure and set(then) & set(code.task_keys))):
             raise BadCheckpoint(
-                f"the checkpoint is of a crew with the tasks {_names(then)}; this one has {_names(code.keys)}"
+                f"the checkpoint is of a crew with the tasks {_names(then)}; this one has {_names(code.task_keys)}"
             )
         agents = {id(agent): agent.model_copy() for agent in code.everyone}
         tasks = {id(task): task.model_copy() for task in code.tasks}
@@ -223,7 +231,7 @@ class CrewKind:
                 "checkpoint_kickoff_event_id": stored.checkpoint_kickoff_event_id,
             }
         )
-        for key, task in zip(code.keys, crew.tasks, strict=True):
+        for key, task in zip(code.task_keys, crew.tasks, strict=True):
             task.agent = agents[id(task.agent)] if task.agent else None
             if not task.context_is_default and task.context:
                 task.context = [tasks.get(id(other), other) for other in task.context]
@@ -233,10 +241,19 @@ class CrewKind:
                 task.id = past.id
         _same_agents(crew, stored)
         crew.kickoff_event_id = stored.checkpoint_kickoff_event_id
-        crew.reset_keys()
+        crew.file_keys()
+        live.remember(crew)
         _move(state, stored, crew)
         crew.adopt()
         return crew
+
+    def adopt(self, code: Crew, stored: Crew, state: Any) -> None:
+        """The living crew itself goes on as the stored one."""
+        code.id = stored.id
+        for mine, theirs in zip(code.tasks, stored.tasks, strict=True):
+            mine.id, mine.output = theirs.id, theirs.output
+        _same_agents(code, stored)
+        _move(state, stored, code)
 
 
 AGENT = AgentKind()
@@ -264,8 +281,8 @@ def _describe_task(task: Task, keys: Mapping[int, str], progress: Progress) -> d
         data["code"] = True
     output = progress.outputs.get(key)
     data["output"] = describe_output(output, skipped=key in progress.skipped) if output else None
-    if key in progress.reads:
-        data["reads"] = sorted(progress.reads[key])
+    if key in progress.used:
+        data.update(_describe_used(progress.used[key]))
     flying = progress.tasks.get(key)
     if flying and output is None:
         data["steps"] = dict(flying.steps)
@@ -280,18 +297,34 @@ def _read_task(data: Mapping[str, Any], key: str, task: Task, progress: Progress
         progress.outputs[key] = task.output
         if found.get("skipped"):
             progress.skipped.add(key)
-    if data.get("reads") is not None:
-        progress.read(key, data["reads"])
+        progress.used[key] = _build_used(data)
     flying = TaskProgress(dict(data.get("steps") or {}), [dict(message) for message in data.get("messages") or []])
     if flying:
         progress.tasks[key] = flying
+
+
+def _describe_used(used: Used) -> dict[str, Any]:
+    """What a task used: ``reads`` beyond its declared context, ``ins`` of the inputs; nothing is not said."""
+    if used.edited:
+        return {"edited": True}
+    found = {"reads": used.tasks, "ins": used.inputs}
+    return {name: EVERYTHING if EVERYTHING in what else sorted(what) for name, what in found.items() if what}
+
+
+def _build_used(data: Mapping[str, Any]) -> Used:
+    if data.get("edited"):
+        return EDITED
+    reads, ins = (
+        [what] if isinstance(what, str) else what for what in (data.get("reads") or (), data.get("ins") or ())
+    )
+    return Used(frozenset(reads), frozenset(ins))
 
 
 def _describe_progress(progress: Progress) -> dict[str, Any]:
     flying = progress.tasks.get("kickoff") or TaskProgress()
     output = progress.outputs.get("kickoff")
     return {
-        "asked": progress.inputs.get("messages"),
+        "asked": progress.given,
         "messages": [dict(message) for message in flying.messages],
         "steps": dict(flying.steps),
         "output": describe_output(output) if output else None,
@@ -301,7 +334,7 @@ def _describe_progress(progress: Progress) -> dict[str, Any]:
 def _build_progress(data: Mapping[str, Any]) -> Progress | None:
     if "asked" not in data:
         return None
-    progress = Progress(inputs={"messages": data["asked"]})
+    progress = Progress(given=data["asked"])
     progress.tasks["kickoff"] = TaskProgress(dict(data.get("steps") or {}), list(data.get("messages") or []))
     if data.get("output"):
         progress.outputs["kickoff"] = build_output(data["output"], "kickoff", "")

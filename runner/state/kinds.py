@@ -35,6 +35,9 @@ class Kind(Protocol):
         Raises `BadCheckpoint` if the two have nothing to do with each other.
         """
 
+    def adopt(self, code: Any, stored: Any, state: Any) -> None:
+        """`graft` without a copy: ``code``, kicked off inside of what was restored, goes on as ``stored``."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Home:

@@ -12,8 +12,10 @@ def provider_of(config: CheckpointConfig) -> BaseProvider:
 
     One of somebody else's cannot be told that way, so it is taken where the config names it.
     """
-    found = detect_provider(str(config.restore_from))
     named = config.provider
+    if _is_own(config):
+        return named
+    found = detect_provider(str(config.restore_from))
     if type(named) is type(found) or not type(named).__module__.startswith("runner.providers"):
         return named
     return found
@@ -22,9 +24,17 @@ def provider_of(config: CheckpointConfig) -> BaseProvider:
 def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
     """The location of one checkpoint: the named one, or the newest complete one of a named location."""
     location = str(config.restore_from)
-    if _is_place(location):
-        return provider.latest(location).location
+    if _is_own(config) or _is_place(location):
+        return provider.latest(config.location if _is_own(config) else location).location
     return location
+
+
+def is_new(config: CheckpointConfig) -> bool:
+    """Whether ``restore_from`` is the place that the run itself writes to, and nothing is there yet.
+
+    Such a run begins, and the next one goes on from it.
+    """
+    return _is_own(config) and not config.provider.checkpoints(config.location)
 
 
 def going_on_at(config: CheckpointConfig, branch: str) -> CheckpointConfig:
@@ -42,6 +52,11 @@ def going_on_at(config: CheckpointConfig, branch: str) -> CheckpointConfig:
         location = location.partition("#")[0]
     provider = provider_of(config)
     return settled.model_copy(update={"location": location, "provider": provider})
+
+
+def _is_own(config: CheckpointConfig) -> bool:
+    """Whether it is to go on from where it writes to."""
+    return config.location in (str(config.restore_from), f"{config.restore_from}.db")
 
 
 def _is_place(location: str) -> bool:

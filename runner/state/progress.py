@@ -4,11 +4,11 @@ Everything in it changes under the state's lock, together with the event that sa
 task's output without its ``task_completed``, or the other way round.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.output import TaskOutput
+from runner.used import Used
 
 
 @dataclass
@@ -26,34 +26,31 @@ class TaskProgress:
 class Progress:
     """One kickoff.
 
-    ``outputs`` are those of finished tasks; ``tasks`` are in flight, or failed and may go on; ``reads`` are the tasks
-    whose outputs each one used, where that is not just what its context declares.
+    ``given`` is what it was kicked off with, as JSON: ``inputs`` before the callbacks, or an agent's messages.
+    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.used`); ``tasks`` are in flight,
+    or failed and may go on.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)
+    given: Any = None
     kickoff_event_id: str | None = None
     outputs: dict[str, TaskOutput] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     tasks: dict[str, TaskProgress] = field(default_factory=dict)
-    reads: dict[str, set[str]] = field(default_factory=dict)
+    used: dict[str, Used] = field(default_factory=dict)
 
     def task(self, key: str) -> TaskProgress:
         """A task's progress."""
         return self.tasks.setdefault(key, TaskProgress())
 
-    def read(self, key: str, others: Iterable[str]) -> None:
-        """It uses the outputs of these."""
-        self.reads.setdefault(key, set()).update(others)
-
     def drop(self, key: str) -> None:
         """It is to be done anew."""
-        for known in (self.outputs, self.tasks, self.reads):
+        for known in (self.outputs, self.tasks, self.used):
             known.pop(key, None)
         self.skipped.discard(key)
 
-    def finish(self, key: str, output: TaskOutput, declared: set[str]) -> None:
-        """It is done: how it came to its output need not be kept. Its context declared that it uses ``declared``."""
+    def finish(self, key: str, output: TaskOutput, used: Used) -> None:
+        """It is done: how it came to its output need not be kept."""
         self.outputs[key] = output
         self.tasks.pop(key, None)
-        if self.reads.setdefault(key, set()) == declared:
-            del self.reads[key]
+        self.used[key] = used

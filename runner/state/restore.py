@@ -4,7 +4,9 @@ from typing import Any
 
 from runner.config import CheckpointConfig
 from runner.errors import BadCheckpoint
+from runner.events import kickoff
 from runner.events.bus import event_bus
+from runner.providers.base import CheckpointNotFound
 from runner.state import locations
 from runner.state.kinds import Kind, kind_of
 from runner.state.runtime import RuntimeState
@@ -13,17 +15,37 @@ from runner.state.runtime import RuntimeState
 def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
     """What ``kickoff(from_checkpoint=config)`` means for an entity.
 
-    With a ``restore_from``: the restored entity, to be kicked off instead. Without: None, and the config is the
-    entity's own from now on.
+    With a ``restore_from``: the restored entity, to be kicked off instead. Without, or where it is the run's own
+    location and nothing is there yet: None, and the config is the entity's own from now on.
     """
     if config is None:
         return None
-    if config.restore_from is None:
-        entity.checkpoint = config
+    if config.restore_from is None or locations.is_new(config):
+        entity.checkpoint = config.going_on()
         return None
     restored = type(entity).from_checkpoint(config, code=entity)
     if getattr(getattr(restored, "checkpoint", None), "restore_from", config) is not None:
         restored.checkpoint = config.going_on()
+    return restored
+
+
+def take_up(crew: Any) -> Any:
+    """The crew as it was left unfinished, where its own ``checkpoint`` has a ``restore_from``; None to begin anew.
+
+    It looks once: a program that says so goes on if it died, and begins if there is nothing to go on with.
+    """
+    config = crew.checkpoint
+    if not isinstance(config, CheckpointConfig) or config.restore_from is None:
+        return None
+    crew.checkpoint = config.going_on()
+    before = kickoff.peek()
+    try:
+        restored = restore(type(crew), config, code=crew)
+    except CheckpointNotFound:
+        return None
+    if all(task.output is not None for task in restored.tasks):
+        kickoff.enter(before)
+        return None
     return restored
 
 
@@ -41,10 +63,13 @@ def restore(
     if not of_kind:
         held = ", ".join(sorted({f"a {entity.entity_type}" for entity in state.root})) or "nothing"
         raise BadCheckpoint(f"the checkpoint {config.restore_from} holds no {kind.name}; it holds {held}")
-    entity = _with_code(kind, cls, of_kind, code, state)
-    state.root[:] = [entity]
-    for other in [known for known in state.progress if known != id(entity)]:
-        del state.progress[other]
+    stored = _chosen(kind, cls, of_kind, code)
+    entity = _with_code(kind, cls, stored, code, state)
+    # What was kicked off inside of it comes after it; what it was kicked off in is not gone on with.
+    after = next(i for i, one in enumerate(state.root) if one is stored) + 1
+    inner = [one for one in state.root[after:] if id(one) in state.progress]
+    state.root[:] = [entity, *inner]
+    state.in_flight.update(map(id, inner))
     entity.checkpoint = locations.going_on_at(config, state.branch)
     if fork:
         state.fork(branch)
@@ -54,12 +79,14 @@ def restore(
     return entity
 
 
-def _with_code(kind: Kind, cls: type[Any], stored: list[Any], code: Any, state: RuntimeState) -> Any:
+def _chosen(kind: Kind, cls: type[Any], stored: list[Any], code: Any) -> Any:
+    """The stored entity that is meant: one that fits the code at hand, else the first."""
+    living = [code] if code is not None else list(kind.living(cls))
+    return next((one for one in stored if any(kind.fits(thing, one) for thing in living)), stored[0])
+
+
+def _with_code(kind: Kind, cls: type[Any], stored: Any, code: Any, state: RuntimeState) -> Any:
     if code is not None:
-        fitting = next((one for one in stored if kind.fits(code, one)), stored[0])
-        return kind.graft(code, fitting, state, sure=True)
-    for one in stored:
-        living = next((thing for thing in kind.living(cls) if kind.fits(thing, one)), None)
-        if living is not None:
-            return kind.graft(living, one, state, sure=False)
-    return stored[0]
+        return kind.graft(code, stored, state, sure=True)
+    living = next((thing for thing in kind.living(cls) if kind.fits(thing, stored)), None)
+    return kind.graft(living, stored, state, sure=False) if living is not None else stored

@@ -5,7 +5,8 @@ from typing import Any
 from runner.events import load_event
 from runner.events.bus import event_bus
 from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
-from runner.events.scope import event_stack, push_event_scope, restore_event_scope
+from runner.events.record import EventNode, EventRecord
+from runner.events.scope import Stack, event_stack, push_event_scope, restore_event_scope
 from runner.state.runtime import RuntimeState
 
 _FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endswith(("_failed", "_error"))}
@@ -35,17 +36,26 @@ def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None
     state = event_bus.runtime_state
     if state is None:
         return
-    stack = event_stack()
-    for node in reversed(state.event_record.all_nodes()):
+    stack, record = event_stack(), state.event_record
+    for node in reversed(record.all_nodes()):
         event = node.event
         if event.task_id != task_id or event.type not in SCOPE_STARTING_EVENTS or event.type in but:
             continue
         if node.neighbors("completed_by") or event.type not in _FAILURES:
             continue
-        restore_event_scope((*stack, (event.event_id, event.type)))
+        restore_event_scope(_stack_of(record, node))
         ended = load_event({"type": _FAILURES[event.type], "error": "interrupted", **_about(event)})
         event_bus.emit(source, ended)
     restore_event_scope(stack)
+
+
+def _stack_of(record: EventRecord, node: EventNode | None) -> Stack:
+    """The stack as it was right after an event that starts something."""
+    found: list[tuple[str, str]] = []
+    while node is not None:
+        found.append((node.event.event_id, node.event.type))
+        node = record.get(node.event.parent_event_id) if node.event.parent_event_id else None
+    return tuple(reversed(found))
 
 
 def _about(event: Any) -> dict[str, Any]:

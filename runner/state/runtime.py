@@ -13,7 +13,6 @@ from pydantic_core import PydanticSerializationError, to_json
 from runner.config import CheckpointConfig
 from runner.errors import BadCheckpoint
 from runner.events.bus import event_bus
-from runner.events.lock import ForkSafeLock
 from runner.events.record import EventRecord
 from runner.events.system_events import (
     CheckpointCompletedEvent,
@@ -29,6 +28,7 @@ from runner.providers.base import BaseProvider, check_branch
 from runner.providers.json import JsonProvider
 from runner.state import locations
 from runner.state.kinds import KINDS, kind_of
+from runner.state.lock import StateLock
 from runner.state.migration import VERSION, migrate
 from runner.state.progress import Progress
 
@@ -49,9 +49,11 @@ class RuntimeState(RootModel[list[Any]]):
     _checkpoint_id: str | None = PrivateAttr(default=None)
     _parent_id: str | None = PrivateAttr(default=None)
     _branch: str = PrivateAttr(default="main")
-    _lock: ForkSafeLock = PrivateAttr(default_factory=ForkSafeLock)
+    _lock: StateLock = PrivateAttr(default_factory=StateLock)
     _progress: dict[int, Progress] = PrivateAttr(default_factory=dict)
     _restored: bool = PrivateAttr(default=False)
+    _forked: bool = PrivateAttr(default=False)
+    _in_flight: set[int] = PrivateAttr(default_factory=set)
 
     # -- what it is
 
@@ -61,7 +63,7 @@ class RuntimeState(RootModel[list[Any]]):
         return self._event_record
 
     @property
-    def lock(self) -> ForkSafeLock:
+    def lock(self) -> StateLock:
         """Held while an event is recorded, and while a picture is taken."""
         return self._lock
 
@@ -69,6 +71,16 @@ class RuntimeState(RootModel[list[Any]]):
     def progress(self) -> dict[int, Progress]:
         """How far its kickoffs are, by the identity of the entity."""
         return self._progress
+
+    @property
+    def in_flight(self) -> set[int]:
+        """The restored entities that wait, as data, for their code to be kicked off again, by identity."""
+        return self._in_flight
+
+    @property
+    def forked(self) -> bool:
+        """Whether it left the branch that it was on."""
+        return self._forked
 
     @property
     def restored(self) -> bool:
@@ -294,7 +306,7 @@ class RuntimeState(RootModel[list[Any]]):
         }
         event_bus.emit(self, CheckpointForkStartedEvent(**about))
         with self._lock:
-            self._branch = branch
+            self._branch, self._forked = branch, True
         event_bus.emit(self, CheckpointForkCompletedEvent(**about))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from runner.config import CheckpointConfig
 from runner.events import kickoff
 from runner.events.bus import event_bus
+from runner.state.kinds import kind_of
 from runner.state.resolve import resolve_checkpoint
 from runner.state.runtime import RuntimeState
 
@@ -18,12 +19,15 @@ def settings_of(entity: Any) -> list[CheckpointConfig]:
 
 
 @contextlib.contextmanager
-def running(entity: Any) -> Iterator[RuntimeState | None]:
+def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
     """While in this context, ``entity`` is kicked off; gives the state to run in, None where nothing is recorded.
 
     Recording is armed if it or one of its agents has checkpoint settings. A restored entity runs in the state it
     was restored with, once; one that is kicked off inside another one's kickoff in that one's state; any other in a
     state of its own, which is dropped at the end.
+
+    Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, goes on
+    as that one.
     """
     settings_of(entity)
     restored: RuntimeState | None = getattr(entity, "_restored", None)
@@ -36,6 +40,9 @@ def running(entity: Any) -> Iterator[RuntimeState | None]:
         kickoff.enter(None)  # somebody restored another entity here, and never kicked it off
     try:
         with event_bus.kickoff_scope():
+            state = event_bus.runtime_state
+            if nested and restored is None and isinstance(state, RuntimeState):
+                _go_on_as_one_in_flight(entity, given, state)
             event_bus.register_entity(entity)
             state = event_bus.runtime_state
             yield state if isinstance(state, RuntimeState) else None
@@ -43,6 +50,19 @@ def running(entity: Any) -> Iterator[RuntimeState | None]:
         if nested:
             kickoff.enter(before)
             _forget(entity)
+
+
+def _go_on_as_one_in_flight(entity: Any, given: Any, state: RuntimeState) -> None:
+    kind = kind_of(entity.entity_type)
+    with state.lock:
+        for i, stored in enumerate(state.root):
+            if id(stored) not in state.in_flight or stored.entity_type != kind.name:
+                continue
+            if kind.fits(entity, stored) and state.progress[id(stored)].given == given:
+                state.in_flight.discard(id(stored))
+                kind.adopt(entity, stored, state)
+                state.root[i] = entity
+                return
 
 
 def _forget(entity: Any) -> None:

@@ -1,15 +1,16 @@
 """Signals that trigger a checkpoint: it is on disk before the process does what the signal asks of it.
 
-The handler itself writes nothing: it may have interrupted whoever holds a lock that a write needs. It wakes a thread,
-which writes, and then sends the process the same signal again; that one goes to whoever had it before us. So exit codes
-are the process's own, and an impatient second signal acts at once.
+A thread of ours hears of a signal at once (`signal.set_wakeup_fd`), whatever the main thread is blocked in or busy with
+and whichever lock it holds. It writes, and then has the signal do what it would have done without us: the default
+action itself, or the handler that was there before, in the main thread. So exit codes are the process's own, and a
+second signal while the first one's checkpoint is being written acts at once.
 """
 
 import contextlib
 import contextvars
+import ctypes
 import logging
 import os
-import queue
 import signal
 import threading
 import warnings
@@ -26,6 +27,7 @@ from runner.state.writer import write_now
 logger = logging.getLogger("runner.state")
 
 PATIENCE = 30.0  #: seconds that the end of a kickoff waits for a checkpoint that a signal asked for
+KICK_SECONDS = 0.05  #: how often the main thread is told again that a handler waits for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,22 +41,25 @@ class _Live:
     def wanting(self, name: str) -> list[CheckpointConfig]:
         """The settings that this signal triggers, one for each place."""
         found = {(c.location, type(c.provider)): c for c in self.settings if name in c.on_events}
-        return list(found.values())
+        return list(found.values()) if self.state is not None else []
 
 
 class _Watcher:
     """The handlers of this process, and the thread that writes for them."""
 
     def __init__(self) -> None:
+        self.process = 0
         self._before: dict[int, Any] = {}
         self._live: list[_Live] = []
-        self._asked: queue.SimpleQueue[int] = queue.SimpleQueue()  # its put() may interrupt its own get()
-        self._pending: set[int] = set()
-        self._written: set[int] = set()
+        self._reading = self._writing = -1
+        self._at_work = 0  # the signal that is being written for
+        self._heard: set[int] = set()  # the main thread knows of this one, too
+        self._written: set[int] = set()  # done: the main thread may pass it on
         self._idle = threading.Event()
         self._idle.set()
-        self._process = 0
         self._warned = False
+
+    # -- kickoffs come and go
 
     def watch(self, live: _Live, *, quiet: bool) -> None:
         """Have these signals write a checkpoint of this kickoff."""
@@ -78,17 +83,21 @@ class _Watcher:
 
     def leave(self, live: _Live) -> None:
         """The kickoff is over. What was asked for while it ran is written first."""
-        self._idle.wait(PATIENCE)
-        self._live.remove(live)
+        try:
+            self._idle.wait(PATIENCE)
+        finally:
+            self._live.remove(live)
         if threading.current_thread() is not threading.main_thread():
             return  # the handlers stay: they pass on what nobody here wants
         wanted = {signal.Signals[name] for one in self._live for config in one.settings for name in config.signals}
         for number in set(self._before) - wanted:
-            if signal.getsignal(number) == self._handle and number not in self._written:
+            if signal.getsignal(number) == self._handle:
                 signal.signal(number, self._before.pop(number))
+        if not self._before and signal.set_wakeup_fd(-1) != self._writing:
+            logger.debug("somebody else was woken by signals meanwhile")
 
     def _installed(self, number: int) -> bool:
-        return self._process == os.getpid() and signal.getsignal(number) == self._handle
+        return self.process == os.getpid() and signal.getsignal(number) == self._handle
 
     def _install(self, number: int) -> None:
         before = signal.getsignal(number)
@@ -97,25 +106,37 @@ class _Watcher:
         elif before != self._handle:
             self._before[number] = before
             signal.signal(number, self._handle)
+        self._be_woken()
 
     def _start_thread(self) -> None:
-        if self._process != os.getpid():  # never, or in another process that forked us
-            self._process = os.getpid()
-            self._pending, self._written = set(), set()
-            self._asked = queue.SimpleQueue()
+        if self.process != os.getpid():  # never, or in another process that forked us
+            self.process = os.getpid()
+            self._heard, self._written = set(), set()
             self._idle.set()
-            threading.Thread(target=self._write, name="signal-checkpoints", daemon=True).start()
+            self._reading, self._writing = os.pipe()
+            os.set_blocking(self._writing, False)
+            threading.Thread(target=self._listen, name="signal-checkpoints", daemon=True).start()
+
+    def _be_woken(self) -> bool:
+        """Whether the thread hears of signals by itself; it does unless somebody else is woken by them."""
+        before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
+        if before in (-1, self._writing):
+            return True
+        signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+        return False
+
+    # -- in the main thread, between any two bytecodes: nothing here takes a lock
 
     def _handle(self, number: int, frame: Any) -> None:
-        """In the main thread, between any two bytecodes: no lock is taken here."""
         name = signal.Signals(number).name
-        if self._process != os.getpid() or number in self._written or number in self._pending:
+        again = number == self._at_work and number in self._heard
+        if self.process != os.getpid() or number in self._written or again:
             self._written.discard(number)
             self._pass_on(number, frame)
-        elif any(one.state is not None and one.wanting(name) for one in self._live):
-            self._pending.add(number)
-            self._idle.clear()
-            self._asked.put(number)
+        elif any(one.wanting(name) for one in self._live):
+            self._heard.add(number)
+            if not self._be_woken():
+                os.write(self._writing, bytes([number]))
         else:
             self._pass_on(number, frame)
 
@@ -125,34 +146,68 @@ class _Watcher:
             before(number, frame)
         elif before == signal.SIG_DFL:
             signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            signal.pthread_kill(threading.get_ident(), number)
             signal.signal(number, self._handle)  # it was one that does not end the process
 
-    def _write(self) -> None:
-        """The thread."""
+    # -- in the thread
+
+    def _listen(self) -> None:
         while True:
-            number = self._asked.get()
-            try:
-                self._write_all(number)
-            except BaseException:
-                logger.exception("no checkpoint was written at %s", signal.Signals(number).name)
+            number = os.read(self._reading, 1)[0]
+            name = signal.Signals(number).name if number in self._before else ""
+            wanting = [(live, found) for live in list(self._live) if (found := live.wanting(name))]
+            if not wanting:
+                continue  # the main thread passes it on
+            self._idle.clear()
+            self._heard.discard(number)  # the main thread may hear of the one before only now
+            self._at_work = number
+            for live, settings in wanting:
+                try:
+                    live.context.copy().run(_write, live.state, settings, number)
+                except BaseException:
+                    logger.exception("no checkpoint was written at %s", name)
+            self._have_it_act(number)
+            self._at_work = 0
+            self._idle.set()
+
+    def _have_it_act(self, number: int) -> None:
+        before = self._before.get(number, signal.SIG_DFL)
+        if before == signal.SIG_DFL:
+            _act_by_default(number)
+        elif callable(before):
             self._written.add(number)
-            self._pending.discard(number)
-            main = threading.main_thread().ident
-            if main is not None:
+            main = threading.main_thread().ident or 0
+            # A signal that comes just before the main thread begins to wait does not wake it: it is told again.
+            while number in self._written:
                 signal.pthread_kill(main, number)
-            if not self._pending:
-                self._idle.set()
+                threading.Event().wait(KICK_SECONDS)
+            self._forget_kicks()
 
-    def _write_all(self, number: int) -> None:
-        name = signal.Signals(number).name
-        for live in list(self._live):
-            if live.state is not None and (wanting := live.wanting(name)):
-                live.context.copy().run(_write_at_signal, live.state, wanting, number)
+    def _forget_kicks(self) -> None:
+        os.set_blocking(self._reading, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._reading, 100):
+                pass
+        os.set_blocking(self._reading, True)
 
 
-def _write_at_signal(state: RuntimeState, settings: list[CheckpointConfig], number: int) -> None:
-    with state.lock:
+def _act_by_default(number: int) -> None:
+    """What the system does at this signal if nobody handles it. From any thread, and not at the main one's leisure."""
+    if number == signal.SIGCONT:
+        return  # it did: we go on
+    library = ctypes.CDLL(None)
+    library.signal.restype = ctypes.c_void_p
+    library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
+    handler = library.signal(number, None)  # SIG_DFL is 0
+    signal.pthread_kill(threading.get_ident(), number)  # acts before it returns; sent to the process, it might not
+    library.signal(number, handler)  # it was stopped, and goes on
+    signal.siginterrupt(number, True)
+
+
+def _write(state: RuntimeState | None, settings: list[CheckpointConfig], number: int) -> None:
+    if state is None:
+        return
+    with state.lock.hurried():
         event = signal_event(number)
         event_bus.emit(None, event)
         for config in settings:
@@ -160,6 +215,14 @@ def _write_at_signal(state: RuntimeState, settings: list[CheckpointConfig], numb
 
 
 _watcher = _Watcher()
+
+
+def _in_child() -> None:
+    if _watcher.process:
+        signal.set_wakeup_fd(-1)  # the parent listens at the other end
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 @contextlib.contextmanager

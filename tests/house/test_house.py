@@ -32,7 +32,10 @@ CORE = (
     *("journal", "live", "llm", "output", "plan", "settings", "states", "task", "validation", "work"),
     *("adapters/__init__", "adapters/doing", "adapters/native"),
     *(f"inprocess/{name}" for name in ("__init__", "agents", "attempts", "crews", "threads")),
-    *(f"state/{name}" for name in ("__init__", "entities", "kinds", "locations", "migration", "progress", "resolve")),
+    *(
+        f"state/{name}"
+        for name in ("__init__", "entities", "kinds", "locations", "lock", "migration", "progress", "resolve")
+    ),
     *(f"state/{name}" for name in ("restore", "resuming", "runtime", "scope", "signals", "sync", "writer")),
 )
 #: These import no more than the standard library, and what is named.

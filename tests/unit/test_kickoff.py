@@ -71,7 +71,7 @@ def test_a_crew_that_cannot_run_says_so_at_once():
         Crew().kickoff()
 
 
-@pytest.mark.parametrize("process", Process)
+@pytest.mark.parametrize("process", [Process.sequential, Process.graph])
 def test_tasks_side_by_side_really_are(process):
     """Each of three waits for the other two: one after the other they would never meet."""
     meet = threading.Barrier(3, timeout=20)

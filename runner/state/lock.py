@@ -1,0 +1,51 @@
+"""The lock of a state: reentrant, safe to fork, and with a way to the front of those who wait."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from runner.events.lock import ForkSafeLock
+
+_PATIENCE = 1.0  #: seconds that others let somebody in a hurry go first
+
+
+class StateLock(ForkSafeLock):
+    """Tasks that write one checkpoint after the other take it again as soon as they let it go: somebody who came
+    because of a signal would wait for long. The others let that one go first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = 0
+        self._depth = 0
+        self._hurried = 0
+        self._nobody_hurries = threading.Event()
+        self._nobody_hurries.set()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it, as `threading.RLock.acquire` does."""
+        me = threading.get_ident()
+        if not self._nobody_hurries.is_set() and me not in (self._owner, self._hurried):
+            self._nobody_hurries.wait(_PATIENCE)
+        if not super().acquire(blocking, timeout):
+            return False
+        self._owner = me
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        """Let it go once."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._owner = 0
+        super().release()
+
+    @contextlib.contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Hold it, and go before the others who wait. For one thread of the process at a time."""
+        self._hurried = threading.get_ident()
+        self._nobody_hurries.clear()
+        try:
+            with self:
+                yield
+        finally:
+            self._nobody_hurries.set()

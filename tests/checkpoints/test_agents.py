@@ -1,0 +1,226 @@
+"""Agents that are asked without a crew, and agents of crews with a model of their own."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from runner import LLM, Agent, BaseLLM, CheckpointConfig, Crew, Task
+from runner.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError
+from runner.events import event_bus
+
+
+class Model(BaseLLM):
+    """Answers from a list."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__("of-mine")
+        self.answers, self.asked = list(answers), []
+
+    def call(self, messages: Any, tools: Any = None, callbacks: Any = None, available_functions: Any = None) -> Any:
+        self.asked.append([message["content"] for message in messages])
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+def agent(*answers: Any, **fields: Any) -> Agent:
+    return Agent(role="writer", goal="write", backstory="Well read.", llm=Model(*answers), **fields)
+
+
+def told(*types: str) -> Any:
+    """The types of all events of a block."""
+    import contextlib
+
+    @contextlib.contextmanager
+    def listening() -> Any:
+        seen: list[str] = []
+        with event_bus.scoped_handlers():
+            event_bus.on("*")(lambda source, event: seen.append(event.type))
+            yield seen
+            event_bus.flush()
+
+    return listening()
+
+
+# -- asked
+
+
+def test_an_agent_answers():
+    one = agent("I think.\nFinal Answer: owls")
+    with told() as seen:
+        answer = one.kickoff("What flies?")
+    assert (answer.raw, str(answer), answer.agent_role) == ("owls", "owls", "writer")
+    [[system, user]] = one.llm.asked
+    assert system == "You are writer.\nWell read.\nYour goal: write"
+    assert user == "What flies?"
+    assert [m["role"] for m in answer.messages] == ["system", "user", "assistant"]
+    assert seen == [
+        "lite_agent_execution_started", "llm_call_started", "llm_call_completed", "lite_agent_execution_completed",
+    ]  # fmt: skip
+    assert asyncio.run(agent("hens").kickoff_async([{"role": "user", "content": "And?"}])).raw == "hens"
+
+
+def test_an_answer_that_is_to_be_a_model():
+    class Bird(BaseModel):
+        name: str
+
+    assert agent('{"name": "owl"}').kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
+    assert agent(Bird(name="hen")).kickoff("?", response_format=Bird).pydantic == Bird(name="hen")
+    with pytest.raises(TaskError, match="the answer of 'writer' is no Bird: the whole: Invalid JSON"):
+        agent("owl").kickoff("?", response_format=Bird)
+
+
+def test_what_cannot_be_asked_is_said_in_a_line():
+    with pytest.raises(ModelError, match=r"^the agent 'r' has LLM\('gpt-4o-mini'\), which cannot be called"):
+        Agent(role="r", llm="gpt-4o-mini").kickoff("?")
+    with pytest.raises(ModelError, match="the agent 'r' has no model"):
+        Agent(role="r").kickoff("?")
+    with pytest.raises(
+        ModelError, match=r"^LLM\('x'\) cannot be called: clients of real models are not in this version"
+    ):
+        LLM("x").call("?")
+    with pytest.raises(BadInput, match="input_files are not supported yet"):
+        agent("a").kickoff("?", input_files={"a": "b"})
+
+
+def test_a_models_key_is_not_in_its_repr():
+    assert repr(LLM("gpt", api_key="sk-secret", base_url="http://u:p@h")) == "LLM(model='gpt')"
+
+
+def test_an_agent_that_died_goes_on_when_it_is_asked_the_same(place):
+    config = CheckpointConfig(location=place.location, on_events=["llm_call_started", "llm_call_completed"])
+    one = agent(KeyboardInterrupt(), checkpoint=config)
+    with pytest.raises(KeyboardInterrupt):
+        one.kickoff("What flies?")
+    [data] = place.all
+    assert [m["role"] for m in data["entities"][0]["messages"]] == ["system", "user"]
+    two = agent("owls")
+    restored = CheckpointConfig(restore_from=place.at(-1), on_events=["lite_agent_execution_completed"])
+    with told() as seen:
+        assert two.kickoff("What flies?", from_checkpoint=restored).raw == "owls"
+    assert "lite_agent_execution_started" not in seen, "it goes on under its first start"
+    assert place.last["entities"][0]["output"]["raw"] == "owls"
+    three = agent()
+    again = CheckpointConfig(restore_from=place.at(-1))
+    assert three.kickoff("What flies?", from_checkpoint=again).raw == "owls"
+    assert three.llm.asked == [], "it was answered"
+
+
+def test_a_restored_agent_that_is_asked_something_else_begins_a_new_conversation(place):
+    agent("owls", checkpoint=CheckpointConfig(location=place.location, on_events=["llm_call_completed"])).kickoff(
+        "one?"
+    )
+    other = agent("hens")
+    assert other.kickoff("two?", from_checkpoint=CheckpointConfig(restore_from=place.at(-1))).raw == "hens"
+    assert other.llm.asked[0][1:] == ["two?"]
+
+
+def test_from_checkpoint_and_fork_of_an_agent(place):
+    config = CheckpointConfig(location=place.location, on_events=["lite_agent_execution_completed"])
+    one = agent("owls", checkpoint=config)
+    one.kickoff("What flies?")
+    restored = Agent.from_checkpoint(CheckpointConfig(restore_from=place.at(-1)))
+    assert restored is not one
+    assert restored.llm is one.llm
+    assert restored.kickoff_event_id == one.kickoff_event_id
+    Agent.fork(CheckpointConfig(restore_from=place.at(-1)), branch="try")
+    assert event_bus.runtime_state.branch == "try"
+
+
+def test_the_config_without_a_restore_from_is_the_agents(place):
+    one = agent("owls")
+    one.kickoff("?", from_checkpoint=CheckpointConfig(location=place.location, on_events=["*"]))
+    assert [data["trigger"] for data in place.all] == [
+        "lite_agent_execution_started", "llm_call_started", "llm_call_completed", "lite_agent_execution_completed",
+    ]  # fmt: skip
+
+
+# -- in crews
+
+
+def test_a_crew_of_agents():
+    writer = agent("Final Answer: one", "two")
+    tasks = [
+        Task(name="a", description="Write on {topic}.", expected_output="A word on {topic}", agent=writer),
+        Task(name="b", description="Go on.", agent=writer),
+    ]
+    with told() as seen:
+        result = Crew(tasks=tasks, agents=[writer]).kickoff({"topic": "owls"})
+    assert [(o.raw, o.agent) for o in result.tasks_output] == [("one", "writer"), ("two", "writer")]
+    first, second = writer.llm.asked
+    assert first[1] == "Write on owls.\n\nThe answer should be: A word on owls"
+    assert second[1] == "Go on.\n\nYou may build on this:\n\none"
+    assert seen[1:7] == [
+        "task_started", "agent_execution_started", "llm_call_started", "llm_call_completed",
+        "agent_execution_completed", "task_completed",
+    ]  # fmt: skip
+
+
+def test_agents_without_a_model_that_can_be_called_are_refused_before_anything_starts():
+    for llm in (None, "gpt-4o-mini", object()):
+        crew = Crew(tasks=[Task(name="a", agent=Agent(role="r", llm=llm))])
+        with pytest.raises(BadCrew, match="task 'a' has nothing that does it: give it run=callable"):
+            crew.kickoff()
+
+
+def test_a_guardrail_asks_again_and_then_fails():
+    writer = agent("bad", "worse", "good")
+    task = Task(name="a", description="Write.", agent=writer, guardrail=lambda o: (o.raw == "good", f"{o.raw} it is"))
+    assert Crew(tasks=[task]).kickoff().raw == "good it is"
+    assert writer.llm.asked[2][2:] == [
+        "bad", "That answer cannot be taken: bad it is\n\nGive a better one.",
+        "worse", "That answer cannot be taken: worse it is\n\nGive a better one.",
+    ]  # fmt: skip
+    tries: list[int] = []
+
+    def never(output: Any) -> tuple[bool, str]:
+        tries.append(1)
+        return False, "no"
+
+    crew = Crew(tasks=[Task(name="b", run=lambda ctx: "x", guardrails=[never], guardrail_max_retries=2)])
+    with pytest.raises(
+        GuardrailFailed, match=r"^the output of task 'b' did not pass its guardrail, 3 times; last: no$"
+    ):
+        crew.kickoff()
+    assert len(tries) == 3
+    with pytest.raises(BadCrew, match="the guardrail of task 'c' is text for a model to judge by"):
+        Crew(tasks=[Task(name="c", run=lambda ctx: "x", guardrail="be nice")]).kickoff()
+
+
+def test_what_a_guardrail_gives_is_the_output():
+    class Count(BaseModel):
+        n: int
+
+    def crew(guardrail: Any, **fields: Any) -> Crew:
+        return Crew(tasks=[Task(name="a", run=lambda ctx: '{"n": 1}', guardrail=guardrail, **fields)])
+
+    assert crew(lambda o: (True, "other")).kickoff().raw == "other"
+    assert crew(lambda o: (True, None)).kickoff().raw == '{"n": 1}'
+    assert crew(lambda o: (True, {"n": 2}), output_pydantic=Count).kickoff().pydantic == Count(n=2)
+    assert crew(lambda o: (True, o), output_pydantic=Count).kickoff().pydantic == Count(n=1)
+
+
+def test_a_task_in_flight_with_its_agents_conversation_goes_on(place, pairs_up):
+    """Dead while the model was at work: the agent goes on under its start, the call that was lost has an end."""
+
+    def crew(one: Agent) -> Crew:
+        return Crew(tasks=[Task(name="a", description="Write.", agent=one)])
+
+    events: Any = ["llm_call_started", "crew_kickoff_completed"]
+    config = CheckpointConfig(location=place.location, on_events=events)
+    with pytest.raises(KeyboardInterrupt):
+        crew(agent(KeyboardInterrupt())).kickoff(from_checkpoint=config)
+    assert place.last["entities"][0]["tasks"][0]["messages"][1]["content"] == "Write."
+    crew(agent("done")).kickoff(from_checkpoint=config.model_copy(update={"restore_from": place.at(0)}))
+    counted = pairs_up(place.last)
+    assert counted["task_started", "a"] == counted["agent_execution_started", "a"] == 1
+    assert counted["llm_call_started", "a"] == 2
+    assert counted["llm_call_failed", "a"] == counted["llm_call_completed", "a"] == 1
+
+
+def test_an_exception_of_a_model_is_retried_as_the_task_says():
+    one = agent(ConnectionError("down"), "up")
+    assert Crew(tasks=[Task(description="Go.", agent=one, max_retries=1, retry_delay=0)]).kickoff().raw == "up"

@@ -1,0 +1,125 @@
+"""Forks of crews, and outputs and inputs that a person changes."""
+
+from typing import Any
+
+import pytest
+
+from runner import CheckpointConfig, Crew, Process, Task, TaskOutput
+
+
+def done(text: str) -> Any:
+    return lambda ctx: text
+
+
+def test_a_fork_writes_beside_the_original(chain, place):
+    chain.die("d")
+    living = chain.crew()
+    fork = Crew.fork(chain.from_(place.at(1)), branch="try/one")
+    fork.kickoff()
+    assert [(i.branch, i.parent_id) for i in place.infos[3:]] == [
+        ("try/one", place.infos[1].id), ("try/one", place.infos[3].id),
+    ]  # fmt: skip
+    auto = Crew.fork(chain.from_(place.at(1)))
+    again = Crew.fork(chain.from_(place.at(1)))
+    auto.kickoff()
+    again.kickoff()
+    names = {info.branch for info in place.infos} - {"main", "try/one"}
+    assert len(names) == 2
+    assert all(name.startswith(f"fork/{place.infos[1].id}_") for name in names)
+    with pytest.raises(ValueError, match="escapes checkpoint directory"):
+        Crew.fork(chain.from_(place.at(1)), branch="../../etc")
+    assert living.tasks
+
+
+def test_an_edited_output_runs_again_what_was_made_from_it_and_nothing_else(place):
+    """b is made from a; c reads nothing; d is made from b and c; e names c only."""
+    ran: list[str] = []
+
+    def work(ctx: Any) -> str:
+        ran.append(ctx.task.name)
+        return f"{ctx.task.name}({' '.join(o.raw for o in ctx.context)})"
+
+    def crew() -> Crew:
+        a, c = Task(name="a", run=work), Task(name="c", run=work, context=[])
+        b = Task(name="b", run=work, context=[a])
+        d, e = Task(name="d", run=work, context=[b, c]), Task(name="e", run=work, context=[c])
+        return Crew(tasks=[a, b, c, d, e], process=Process.graph, checkpoint=CheckpointConfig(location=place.location))
+
+    crew().kickoff()
+    ran.clear()
+    mine = crew()
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    fork.tasks[0].output = TaskOutput(raw="edited")
+    result = fork.kickoff()
+    assert ran == ["b", "d"]
+    assert [o.raw for o in result.tasks_output] == ["edited", "b(edited)", "c()", "d(b(edited) c())", "e(c())"]
+    assert mine.tasks[0].output is None
+
+
+def test_what_a_task_really_read_counts_not_what_it_might_have(place):
+    ran: list[str] = []
+
+    def reads(*names: str) -> Any:
+        def work(ctx: Any) -> str:
+            ran.append(ctx.task.name)
+            return " ".join(ctx.outputs[name].raw for name in names)
+
+        return work
+
+    def crew() -> Crew:
+        tasks = [
+            Task(name="a", run=reads()), Task(name="b", run=reads()),
+            Task(name="c", run=reads("b")), Task(name="d", run=reads("a")),
+        ]  # fmt: skip
+        return Crew(tasks=tasks, checkpoint=CheckpointConfig(location=place.location))
+
+    crew().kickoff()
+    ran.clear()
+    living = crew()
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    fork.tasks[0].output = TaskOutput(raw="edited")
+    assert fork.kickoff().raw == "edited"
+    assert ran == ["d"]
+    assert living.tasks
+
+
+def test_an_output_that_was_removed_is_made_again(chain, place):
+    chain.crew().kickoff()
+    chain.ran.clear()
+    living = chain.crew()
+    fork = Crew.fork(chain.from_(place.at(-1)))
+    fork.tasks[2].output = None
+    fork.kickoff()
+    assert chain.ran == ["c", "d"]
+    assert living.tasks
+
+
+def test_a_fork_with_another_input_does_again_what_used_it_and_a_resume_does_not(place):
+    ran: list[str] = []
+
+    def says(text: Any) -> Any:
+        def work(ctx: Any) -> str:
+            ran.append(ctx.task.name)
+            return str(text(ctx))
+
+        return work
+
+    def crew() -> Crew:
+        tasks = [
+            Task(name="a", run=says(lambda ctx: "a")),
+            Task(name="b", run=says(lambda ctx: ctx.inputs["topic"])),
+            Task(name="c", description="On {topic}", run=says(lambda ctx: ctx.task.description)),
+            Task(name="d", run=says(lambda ctx: ctx.outputs["b"].raw)),
+            Task(name="e", run=says(lambda ctx: ctx.inputs["other"])),
+        ]
+        return Crew(tasks=tasks, checkpoint=CheckpointConfig(location=place.location))
+
+    crew().kickoff({"topic": "owls", "other": 1})
+    ran.clear()
+    living = crew()
+    there = CheckpointConfig(restore_from=place.at(-1))
+    assert living.kickoff({"topic": "hens"}, from_checkpoint=there).tasks_output[1].raw == "owls"
+    assert ran == []
+    result = Crew.fork(there).kickoff({"topic": "hens"})
+    assert ran == ["b", "c", "d"]
+    assert [o.raw for o in result.tasks_output] == ["a", "hens", "On hens", "hens", "1"]
