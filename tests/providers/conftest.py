@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
 from redis.exceptions import ConnectionError
 
+from runner import forking
 from runner.providers.redis import connection, jobs, scripts
 from runner.providers.redis.connection import Line
 
@@ -95,3 +96,16 @@ def driver(redis: Redis, line: LossyLine, clock: Clock) -> Any:
     from .driver import Driver
 
     return Driver(redis, line)
+
+
+@pytest.fixture
+def fork(redis: Redis, clock: Clock) -> Any:
+    """Forks a run; gives the branch's name."""
+
+    def run(run_id: str, edits: Any = None, *, inputs: Any = None, checkpoint: str | None = None,
+            source: str | None = None, branch: str | None = None) -> str:  # fmt: skip
+        return forking.fork(
+            redis, run_id, checkpoint=checkpoint, source=source, branch=branch, inputs=inputs or {}, edits=edits or {}
+        )[0]
+
+    return run

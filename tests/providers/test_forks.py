@@ -1,59 +1,19 @@
 """Forks: side by side with what they leave, copy on write, and only what a change touches is done again."""
 
-import json
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from runner import forking
 from runner.errors import BadInput, Conflict, NotFound
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
-from runner.providers.redis import keys
+from runner.providers.redis import forks, keys
 from runner.states import RunStatus
 from runner.used import EVERYTHING, Used
 
 from .driver import Driver, plan_of
-
-HOME = "runner:{p0}"
-DIAMOND = plan_of("a", "b: a", "c: a", "d: b c", "e: d")
-
-
-@pytest.fixture
-def fork(driver: Driver, redis: Redis) -> Any:
-    """Forks a run; gives the branch's name."""
-
-    def run(run_id: str, edits: Any = None, *, inputs: Any = None, checkpoint: str | None = None,
-            source: str | None = None, branch: str | None = None) -> str:  # fmt: skip
-        return forking.fork(
-            redis, run_id, checkpoint=checkpoint, source=source, branch=branch, inputs=inputs or {}, edits=edits or {}
-        )[0]
-
-    return run
-
-
-def own(driver: Driver, run: str, branch: str) -> list[str]:
-    """What was edited on a branch, and what it did itself, in its order."""
-    key = f"{HOME}:run:{run}:branch:{branch}"
-    commits = [json.loads(entry)[1] for entry in driver.redis.lrange(f"{key}:order", 0, -1)]
-    return json.loads(driver.redis.hget(key, "edits") or "[]") + commits
-
-
-def whole(driver: Driver, plan: Plan = DIAMOND, **options: str) -> str:
-    """A run that went through."""
-    run = driver.submit(plan, **options)
-    driver.work()
-    return run
-
-
-def checkpoint_at(driver: Driver, run: str, task: str, branch: str = "main") -> str:
-    return next(c.id for c in driver.runs.checkpoints(run, branch) if c.task == task)
-
-
-def everything(driver: Driver, of: str) -> dict[str, Any]:
-    return {key: driver.redis.dump(key) for key in driver.redis.keys("*") if key.startswith(of)}
-
+from .forked import DIAMOND, HOME, checkpoint_at, everything, own, whole
 
 # -- what is done again
 
@@ -253,37 +213,6 @@ def test_a_fork_has_retention_of_its_own(driver: Driver, fork: Any) -> None:
     assert only.parent == kept[-1].id
 
 
-# -- what it costs
-
-
-def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: Any, redis: Redis) -> None:
-    """Under 2 KB for a fork of a run of 1,000 tasks at task 500, with one output edited and the first job sent."""
-    tasks = [PlannedTask("task-0000")]
-    tasks += [PlannedTask(f"task-{i:04d}", (f"task-{i - 1:04d}",), (f"task-{i - i % 10:04d}",)) for i in range(1, 1000)]
-    run = driver.submit(Plan("a crew", tuple(tasks)), "r-0123456789ab")
-    driver.work(lambda _: None)
-    at = checkpoint_at(driver, run, "task-0499")
-    fork(run, checkpoint=at)  # the first branch beside main makes some keys change their form
-    redis.delete("jobs")
-
-    def used() -> dict[str, int]:
-        return {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter("*", count=10_000)}
-
-    costs = []
-    for _ in range(2):  # the stream of events grows by blocks of 4 KB: not both times
-        before = used()
-        name = fork(run, {"task-0490": "edited"}, checkpoint=at)
-        after = used()
-        costs.append({key: size - before.get(key, 0) for key, size in after.items() if size != before.get(key)})
-    assert min(sum(cost.values()) for cost in costs) < 2048, costs
-
-    # It does again the nine that were made from it, and what was not done by then
-    todo = driver.runs.branch_plan(run, name).by_key.keys()
-    assert todo == {f"task-{i:04d}" for i in [*range(491, 500), *range(500, 1000)]}
-    assert driver.runs.branch(run, name).left == 509
-    assert set(driver.states(run, name)) == {"task-0491"}
-
-
 # -- what is refused
 
 
@@ -327,106 +256,49 @@ def test_a_fork_of_a_finished_run_keeps_its_keys_and_bundle(driver: Driver, fork
     assert min(redis.pttl(key) for key in [f"{HOME}:bundle:sha", *redis.keys(f"{HOME}:run:{run}*")]) > 0
 
 
-# -- what an edit becomes
+# -- what others do meanwhile
 
 
-@pytest.mark.parametrize(
-    ("output", "edit", "stored"),
-    [
-        (("text", None), "more text", ("more text", None)),
-        (("text", None), '{"looks": "like JSON"}', ('{"looks": "like JSON"}', None)),
-        (("text", None), {"n": 1}, ('{"n": 1}', {"n": 1})),
-        (('{"n": 1}', {"n": 1}), '{\n  "n": 2\n}', ('{"n": 2}', {"n": 2})),
-        (('{"n": 1}', {"n": 1}), {"n": 2}, ('{"n": 2}', {"n": 2})),
-        (("[1]", [1]), "[1, 2]", ("[1, 2]", [1, 2])),
-    ],
-)
-def test_an_edit_is_text_or_json_as_the_output_was(
-    driver: Driver, fork: Any, output: Any, edit: Any, stored: Any
-) -> None:
-    run = driver.submit(plan_of("a"))
-    driver.task(driver.take("a")["a"]).commit(dump(*output), [], replayed=0)
-    name = fork(run, {"a": edit})
-    found = driver.runs.committed(run, name)["a"]
-    assert (found.raw, found.json, found.edited) == (*stored, True)
+def test_a_fork_decided_by_a_plan_that_is_no_longer_there_is_decided_anew(driver: Driver, redis: Redis) -> None:
+    run = driver.submit(DIAMOND)
+    driver.work(limit=2)
+    driver.runs.cancel(run, "enough")
+    where = forks.position(redis, run)
+    plan = plan_of("a", "b: a", "f: b")
+    assert driver.resume(run, plan=plan, fields={"plan": plan.digest}) == "resumed"
+    todo = frozenset(DIAMOND.by_key)
+    assert forks.create(redis, where, "x", todo=todo, kept=todo, edits={}, overrides={}) == "changed"
+    assert driver.runs.branches(run) == ["main"]
 
 
-@pytest.mark.parametrize(
-    ("edit", "why"),
-    [
-        ("no JSON", "is JSON, and the edit is not: Expecting value"),
-        ("[1]", "is an object in JSON, and the edit is not"),
-    ],
-)
-def test_an_edit_that_is_no_json_in_the_place_of_json_is_refused(
-    driver: Driver, fork: Any, edit: str, why: str
-) -> None:
-    run = driver.submit(plan_of("a"))
-    driver.task(driver.take("a")["a"]).commit(dump('{"n": 1}', {"n": 1}), [], replayed=0)
-    with pytest.raises(BadInput, match=why):
-        fork(run, {"a": edit})
-
-
-def test_the_same_json_written_otherwise_is_no_change(driver: Driver, fork: Any) -> None:
-    run = driver.submit(plan_of("a", "b: a"))
-    driver.task(driver.take("a")["a"]).commit(dump('{"n":1}', {"n": 1}), DIAMOND.tasks[1:1], replayed=0)
-    name = fork(run, {"a": '{ "n" : 1 }'})
-    assert own(driver, run, name) == []
-
-
-# -- what is recorded
-
-
-def test_an_output_tells_how_long_it_took_and_what_it_spent(driver: Driver) -> None:
-    run = driver.submit(plan_of("a", "b"))
-    claims = driver.take()
-    task = driver.task(claims["a"])
-    task.record_step("ask#1", "1", replayed=0, prompt_tokens=100, completion_tokens=7)
-    task.record_step("ask#2", "2", replayed=0, prompt_tokens=50)
-    task.commit(dump("x", None), [], replayed=0, ms=1234)
-    driver.commit(claims["b"])
-    found = driver.runs.committed(run, "main")
-    assert (found["a"].ms, found["a"].prompt_tokens, found["a"].completion_tokens) == (1234, 150, 7)
-    assert (found["b"].ms, found["b"].prompt_tokens, found["b"].edited) == (None, 0, False)
-
-
-def test_a_fork_says_where_it_came_from_and_that_it_began(driver: Driver, fork: Any) -> None:
+def test_new_code_is_not_taken_by_who_did_not_see_a_fork(driver: Driver, fork: Any, monkeypatch: Any) -> None:
+    """Its todo would be left as bits of the old plan."""
     run = whole(driver)
-    name = fork(run, {"b": "B"}, branch="what/if")
-    driver.work()
-    (said,) = driver.events(run, "checkpoint_fork_completed")
-    assert said == {"branch": name, "parent_branch": "main", "checkpoint_id": checkpoint_at(driver, run, "e")}
-    for kind in ("crew_kickoff_started", "crew_kickoff_completed"):
-        assert [event["branch"] for event in driver.events(run, kind)] == ["main", name]
+    plan = plan_of("new", "a", "b: a", "c: a", "d: b c", "e: d")
+    committed = driver.runs.committed
+
+    def meanwhile(*which: Any) -> Any:
+        fork(run, {"e": "E"})  # with nothing to do: it is over at once
+        return committed(*which)
+
+    monkeypatch.setattr(driver.runs, "committed", meanwhile)
+    assert driver.resume(run, plan=plan, fields={"plan": plan.digest}) == "changed"
+    monkeypatch.undo()
+    assert driver.resume(run, plan=plan, fields={"plan": plan.digest}) == "resumed"
+    (name,) = set(driver.runs.branches(run)) - {"main"}
+    assert driver.outputs(run, name)["e"] == "E"
 
 
-@pytest.mark.parametrize(
-    ("changes", "replayed"),
-    [
-        ({}, True),
-        ({"edits": {"c": "C"}}, True),  # the task in flight does not come after it
-        ({"edits": {"a": "A"}}, False),
-        ({"inputs": {"topic": "bats"}}, False),  # which inputs it will use is not known yet
-    ],
-)
-def test_steps_of_a_task_in_flight_are_not_paid_again_where_it_works_on_the_same(driver, fork, changes, replayed):
+def test_what_the_parent_does_later_is_not_there(driver: Driver, fork: Any) -> None:
     run = driver.submit(DIAMOND)
     driver.work(limit=1)
-    claims = driver.take("b", "c")
-    driver.commit(claims["c"])
-    driver.task(claims["b"]).record_step("ask#1", '"an answer"', replayed=0)
-    name = fork(run, **changes)
-    again = next(c for job in driver.jobs() if job.branch == name and job.task == "b" and (c := driver.claim(job)))
-    assert again.recorded == ({"ask#1": '"an answer"'} if replayed else {})
-    driver.task(again).record_step("ask#2", '"on the fork"', replayed=0)
-    assert driver.redis.hkeys(f"{HOME}:run:{run}:branch:main:journal:b") == ["ask#1"]
-
-
-def test_a_resume_elsewhere_takes_recorded_steps_along(driver: Driver) -> None:
-    run = driver.submit(plan_of("a", "b", "c: a b"), checkpoint_on=",*,")
-    claims = driver.take("a", "b")
-    driver.task(claims["b"]).record_step("ask#1", '"paid"', replayed=0)
-    driver.commit(claims["a"])
-    driver.runs.cancel(run, "enough")
-    assert driver.resume(run, "resume/x", start=driver.runs.checkpoints(run, "main")[0]) == "resumed"
-    assert {key: claim.recorded for key, claim in driver.take().items()} == {"a": {}, "b": {"ask#1": '"paid"'}}
+    name = fork(run, branch="early")
+    claims = {(job.branch, job.task): driver.claim(job) for job in driver.jobs()}
+    driver.commit(claims["main", "b"])
+    driver.commit(claims["main", "c"])
+    assert driver.outputs(run, name) == {"a": "a()"}
+    assert driver.runs.outputs_of(run, name, ["a", "b"]).keys() == {"a"}
+    driver.commit(claims["early", "b"])
+    driver.task(claims["early", "c"]).commit(dump("C", None), driver.runs.plan(run).dependents["c"], replayed=0)
+    found = next(c for job in driver.jobs() if job.branch == "early" and (c := driver.claim(job)))
+    assert {key: output["raw"] for key, output in found.context.items()} == {"b": "b(a())", "c": "C"}

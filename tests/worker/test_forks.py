@@ -128,3 +128,31 @@ def test_a_fork_of_a_failed_run_does_not_pay_again_for_what_was_recorded(
     assert set(trace.steps().values()) == {1}
     assert run.record.replayed == 5
     assert run.status == "failed", "the original stays as it was"
+
+
+def test_a_fork_of_a_thousand_tasks_does_again_only_what_came_of_the_edit(
+    fleet: Any, client: Client, crew_of: Any
+) -> None:
+    """Each task reads the one before it, but for each hundredth, which reads nothing."""
+    fleet.start("--concurrency", "1")
+    run = client.submit(
+        crew_of("""
+        def link(i):
+            def run(ctx):
+                return f"{ctx.outputs[f't{i - 1}'].raw}." if i % 100 else f"from {i}"
+            return run
+        crew = Crew(tasks=[Task(name=f"t{i}", run=link(i)) for i in range(1000)])
+    """)
+    )
+    assert run.wait(60).result == "from 900" + 99 * "."
+    at = next(c for c in client.checkpoints(run.id, "main") if c.task == "t499")
+    fork = run.fork(checkpoint=at.id, edits={"t450": "edited"})
+    result = fork.wait(60)
+    assert result.outputs["t499"] == "edited" + 49 * "."
+    assert result.outputs["t449"] == run.result().outputs["t449"]
+    assert did(fork) == dict.fromkeys([f"t{i}" for i in [*range(451, 500), *range(500, 1000)]], 1)
+    # From the head, where all is done, it is the dependants alone
+    fork = run.fork(edits={"t450": "edited"})
+    fork.wait(60)
+    assert did(fork) == dict.fromkeys([f"t{i}" for i in range(451, 500)], 1)
+    assert fork.result().result == run.result().result
