@@ -1,7 +1,7 @@
 """The record: what happened, as nodes with typed edges between them."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
@@ -48,11 +48,15 @@ class EventNode(BaseModel):
         """The ids at the other ends of the edges of this kind."""
         return self.edges.get(edge_type, [])
 
-    def stored(self) -> dict[str, Any]:
-        """As JSON-able data. The event of a node does not change, so it is rendered once, not at each checkpoint."""
+    def stored_event(self) -> dict[str, Any]:
+        """The event as JSON-able data. It does not change, so it is rendered once, not at each checkpoint."""
         if self._stored_event is None:
             self._stored_event = self.event.stored()
-        return {"event": self._stored_event, "edges": {kind: list(ids) for kind, ids in self.edges.items()}}
+        return self._stored_event
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"event": self.stored_event(), "edges": {kind: list(ids) for kind, ids in self.edges.items()}}
 
 
 class EventRecord(BaseModel):
@@ -68,6 +72,22 @@ class EventRecord(BaseModel):
     max_nodes: int = Field(default=MAX_NODES, ge=1, exclude=True)
 
     _lock: ForkSafeLock = PrivateAttr(default_factory=ForkSafeLock)
+
+    def compact(self) -> dict[str, Any]:
+        """As a checkpoint holds it: the events alone, for they name their relatives. `load` draws the edges again."""
+        with self._lock:
+            return {"nodes": {event_id: {"event": node.stored_event()} for event_id, node in self.nodes.items()}}
+
+    @classmethod
+    def load(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `compact`, and of a dump with edges."""
+        nodes = data.get("nodes") or {}
+        if any("edges" in node for node in nodes.values()):
+            return cls.model_validate(data)
+        record = cls()
+        for node in nodes.values():
+            record.add(load_event(node["event"]))
+        return record
 
     def add(self, event: BaseEvent) -> EventNode:
         """Keep an event, without its payload, and connect it with its relatives that are kept."""

@@ -149,7 +149,7 @@ class RuntimeState(RootModel[list[Any]]):
                 "parent_id": self._parent_id,
                 "branch": self._branch,
                 "entities": [kind_of(entity.entity_type).describe(entity, self) for entity in self.root],
-                "event_record": self._event_record.model_dump(mode="json"),
+                "event_record": self._event_record.compact(),
             }
         return {**data, "trigger": trigger} if trigger else data
 
@@ -176,7 +176,7 @@ class RuntimeState(RootModel[list[Any]]):
         state._parent_id = data.get("parent_id")
         state._branch = data.get("branch") or "main"
         try:
-            state._event_record = EventRecord.model_validate(data.get("event_record") or {})
+            state._event_record = EventRecord.load(data.get("event_record") or {})
             for entity in data.get("entities") or []:
                 state.root.append(kind_of(entity["entity_type"]).build(entity, state))
         except BadCheckpoint:

@@ -281,9 +281,10 @@ def test_a_resumed_task_has_no_second_start(chain, place, pairs_up):
 
 
 def open_tasks(data: dict[str, Any]) -> set[str]:
-    nodes = data["event_record"]["nodes"].values()
-    started = [node for node in nodes if node["event"]["type"] == "task_started"]
-    return {node["event"]["task_name"] for node in started if "completed_by" not in node["edges"]}
+    events = [node["event"] for node in data["event_record"]["nodes"].values()]
+    ended = {event.get("started_event_id") for event in events}
+    started = [event for event in events if event["type"] == "task_started"]
+    return {event["task_name"] for event in started if event["event_id"] not in ended}
 
 
 def test_numbers_go_on_where_they_were(chain, place, events_of):

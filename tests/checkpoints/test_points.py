@@ -1,6 +1,8 @@
 """Where the real CrewAI fails today, one test for each failure. Their numbers are those of our study of it."""
 
 import json
+import random
+import string
 import subprocess
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +13,7 @@ from pydantic import BaseModel
 
 from runner import Agent, BaseLLM, CheckpointConfig, ConditionalTask, Crew, Process, Task
 from runner.errors import BadCrew
-from runner.providers import SqliteProvider
+from runner.providers import SqliteProvider, detect_provider
 
 KEY = "sk-live-4eC39HqLyjWDarjtT1zdp7dc"
 
@@ -192,6 +194,33 @@ def test_point_7_a_checkpoint_costs_what_the_run_has_and_no_more(place, database
     growth = [after - before for before, after in pairwise(sizes)]
     assert max(growth) - min(growth) < 200, "the 60th adds what the 2nd added"
     assert max(growth) < 3500
+
+
+@pytest.mark.parametrize("by_agents", [False, True])
+def test_point_7_a_hundred_tasks_in_redis_cost_less_than_one_and_a_half_times_their_outputs(redis, server, by_agents):
+    """1 KB each, all of them read by each: a state is stored as what is new in it."""
+    chance = random.Random(7)
+    vocabulary = ["".join(chance.choices(string.ascii_lowercase, k=chance.randint(2, 9))) for _ in range(2000)]
+
+    def say() -> str:
+        return " ".join(chance.choices(vocabulary, k=200))[:1024]
+
+    class Writes(Model):
+        def call(self, messages: Any, tools: Any = None, callbacks: Any = None, **_: Any) -> str:
+            return say()
+
+    def work(ctx: Any) -> str:
+        assert len(ctx.context) == int(ctx.task.name)
+        return say()
+
+    by = {"agent": Agent(role="writer", llm=Writes())} if by_agents else {"run": work}
+    tasks = [Task(name=str(i), description="Go on.", **by) for i in range(100)]
+    location = f"{server.url}?prefix=p"
+    Crew(tasks=tasks, checkpoint=CheckpointConfig(location=location)).kickoff()
+    assert len(detect_provider(location).checkpoints(location)) == 100
+    assert sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter("*")) < 1.5 * 100 * 1024
+    restored = Crew.from_checkpoint(CheckpointConfig(restore_from=location))
+    assert [task.output.raw for task in restored.tasks] == [task.output.raw for task in tasks]
 
 
 def test_point_7_an_agents_conversation_is_in_it_while_it_lasts(place):
