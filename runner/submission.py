@@ -103,6 +103,8 @@ def run_fields(
             )
         except ValidationError as error:
             raise UsageError(in_words(error).partition(": ")[2]) from None
+    growing = adapters.growing(prepared.adapter)
+    triggers = [growing.trigger(event) if growing else event for event in config.on_events] if config else []
     target = prepared.target
     return {
         "crew": prepared.plan.crew,
@@ -118,7 +120,7 @@ def run_fields(
         "inputs": inputs_json,
         "queue": queue,
         "keep": str(int(keep * 1000)),
-        "checkpoint_on": f",{','.join(config.on_events)}," if config else "",
+        "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
         **_beginning(prepared, inputs),

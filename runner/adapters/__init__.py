@@ -45,6 +45,9 @@ class GrowingAdapter(Adapter, Protocol):
     def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What all tasks of a run begin with, to be stored with it. Raises `BadInput`."""
 
+    def trigger(self, event_type: str) -> str:
+        """What the store calls an event that is to trigger a checkpoint."""
+
     def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
         """An event that the store tells of a run or a task, as this kind of crew calls it."""
 

@@ -80,7 +80,11 @@ class FlowAdapter:
         config = resolve(crew.checkpoint)
         if config is None:
             return None
-        return config.model_copy(update={"on_events": [_TRIGGERS.get(event, event) for event in config.on_events]})
+        return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
+
+    def trigger(self, event_type: str) -> str:
+        """What is of a method here is of a task there."""
+        return _TRIGGERS.get(event_type, event_type)
 
     def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The state that a run begins with. Raises `BadInput`."""

@@ -20,6 +20,7 @@ from runner.journal import Journal
 from runner.loader import find_crew
 from runner.output import TaskOutput
 from runner.plan import Plan
+from runner.submission import prepare, run_fields
 from runner.work import Work
 
 
@@ -327,3 +328,13 @@ def test_events_in_the_words_of_flows():
     )  # fmt: skip
     assert (told.event_id, told.started_event_id) == ("e", "s")
     assert FLOW.in_words(Counts, "a", CrewKickoffStartedEvent()).type == "flow_started"
+
+
+def test_what_is_asked_for_at_submit_is_in_the_fleets_words_too(tmp_path):
+    file = tmp_path / "flow.py"
+    file.write_text(
+        "from runner.flow import Flow, start\n\n\nclass One(Flow):\n    @start()\n    def a(self): ...\n", "utf-8"
+    )
+    asked = ["method_execution_finished", "flow_finished", "SIGTERM"]
+    fields = run_fields(prepare(str(file)), {}, 3, asked, "runner", 60.0)
+    assert fields["checkpoint_on"] == ",task_completed,crew_kickoff_completed,SIGTERM,"
