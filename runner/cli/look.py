@@ -187,7 +187,7 @@ def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> i
 def _event_line(event: Event) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(event.at / 1000)) + f".{event.at % 1000:03d}"
     fields = " ".join(f"{name}={value}" for name, value in event.fields.items() if name not in ("task", "branch"))
-    return f"{clock}  {event.type:<22} {event.fields.get('task', '')}  {fields}".rstrip()
+    return f"{clock}  {event.type:<25} {event.fields.get('task', '')}  {fields}".rstrip()
 
 
 @click.command(short_help="Check that everything needed is there.")
