@@ -36,7 +36,7 @@ class CrewHand:
             kinds = (adapters.is_crew, _is_flow, _is_own_flow, _is_agent)
             kind = next((kind for kind in kinds if any(map(kind, there))), adapters.is_crew)
             accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
-            self.entity: Any = loader.find_crew(module, self._target.attr, accepts)[1]
+            self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
 
     def carry_out(self, order: Order) -> str:
         """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""
@@ -102,7 +102,7 @@ def _is_agent(thing: object) -> bool:
 
 def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
     """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
-    by_key = dict(zip(getattr(crew, "keys", ()), getattr(crew, "tasks", ()), strict=True))
+    by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "tasks", ()), strict=True))
     unknown = sorted(order.edits.keys() - by_key.keys())
     if unknown:
         raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be another one")

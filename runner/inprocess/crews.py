@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import adapters, branching
+from runner import output as outputs
 from runner.adapters import Adapter
 from runner.adapters.doing import describe
 from runner.adapters.native import interpolate
@@ -195,7 +197,11 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
     of those is done again, and what used that; so is what used an input that a fork changes. ``inputs`` are a fork's.
     """
-    told = {key: task.output for key, task in crew.by_key.items() if task.output is not None}
+    told = {
+        key: as_edited(key, progress.outputs.get(key), task.output)
+        for key, task in crew.by_key.items()
+        if task.output is not None
+    }
     removed = progress.outputs.keys() - told.keys()
     edited = {key for key, output in told.items() if not same(progress.outputs.get(key), output)}
     changed = branching.changed_inputs(progress.inputs, inputs) if inputs is not None else {}
@@ -206,6 +212,21 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     for key in again | removed:
         progress.drop(key)
     return {key: as_output(crew, key, one.raw, one.json_dict) for key, one in told.items() if key not in again}
+
+
+def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
+    """An output of which a person changed the text or the JSON alone; the other follows. Raises `BadInput`."""
+    if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
+        return now
+    if now.raw == before.raw:
+        raw, data = outputs.from_value(now.json_dict)
+        return now.model_copy(update={"raw": raw, "json_dict": data})
+    if before.json_dict is None:
+        return now
+    try:
+        return now.model_copy(update={"json_dict": json.loads(now.raw)})
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and its edited text is not: {error}") from None
 
 
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:

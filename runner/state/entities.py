@@ -236,7 +236,7 @@ class CrewKind:
             if not task.context_is_default and task.context:
                 task.context = [tasks.get(id(other), other) for other in task.context]
             past = then.get(key)
-            task.output = past.output.model_copy() if past and past.output else None
+            task.output = past.output.model_copy(deep=True) if past and past.output else None  # it may be edited
             if past:
                 task.id = past.id
         _same_agents(crew, stored)

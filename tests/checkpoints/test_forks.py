@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from runner import CheckpointConfig, Crew, Process, Task, TaskOutput
+from runner.errors import BadInput
 
 
 def done(text: str) -> Any:
@@ -54,6 +55,35 @@ def test_an_edited_output_runs_again_what_was_made_from_it_and_nothing_else(plac
     assert ran == ["b", "d"]
     assert [o.raw for o in result.tasks_output] == ["edited", "b(edited)", "c()", "d(b(edited) c())", "e(c())"]
     assert mine.tasks[0].output is None
+
+
+@pytest.mark.parametrize("edit", ["text", "json", "in place"])
+def test_text_and_json_of_an_edited_output_stay_the_same_thing(place, edit):
+    """A person changes one of the two, and both are what they meant."""
+
+    def crew() -> Crew:
+        words = Task(name="words", run=lambda ctx: ["owl", "bat"])
+        first = Task(name="first", run=lambda ctx: ctx.outputs["words"].json_dict[0] + ctx.outputs["words"].raw)
+        return Crew(tasks=[words, first], checkpoint=CheckpointConfig(location=place.location))
+
+    mine = crew()
+    mine.kickoff()
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    output = fork.tasks[0].output
+    assert output is not None
+    if edit == "text":
+        output.raw = '["hen"]'
+    elif edit == "json":
+        output.json_dict = ["hen"]
+    else:
+        output.json_dict[:] = ["hen"]
+    assert fork.kickoff().raw == 'hen["hen"]'
+    assert mine.tasks[1].output.raw == 'owl["owl", "bat"]'
+
+    refused = Crew.fork(CheckpointConfig(restore_from=place.at(1)))
+    refused.tasks[0].output.raw = "hen"
+    with pytest.raises(BadInput, match="the output of task 'words' is JSON, and its edited text is not: Expecting"):
+        refused.kickoff()
 
 
 def test_what_a_task_really_read_counts_not_what_it_might_have(place):
