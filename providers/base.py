@@ -127,9 +127,14 @@ class BaseProvider(BaseModel, ABC):
         return reversed(self.checkpoints(location, branch))
 
 
+def knows_lines(provider: BaseProvider) -> bool:
+    """Whether it can prune one line and leave the others on the branch alone."""
+    return "head" in inspect.signature(provider.prune).parameters
+
+
 def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str, head: str) -> int:
     """Prune after a write: the line of ``head`` where the provider can, the branch where it knows no lines."""
-    if "head" in inspect.signature(provider.prune).parameters:
+    if knows_lines(provider):
         return provider.prune(location, max_keep, branch=branch, head=head)
     return provider.prune(location, max_keep, branch=branch)
 

@@ -12,7 +12,7 @@ from runner import output as outputs
 from runner.adapters import Adapter
 from runner.breakin import raise_in
 from runner.crew import Crew
-from runner.errors import TaskTimeout, TimedOut
+from runner.errors import Interrupted, TaskTimeout, TimedOut
 from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.gate import Gate
@@ -110,6 +110,14 @@ class Attempts:
     ) -> None:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
+        self._gates = set[StateGate]()
+        self._stop: Interrupted | None = None
+
+    def stop(self, why: str) -> None:
+        """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
+        self._stop = Interrupted(why)
+        for gate in list(self._gates):
+            gate.ask(self._stop)
 
     def perform(self, key: str) -> tuple[TaskOutput, Used]:
         """The output of the first attempt that gives one, and what that used. Raises what the last one raised."""
@@ -126,6 +134,9 @@ class Attempts:
 
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = StateGate(self._lock), Steps(progress), self._crew.by_key.get(key)
+        self._gates.add(gate)
+        if self._stop is not None:
+            gate.ask(self._stop)
 
         def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
             return {one: self._done[one] for one in keys}
@@ -149,8 +160,12 @@ class Attempts:
             watch=lambda name, function: ToolWatch(task, name, function),
         )
         planned = self._plan.by_key[key]
-        with timed(gate, planned.timeout):
-            stored = self._adapter.perform(self._crew, work)
+        try:
+            gate.check()
+            with timed(gate, planned.timeout):
+                stored = self._adapter.perform(self._crew, work)
+        finally:
+            self._gates.discard(gate)
         raw, data = outputs.load(json.loads(stored))
         used = work.uses.found(planned.context or (), lambda: len(self._plan.earlier(key)))
         return as_output(self._crew, key, raw, data), used

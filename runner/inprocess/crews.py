@@ -151,7 +151,11 @@ class CrewRun:
                         # Each task has a context of its own: what one opens and closes is not open in another.
                         context = contextvars.copy_context()
                         flying[pool.submit(context.run, self._one, task.key)] = task.key
-                finished, _ = wait(flying, return_when=FIRST_COMPLETED)
+                try:
+                    finished, _ = wait(flying, return_when=FIRST_COMPLETED)
+                except BaseException:  # Ctrl-C: nothing more is paid for
+                    self._attempts.stop("the kickoff was interrupted")
+                    raise
                 for future in finished:
                     key = flying.pop(future)
                     failure = failure or future.exception()

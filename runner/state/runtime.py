@@ -52,6 +52,7 @@ class RuntimeState(RootModel[list[Any]]):
     _lock: StateLock = PrivateAttr(default_factory=StateLock)
     _progress: dict[int, Progress] = PrivateAttr(default_factory=dict)
     _restored: bool = PrivateAttr(default=False)
+    _written: int = PrivateAttr(default=0)
     _forked: bool = PrivateAttr(default=False)
     _in_flight: set[int] = PrivateAttr(default_factory=set)
 
@@ -81,6 +82,11 @@ class RuntimeState(RootModel[list[Any]]):
     def forked(self) -> bool:
         """Whether it left the branch that it was on."""
         return self._forked
+
+    @property
+    def written(self) -> int:
+        """How many checkpoints were written since it was made, restored or forked."""
+        return self._written
 
     @property
     def restored(self) -> bool:
@@ -248,6 +254,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     def _chain(self, checkpoint_id: str) -> None:
         self._checkpoint_id = self._parent_id = checkpoint_id
+        self._written += 1
 
     # -- reading
 

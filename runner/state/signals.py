@@ -3,7 +3,7 @@
 A thread of ours hears of a signal at once (`signal.set_wakeup_fd`), whatever the main thread is blocked in or busy with
 and whichever lock it holds. It writes, and then has the signal do what it would have done without us: the default
 action itself, or the handler that was there before, in the main thread. So exit codes are the process's own, and a
-second signal while the first one's checkpoint is being written acts at once.
+second signal acts without a checkpoint only where the first one's has been in the writing for seconds.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from runner.state.writer import write_now
 logger = logging.getLogger("runner.state")
 
 PATIENCE = 30.0  #: seconds that the end of a kickoff waits for a checkpoint that a signal asked for
+INSIST = 5.0  #: seconds that a checkpoint is being written before the same signal, sent again, acts without it
 KICK_SECONDS = 0.05  #: how often the main thread is told again that a handler waits for it
 
 
@@ -53,6 +55,7 @@ class _Watcher:
         self._live: list[_Live] = []
         self._reading = self._writing = -1
         self._at_work = 0  # the signal that is being written for
+        self._began = 0.0
         self._heard: set[int] = set()  # the main thread knows of this one, too
         self._written: set[int] = set()  # done: the main thread may pass it on
         self._idle = threading.Event()
@@ -129,7 +132,7 @@ class _Watcher:
 
     def _handle(self, number: int, frame: Any) -> None:
         name = signal.Signals(number).name
-        again = number == self._at_work and number in self._heard
+        again = number == self._at_work and number in self._heard and time.monotonic() - self._began > INSIST
         if self.process != os.getpid() or number in self._written or again:
             self._written.discard(number)
             self._pass_on(number, frame)
@@ -160,6 +163,7 @@ class _Watcher:
                 continue  # the main thread passes it on
             self._idle.clear()
             self._heard.discard(number)  # the main thread may hear of the one before only now
+            self._began = time.monotonic()
             self._at_work = number
             for live, settings in wanting:
                 try:

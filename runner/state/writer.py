@@ -8,9 +8,12 @@ from runner.errors import Stop
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
-from runner.providers.base import retain
+from runner.providers.base import knows_lines, retain
+from runner.state import lines
 from runner.state.resolve import find_checkpoint
 from runner.state.runtime import RuntimeState
+
+_ENDS = frozenset({"crew_kickoff_completed", "flow_finished", "lite_agent_execution_completed"})
 
 logger = logging.getLogger("runner.state")
 
@@ -20,8 +23,13 @@ def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
     if not isinstance(state, RuntimeState) or event.type.startswith("checkpoint_") or is_replaying():
         return
     config = find_checkpoint(source)
-    if config is not None and config.wants(event.type):
+    if config is None:
+        return
+    if config.wants(event.type):
         write_now(state, config, event)
+    if event.type in _ENDS and config.max_checkpoints is not None and state.root and source is state.root[0]:
+        count = min(state.written, config.max_checkpoints)
+        lines.finished(source, _place(config, state), state.checkpoint_id or "", count)
 
 
 def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -> None:
@@ -48,6 +56,9 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
     head = state.checkpoint_id or ""
     try:
         removed = retain(config.provider, config.location, most, branch=state.branch, head=head)
+        if state.root and not state.restored and knows_lines(config.provider):
+            for old, stays in lines.surplus(state.root[0], _place(config, state), most - state.written):
+                removed += config.provider.prune(config.location, stays, branch=state.branch, head=old)
     except Exception as error:
         logger.warning("old checkpoints in %s stay: %s", config.location, _line(error))
         return
@@ -61,6 +72,10 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
         **about,
     )
     event_bus.emit(state, event)
+
+
+def _place(config: CheckpointConfig, state: RuntimeState) -> lines.Place:
+    return type(config.provider).__name__, config.location, state.branch
 
 
 def install() -> None:
