@@ -4,11 +4,11 @@ import copy
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
 
 from runner import live
 from runner.config import CheckpointConfig
-from runner.llm import as_model
+from runner.llm import as_model, model_name
 from runner.output import LiteAgentOutput
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Agent(BaseModel):
     role: str
     goal: str = ""
     backstory: str = ""
-    llm: Annotated[Any, BeforeValidator(as_model)] = None
+    llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
     tools: list[Any] = Field(default_factory=list)
     verbose: bool = False
     allow_delegation: bool = False

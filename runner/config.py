@@ -19,7 +19,8 @@ DEFAULT_LOCATION = "./.checkpoints"
 def _known(events: Any) -> Any:
     for event in events if isinstance(events, list | tuple | set) else []:
         if event not in _KNOWN:
-            near = difflib.get_close_matches(str(event), _KNOWN, n=1)
+            near = [name for name in _KNOWN if name.lower() == str(event).lower()]
+            near = near or difflib.get_close_matches(str(event), _KNOWN, n=1)
             hint = f"did you mean {near[0]!r}?" if near else 'such as "task_completed", or "*" for all of them'
             raise ValueError(f"unknown checkpoint event {event!r}: {hint}")
     return list(events) if isinstance(events, tuple | set) else events
@@ -53,6 +54,12 @@ class CheckpointConfig(BaseModel):
         """A Redis URL is no directory. A database file has a suffix; without one, ``.db``."""
         if "provider" not in self.model_fields_set and self.location != DEFAULT_LOCATION:
             self.provider = detect_provider(self.location)
+        if not self.location:
+            raise ValueError("location must not be empty: a directory, a database file or a Redis URL")
+        if self.provider.provider_type in ("json", "sqlite") and self.location.startswith(("redis://", "rediss://")):
+            raise ValueError(
+                f"location is a Redis URL, and {type(self.provider).__name__} writes files: leave provider out"
+            )
         if self.provider.provider_type == "sqlite" and not Path(self.location).suffix:
             self.location = f"{self.location}.db"
         return self

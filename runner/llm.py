@@ -82,3 +82,8 @@ def callable_model(llm: object) -> bool:
 def as_model(llm: Any) -> Any:
     """A model's name becomes an `LLM`; anything else stays as it is."""
     return LLM(llm) if isinstance(llm, str) else llm
+
+
+def model_name(llm: Any) -> str | None:
+    """What is told of a model where an agent is written down: its name, and never its key."""
+    return None if llm is None else str(getattr(llm, "model", type(llm).__name__))

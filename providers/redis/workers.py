@@ -204,6 +204,17 @@ class Workers:
         """How many runs are running."""
         return int(self.client.zcard(self._key("active_key")))
 
+    def busy(self) -> bool:
+        """Whether there is something to do, or will be by itself: a run that waits for a person may wait for days."""
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in self.client.zrange(self._key("active_key"), 0, -1):
+            pipe.hget(keys.run_key(run_id), "status")
+        if any(status != "waiting" for status in pipe.execute()):
+            return True
+        if self.client.zcard(self._key("queued_key")) or self.client.zcard(self._key("due_key")):
+            return True
+        return any(self.claimed(worker.id) for worker in self.registered())
+
     def queue_length(self, queue: str) -> int:
         """How many messages wait in a queue of this Redis."""
         return int(self.client.llen(queue))

@@ -105,7 +105,7 @@ def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
     def tend() -> bool:
         try:
             store.tend()
-            busy = store.workers.active_runs() > 0
+            busy = store.workers.busy()
         except (*NOT_NOW, OSError):
             return False
         if busy or not until_idle:

@@ -28,6 +28,8 @@ def migrate(data: Data) -> Data:
     if raw is None:
         logger.warning("Checkpoint has no crewai_version, treating as 0.0.0")
     stored = _number(raw)
+    if raw is not None and not any(stored):
+        logger.warning("Checkpoint has the crewai_version %r, which is no version, treating as 0.0.0", raw)
     if stored > _number(VERSION):
         raise BadCheckpoint(
             f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "

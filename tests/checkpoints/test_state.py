@@ -400,3 +400,31 @@ def test_events_told_again_write_nothing(place):
     assert place.infos == []
     event_bus.emit(crew.tasks[0], TaskCompletedEvent(task=crew.tasks[0], output=None, parent_event_id="x"))
     assert len(place.infos) == 1
+
+
+def test_a_model_is_written_down_by_its_name() -> None:
+    from runner import Agent, Crew, Task
+    from runner.llm import LLM
+
+    agent = Agent(role="r", goal="g", backstory="b", llm=LLM("gpt-4o-mini", api_key="sk-hidden"))
+    text = Crew(agents=[agent], tasks=[Task(description="d", expected_output="e", agent=agent)]).model_dump_json()
+    assert "gpt-4o-mini" in text
+    assert "sk-hidden" not in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"location": ""}, "location must not be empty"),
+        ({"location": "redis://:pw@h/0", "provider": JsonProvider()}, "location is a Redis URL, and JsonProvider"),
+        ({"on_events": ["sigterm"]}, "did you mean 'SIGTERM'?"),
+    ],
+)
+def test_settings_that_cannot_be_meant(settings: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace("?", "[?]")):
+        CheckpointConfig(**settings)
+
+
+def test_a_version_that_is_none_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    RuntimeState.model_validate({"crewai_version": "garbage", "entities": []})
+    assert "treating as 0.0.0" in caplog.text
