@@ -10,6 +10,8 @@ from typing import Any
 
 _counter = itertools.count()
 _living: dict[int, weakref.ref[Any]] = {}
+_ROOM = 256
+_room = _ROOM
 
 
 def _gone() -> None:
@@ -27,9 +29,15 @@ def is_data(context: Any) -> bool:
 
 def remember(thing: object, context: Any = None) -> None:
     """It exists. Needs no hash of it, and no equality."""
-    if not is_data(context):
-        number = next(_counter)
-        _living[number] = weakref.ref(thing, lambda _: _living.pop(number, None))
+    global _room
+    if is_data(context):
+        return
+    if len(_living) >= _room:
+        # Swept now and then. A callback at each death could be where an exception meant for a task is lost.
+        for number in [number for number, reference in list(_living.items()) if reference() is None]:
+            _living.pop(number, None)
+        _room = max(_ROOM, 2 * len(_living))
+    _living[next(_counter)] = weakref.ref(thing)
 
 
 def newest_first(kind: type) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from runner.breakin import raise_in
+from runner.breakin import is_delicate, raise_in
 from runner.errors import ClaimLost, Interrupted, TimedOut
 from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
@@ -26,6 +26,8 @@ DRAINS = (
     else dict.fromkeys((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), signal.SIGURG)
 )
 """How a pool child is told to drain, by what its worker was told."""
+
+AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,11 @@ class TaskStops:
         for task in list(self._flying.values()):
             stop = task.gate.stopping
             if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
+                continue
+            if is_delicate(task.thread):
+                again = threading.Timer(AGAIN, self._poke)
+                again.daemon = True
+                again.start()
                 continue
             if self._on_main_thread:
                 raise stop

@@ -10,7 +10,7 @@ from typing import Any
 from runner import backoff
 from runner import output as outputs
 from runner.adapters import Adapter
-from runner.breakin import raise_in
+from runner.breakin import is_delicate, raise_in
 from runner.crew import Crew
 from runner.errors import Interrupted, TaskTimeout, TimedOut
 from runner.events.bus import event_bus
@@ -22,6 +22,9 @@ from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
 from runner.used import Used
 from runner.work import Conversation, Work
+
+LOOK_AGAIN = 0.005  #: seconds until a task is looked at again that could not be broken into
+SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of a destructor is lost
 
 
 class StateGate(Gate):
@@ -200,11 +203,12 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
 
     def break_in() -> None:
         gate.ask(stop)
-        while not over.wait(0.0):
-            if gate.may_break_in(force=True):
+        pause = 0.0
+        while not over.wait(pause):
+            pause = LOOK_AGAIN
+            if gate.may_break_in(force=True) and not is_delicate(thread):
                 raise_in(thread, TimedOut)
-                return
-            over.wait(0.01)  # a change of the state is under way
+                pause = SAY_AGAIN
 
     timer = threading.Timer(timeout, break_in)
     timer.daemon = True

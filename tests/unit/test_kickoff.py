@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import Crew, Process, Task
+from runner import CheckpointConfig, Crew, Process, Task
 from runner.errors import BadCrew, BadInput, TaskTimeout
+from runner.events import BaseEvent, event_bus
 
 
 def done(text: str) -> Any:
@@ -186,3 +187,20 @@ def test_a_task_that_runs_longer_than_its_timeout_fails():
     crew = Crew(tasks=[Task(name="slow", run=spin, timeout=0.1)])
     with pytest.raises(TaskTimeout, match=r"it ran longer than its timeout of 0\.1 s"):
         crew.kickoff()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_timeout_breaks_in_whatever_the_task_is_at(recorded, tmp_path):
+    """It may be telling, recording, starting a thread or waiting for one: no lock stays taken, no thread unborn."""
+    settings = CheckpointConfig(location=str(tmp_path), on_events=["crew_kickoff_failed"], max_checkpoints=1)
+
+    def work(ctx):
+        inner = Crew(tasks=[Task(name="x", run=lambda ctx: ctx.step("s", int, 1))])
+        while True:
+            event_bus.emit(None, BaseEvent(type="mine"))
+            inner.kickoff()
+
+    for i in range(40):
+        slow = Task(name="slow", run=work, timeout=0.01 + 0.0005 * i)
+        with pytest.raises(TaskTimeout):
+            Crew(tasks=[slow], checkpoint=settings if recorded else None).kickoff()
