@@ -115,6 +115,8 @@ class Client:
         """The checkpoints a run keeps, by branch, oldest first."""
         runs = self.store.runs
         runs.get(run_id)
+        if branch is not None:
+            runs.branch(run_id, branch)
         return [c for name in runs.branches(run_id) if branch in (None, name) for c in runs.checkpoints(run_id, name)]
 
     def resume(

@@ -39,6 +39,11 @@ def fork(
         if where.plan.grows:
             growth = _regrown(client, where, changed, edited)
             kept = growth.kept
+            if changed and not growth.ready:
+                raise BadInput(
+                    "inputs are laid over a flow's state where the branch leaves, and no method is left to do there: "
+                    "name an earlier --checkpoint, edit a method's output with --edit, or submit the flow anew"
+                )
         else:
             again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
             todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
@@ -55,7 +60,7 @@ def fork(
             growth=growth,
         )
         if answer == "forked":
-            return name, replace(where, to_do=len(todo))
+            return name, replace(where, to_do=len(growth.ready) if growth else len(todo))
         if answer == "taken" and branch is not None:
             raise Conflict(f"run {run_id} has a branch {name!r} already: choose another name")
         if answer == "no bundle":

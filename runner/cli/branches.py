@@ -55,14 +55,16 @@ def fork(
         with Client() as client:
             handle = client.fork(run_id, checkpoint=checkpoint, branch=branch, inputs=inputs, edits=changed)
             line = client.store.runs.branch(run_id, str(handle.branch))
-            tasks = f"{handle.to_do} task{'' if handle.to_do == 1 else 's'} to do"  # a worker may be at them already
+            grows = bool(client.store.runs.plan(run_id).grows)
+            tasks = f"{handle.to_do} task{'' if handle.to_do == 1 else 's'} to "  # a worker may be at them already
+            tasks += "begin with" if grows else "do"
             say(f"{line.name} leaves {line.parent} at {line.checkpoint or 'its newest position'}: {tasks}")
             if detach:
                 write(detached(handle, as_json))
                 return 0
             if handle.status == "completed":
                 return deliver(handle, handle.result(), as_json, write)
-            return follow(handle, handle.record.crew, handle.to_do, as_json, write)
+            return follow(handle, handle.record.crew, None if grows else handle.to_do, as_json, write)
 
 
 def _read_edits(edits: tuple[str, ...]) -> dict[str, str]:

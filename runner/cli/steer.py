@@ -97,6 +97,8 @@ def answer(
                 write(json.dumps([{"task": one.task, **one.about} for one in asked], ensure_ascii=False) + "\n")
             for one in [] if as_json else asked:
                 write(_as_asked(one))
+            if not asked:
+                say(f"run {run_id} asks nothing")
             return int(Exit.WAITING) if asked else 0
         handle = client.answer(run_id, text, task=task, branch=branch)
         if detach:

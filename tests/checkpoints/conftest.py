@@ -119,6 +119,7 @@ def program(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
             [sys.executable, str(file), *arguments], cwd=tmp_path, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONWARNINGS": "error", **environment},
+            process_group=0,  # ours may be orphaned, and in an orphaned one Ctrl-Z stops nobody
         )  # fmt: skip
         started.append(process)
         return process

@@ -287,6 +287,8 @@ def test_a_fork_with_another_label_goes_the_other_way_and_does_nothing_else_agai
     assert result_of(back) == {"log": ["a", "left"], "side": "none", "colour": "red"}
     with pytest.raises(BadInput, match="'nowhere' is not committed"):
         client.fork(handle.id, edits={"nowhere": "x"})
+    with pytest.raises(BadInput, match="no method is left to do there"):
+        client.fork(handle.id, inputs={"colour": "blue"})
 
 
 def test_what_ends_after_the_failure_of_another_is_kept_and_gone_on_with(
