@@ -21,7 +21,7 @@ from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, Runn
 from runner.gate import Gate
 from runner.growth import Branch, Grow
 from runner.inprocess.attempts import ToolWatch
-from runner.journal import Journal
+from runner.journal import Journal, inside_of
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
@@ -171,7 +171,11 @@ class Executor:
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
             growing = adapters.growing(loaded.adapter)
-            with loader.using(claim.bundle), self._stops.watching(gate, claim, planned.timeout):
+            with (
+                loader.using(claim.bundle),
+                self._stops.watching(gate, claim, planned.timeout),
+                inside_of(journal),
+            ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
                 work = self._work(claim, plan, task, journal, gate)

@@ -5,6 +5,7 @@ another step. So steps may be done in any order, and from several threads. Argum
 type only.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import inspect
@@ -14,6 +15,7 @@ import threading
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -53,6 +55,50 @@ class Watch(Protocol):
 
     def failed(self, error: BaseException) -> None:
         """It raised, and nothing is recorded."""
+
+
+class Nest:
+    """What a kickoff inside of a task records in the task's journal, under names of its own."""
+
+    def __init__(self, journal: "Journal", prefix: str) -> None:
+        self._journal = journal
+        self._prefix = prefix
+
+    def recorded(self, under: str = "") -> dict[str, str]:
+        """What is recorded, by name; of one part, without its prefix."""
+        return self._journal.recorded_under(self._prefix + under)
+
+    def record(self, name: str, value: str) -> None:
+        """Record a step that was done."""
+        self._journal.record_as(self._prefix + name, value)
+
+    def begin(self) -> None:
+        """A step is about to be done."""
+        self._journal.begin()
+
+    def drop(self) -> None:
+        """It was begun and raised."""
+        self._journal.drop()
+
+
+_enclosing: ContextVar["Journal | None"] = ContextVar("runner_enclosing_journal", default=None)
+
+
+@contextlib.contextmanager
+def inside_of(journal: "Journal") -> Iterator[None]:
+    """Kickoffs in this context are part of the task whose journal this is."""
+    token = _enclosing.set(journal)
+    try:
+        yield
+    finally:
+        _enclosing.reset(token)
+
+
+def nest(name: str, *about: Any) -> Nest | None:
+    """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
+    records when the task begins anew."""
+    journal = _enclosing.get()
+    return journal.nest(name, *about) if journal is not None else None
 
 
 class Journal:
@@ -128,6 +174,35 @@ class Journal:
             text = self._record(name, key, value, result_type, watch)
         self._gate.check()
         return _load(text, result_type)
+
+    def nest(self, name: str, *about: Any) -> Nest:
+        """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
+        occurrence."""
+        with self._lock:
+            identity = _identity(name, about, {})
+            self._occurrences[identity] += 1
+            return Nest(self, f"{identity}#{self._occurrences[identity]}/")
+
+    def recorded_under(self, prefix: str) -> dict[str, str]:
+        """What is recorded under names with this prefix, without it."""
+        with self._lock:
+            return {key.removeprefix(prefix): text for key, text in self._recorded.items() if key.startswith(prefix)}
+
+    def record_as(self, key: str, text: str) -> None:
+        """Record what somebody else did, under this very key."""
+        with self._gate.write(), self._lock:
+            self._recorder.record_step(key, text, replayed=self.take_replayed())
+            self._recorded[key] = text
+
+    def begin(self) -> None:
+        """Somebody else is about to do a step."""
+        with self._gate.write(), self._lock:
+            self._recorder.begin_step()
+
+    def drop(self) -> None:
+        """What somebody else began raised."""
+        with self._gate.write(), self._lock:
+            self._recorder.drop_step()
 
     def kept(self, name: str) -> Any:
         """What `keep` kept under this name; None if there is nothing."""

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from runner import backoff
 from runner.errors import Asked, BadFlow, Conflict, FlowLoop, TaskTimeout, said
 from runner.events import (
@@ -35,7 +37,8 @@ from runner.flow.flow import Flow
 from runner.flow.machine import Call, Machine
 from runner.gate import Gate
 from runner.journal import Journal
-from runner.state import RuntimeState, running, settings_of, watching
+from runner.state import Progress, RuntimeState, running, settings_of, watching
+from runner.timing import timed
 
 MAX_THREADS = 64
 """How many methods of one flow may be at work side by side, coroutine functions not counted."""
@@ -51,7 +54,8 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
         )
     if not definition.starts:
         raise BadFlow(f"flow {flow.flow_name} has no method with @start(): there is nothing to begin with")
-    with _alone(flow):
+    given = to_jsonable_python(dict(inputs or {}), fallback=str)
+    with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
         if not flow._is_restored:
             flow._reset()
         if inputs:
@@ -60,7 +64,10 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
             flow._machine = Machine(definition, flow.max_method_calls)
             flow._machine.begin()
         flow.inputs = {**(flow.inputs if flow._is_restored else {}), **(inputs or {})}
-        return await _Run(flow).go(list(flow._machine.pending.values()))
+        flow.given = given
+        result = await _Run(flow).go(list(flow._machine.pending.values()), state)
+    await asyncio.to_thread(event_bus.flush)
+    return result
 
 
 async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
@@ -69,18 +76,20 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
     if not waiting or flow._machine is None:
         whose = f" of method {method!r}" if method else ""
         raise Conflict(f"flow {flow.flow_name} waits for no answer{whose}: nothing was asked, or it was answered")
-    with _alone(flow):
+    with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
         question = waiting[0]
         steps = flow._steps.setdefault(question.call, {})
         steps[question.step] = Journal.text(answer)
         del flow._asked[question.call]
         try:
-            return await _Run(flow).go(list(flow._machine.pending.values()))
+            result = await _Run(flow).go(list(flow._machine.pending.values()), state)
         except AnswerRefused:
             # The answer was none: it is forgotten, and the question stands.
             steps.pop(question.step, None)
             flow.wait_for(question)
             raise
+    await asyncio.to_thread(event_bus.flush)
+    return result
 
 
 class _Steps:
@@ -109,38 +118,37 @@ class _Run:
         self._pool: ThreadPoolExecutor | None = None
         self._open_starts: dict[str, list[str]] = {}
 
-    async def go(self, calls: list[Call]) -> Any:
+    async def go(self, calls: list[Call], state: RuntimeState | None) -> Any:
         """Perform the calls and all that they trigger."""
         flow = self.flow
-        with running(flow) as state, watching(settings_of(flow), state):
-            self._open_scope(state)
-            try:
-                await self._perform_all([call for call in calls if call.key not in flow._asked])
-            except BaseException as error:
-                self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=f"{type(error).__name__}: {said(error)}"))
-                raise
-            finally:
-                if self._pool is not None:
-                    self._pool.shutdown(wait=False, cancel_futures=True)
-            if flow._asked:
-                pending = next(iter(flow._asked.values()))
-                self._emit(
-                    FlowPausedEvent(
-                        flow_name=flow.flow_name,
-                        flow_id=flow.flow_id,
-                        method_name=pending.context.method_name,
-                        message=pending.context.message,
-                        emit=pending.context.emit,
-                        state=_seen(flow.committed_state),
-                    )
+        if state is not None:
+            with state.lock:
+                state.progress[id(flow)] = Progress(given=flow.given)
+        self._open_scope(state)
+        try:
+            await self._perform_all([call for call in calls if call.key not in flow._asked])
+        except BaseException as error:
+            reason = f"{type(error).__name__}: {said(error)}"
+            self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=reason))
+            raise
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown(wait=False, cancel_futures=True)
+        if flow._asked:
+            pending = next(iter(flow._asked.values()))
+            self._emit(
+                FlowPausedEvent(
+                    flow_name=flow.flow_name,
+                    flow_id=flow.flow_id,
+                    method_name=pending.context.method_name,
+                    message=pending.context.message,
+                    emit=pending.context.emit,
+                    state=_seen(flow.committed_state),
                 )
-                result: Any = pending
-            else:
-                result = flow.method_outputs[-1] if flow._method_outputs else None
-                self._emit(
-                    FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state))
-                )
-        await asyncio.to_thread(event_bus.flush)
+            )
+            return pending
+        result = flow.method_outputs[-1] if flow._method_outputs else None
+        self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state)))
         return result
 
     async def _perform_all(self, calls: list[Call]) -> None:
@@ -194,7 +202,7 @@ class _Run:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
                 context = contextvars.copy_context()
-                return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, execution.do)
+                return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, _do, execution)
         except TimeoutError:
             if not execution.is_async:
                 raise
@@ -202,14 +210,15 @@ class _Run:
 
     def _execution(self, call: Call) -> Execution:
         flow = self.flow
-        journal = Journal(*_recorder(flow._steps.setdefault(call.key, {})), Gate())
+        gate, steps = Gate(), flow._steps.setdefault(call.key, {})
         return Execution(
             flow,
             flow.flow_definition().methods[call.method],
             call,
-            journal,
+            Journal(steps, _Steps(steps), gate),
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
+            gate,
         )
 
     def _argument(self, call: Call) -> Any:
@@ -337,8 +346,10 @@ def _alone(flow: Flow[Any]) -> Iterator[None]:
         flow._running = False
 
 
-def _recorder(steps: dict[str, str]) -> tuple[dict[str, str], _Steps]:
-    return steps, _Steps(steps)
+def _do(execution: Execution) -> Outcome:
+    """A method that is no coroutine function, in a thread of its own."""
+    with timed(execution.gate, execution.method.timeout):
+        return execution.do()
 
 
 def _seen(state: states.State) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from runner.flow.schema import describe as describe_initial
 from runner.flow.schema import rebuild
 from runner.flow.values import decode, encode_gently
 from runner.providers.base import CheckpointNotFound
-from runner.state import restore
+from runner.state import Progress, restore
 
 
 class FlowKind:
@@ -47,12 +47,13 @@ class FlowKind:
                 "checkpoint_state": states.dump(entity.committed_state, entity.leave_out),
                 "checkpoint_kickoff_event_id": entity.kickoff_event_id,
                 "inputs": to_jsonable_python(entity.inputs, fallback=str),
+                "given": entity.given,
                 "begun": begun,
                 "steps": {key: dict(steps) for key, steps in entity._steps.items() if steps and key in pending},
                 "asked": {key: one.context.to_dict() for key, one in entity._asked.items()},
             }
 
-    def build(self, data: dict[str, Any], state: Any) -> Flow[Any]:  # noqa: ARG002 - the protocol's name
+    def build(self, data: dict[str, Any], state: Any) -> Flow[Any]:
         """A flow without methods, with all its data."""
         with created_quietly():
             flow: Flow[Any] = Flow(name=data.get("name"))
@@ -60,6 +61,8 @@ class FlowKind:
         flow._state = dict(data.get("checkpoint_state") or {}) or states.create(None, None)
         flow.stored = data
         _take(flow, data, None)
+        if state is not None:
+            state.progress[id(flow)] = Progress(given=flow.given)
         return flow
 
     def living(self, cls: type[Any]) -> Iterator[Any]:
@@ -72,7 +75,11 @@ class FlowKind:
         name = code.flow_name if isinstance(code, Flow) else definition.name
         return name == stored_name(stored) and stored.completed_methods <= definition.methods.keys()
 
-    def graft(self, code: Any, stored: Flow[Any], state: Any, *, sure: bool) -> Flow[Any]:  # noqa: ARG002
+    def adopt(self, code: Flow[Any], stored: Flow[Any], state: Any) -> None:
+        """A flow that is kicked off inside of what was restored goes on as the one that was in flight there."""
+        self.graft(code, stored, state, sure=True)
+
+    def graft(self, code: Any, stored: Flow[Any], state: Any, *, sure: bool) -> Flow[Any]:
         """The code's flow with the stored one's data: a flow that was given goes on itself, of a class one is made."""
         if not sure and not self.fits(code, stored):
             raise BadCheckpoint(f"the checkpoint's flow is {stored_name(stored)}, not {code}")
@@ -93,6 +100,8 @@ class FlowKind:
             log = (Done(one["key"], one["method"], one.get("signal")) for one in outputs)
             flow._machine = replay(flow.flow_definition(), log, flow.max_method_calls)
         flow._is_restored = True
+        if state is not None and id(stored) in state.progress:
+            state.progress[id(flow)] = state.progress.pop(id(stored))
         return flow
 
 
@@ -172,6 +181,7 @@ def _take(flow: Flow[Any], data: Mapping[str, Any], code: Flow[Any] | None) -> N
         for key, one in (data.get("asked") or {}).items()
     }
     flow.inputs = copy.deepcopy(dict(data.get("inputs") or {}))
+    flow.given = copy.deepcopy(data.get("given") or {})
     flow.kickoff_event_id = data.get("checkpoint_kickoff_event_id")
 
 

@@ -23,7 +23,9 @@ from runner.flow.definition import Feedback, Method
 from runner.flow.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flow.machine import Call
 from runner.flow.values import Lost, decode, encode_gently
-from runner.journal import Journal
+from runner.gate import Gate
+from runner.journal import Journal, inside_of
+from runner.state.resolve import inside
 
 if TYPE_CHECKING:
     from runner.flow.flow import Flow
@@ -53,6 +55,7 @@ class Execution:
     journal: Journal
     argument: Any = states.MISSING
     payload: Any = None
+    gate: Gate = field(default_factory=Gate)
     base: states.State = field(init=False)
     state: states.State = field(init=False)
     outer: "Execution | None" = field(init=False, default=None)
@@ -110,7 +113,8 @@ class Execution:
         self.outer = current.get()
         token = current.set(self)
         try:
-            yield
+            with inside(self.flow), inside_of(self.journal):
+                yield
         finally:
             current.reset(token)
 

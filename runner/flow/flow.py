@@ -52,6 +52,7 @@ class Flow(Generic[S]):
     human_feedback_history: list[HumanFeedbackResult]
 
     inputs: dict[str, Any]
+    given: Any
     stored: Mapping[str, Any] = {}
     """What a checkpoint says of it, where this is a flow without its code."""
 
@@ -296,7 +297,7 @@ class Flow(Generic[S]):
             self._left_out: set[str] = set()
             self._running = False
             self.has_terminal = True
-            self.inputs = {}
+            self.inputs, self.given = {}, {}
             self.input_files = {}
         self._machine: Machine | None = None
         self._method_outputs = []

@@ -20,7 +20,7 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.inprocess.attempts import KeptConversation, StateGate, Steps
-from runner.journal import Journal
+from runner.journal import Journal, nest
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.state.progress import Progress
 from runner.state.resolve import inside
@@ -86,7 +86,8 @@ class _Asked:
         said = KeptConversation(flying, self._lock)
         if not said.messages:
             said.say(conversation.introduce(agent, str), *self._asking.messages)
-        steps = Steps(flying)
+        asked = nest("agent", agent.role, agent.goal, self._asking.messages)
+        steps = Steps(flying, asked, _KEY)
         try:
             answer = conversation.answer(
                 agent, said, Journal(steps.recorded, steps, gate), response_model=self._asking.response_format

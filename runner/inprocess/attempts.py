@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,21 +9,18 @@ from typing import Any
 from runner import backoff
 from runner import output as outputs
 from runner.adapters import Adapter
-from runner.breakin import is_delicate, raise_in
 from runner.crew import Crew
-from runner.errors import Interrupted, TaskTimeout, TimedOut
+from runner.errors import Interrupted
 from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.gate import Gate
-from runner.journal import Journal
+from runner.journal import Journal, Nest, inside_of
 from runner.output import TaskOutput
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
+from runner.timing import timed
 from runner.used import Used
 from runner.work import Conversation, Work
-
-LOOK_AGAIN = 0.005  #: seconds until a task is looked at again that could not be broken into
-SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of a destructor is lost
 
 
 class StateGate(Gate):
@@ -44,23 +40,30 @@ class StateGate(Gate):
 class Steps:
     """The steps of one task, in the state. They are kept over its attempts."""
 
-    def __init__(self, progress: TaskProgress) -> None:
-        self._progress = progress
+    def __init__(self, progress: TaskProgress, nest: Nest | None = None, key: str = "") -> None:
+        self._progress, self._nest, self._under = progress, nest, f"{key}:"
 
     @property
     def recorded(self) -> dict[str, str]:
         """Those that are done."""
-        return dict(self._progress.steps)
+        outer = self._nest.recorded(self._under) if self._nest is not None else {}
+        return {**outer, **self._progress.steps}
 
     def begin_step(self) -> None:
-        """Nothing can be in doubt in one process."""
+        """Nothing can be in doubt in one process; in a task around it, it can."""
+        if self._nest is not None:
+            self._nest.begin()
 
     def drop_step(self) -> None:
         """It raised; nothing to keep."""
+        if self._nest is not None:
+            self._nest.drop()
 
     def record_step(self, step: str, value: str, *, replayed: int) -> None:  # noqa: ARG002 - the port's name
-        """Keep it."""
+        """Keep it, and with it the task around it, if there is one."""
         self._progress.steps[step] = value
+        if self._nest is not None:
+            self._nest.record(f"{self._under}{step}", value)
 
 
 class KeptConversation(Conversation):
@@ -110,9 +113,11 @@ class Attempts:
         done: Mapping[str, TaskOutput],
         lock: contextlib.AbstractContextManager[Any],
         progress: Progress,
+        nest: Nest | None,
     ) -> None:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
+        self._nest = nest
         self._gates = set[StateGate]()
         self._stop: Interrupted | None = None
 
@@ -136,7 +141,8 @@ class Attempts:
         raise AssertionError("unreachable")
 
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
-        gate, steps, task = StateGate(self._lock), Steps(progress), self._crew.by_key.get(key)
+        gate, steps, task = StateGate(self._lock), Steps(progress, self._nest, key), self._crew.by_key.get(key)
+        journal = Journal(steps.recorded, steps, gate)
         self._gates.add(gate)
         if self._stop is not None:
             gate.ask(self._stop)
@@ -156,7 +162,7 @@ class Attempts:
             key=key,
             plan=self._plan,
             inputs=self._inputs,
-            journal=Journal(steps.recorded, steps, gate),
+            journal=journal,
             fetch=fetch,
             note=note,
             conversation=KeptConversation(progress, self._lock),
@@ -165,7 +171,7 @@ class Attempts:
         planned = self._plan.by_key[key]
         try:
             gate.check()
-            with timed(gate, planned.timeout):
+            with timed(gate, planned.timeout), inside_of(journal):
                 stored = self._adapter.perform(self._crew, work)
         finally:
             self._gates.discard(gate)
@@ -190,34 +196,3 @@ def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:
     if model is not None and data is not None:
         output.pydantic = model.model_validate(data)
     return output
-
-
-@contextlib.contextmanager
-def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
-    """Break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
-    if timeout is None:
-        yield
-        return
-    thread, stop = threading.get_ident(), TimedOut(f"it ran longer than its timeout of {timeout:g} s")
-    over = threading.Event()
-
-    def break_in() -> None:
-        gate.ask(stop)
-        pause = 0.0
-        while not over.wait(pause):
-            pause = LOOK_AGAIN
-            if gate.may_break_in(force=True) and not is_delicate(thread):
-                raise_in(thread, TimedOut)
-                pause = SAY_AGAIN
-
-    timer = threading.Timer(timeout, break_in)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except TimedOut:
-        raise TaskTimeout(str(stop)) from None
-    finally:
-        over.set()
-        timer.cancel()
-        raise_in(thread, None)

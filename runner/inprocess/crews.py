@@ -27,6 +27,7 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.inprocess.attempts import Attempts, as_output
+from runner.journal import nest
 from runner.output import TaskOutput
 from runner.plan import Plan, frontier
 from runner.state.entities import jsonable
@@ -96,7 +97,8 @@ class CrewRun:
         self._state, self._progress = state, progress
         self._lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
         self._done: dict[str, TaskOutput] = {}
-        self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress)
+        self._nest = nest("crew", plan.digest, inputs)
+        self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress, self._nest)
 
     def begin(self, *, restored: bool) -> None:
         """Take what is done from the checkpoint, and tell that it begins, or goes on."""
@@ -105,6 +107,9 @@ class CrewRun:
             if restored:
                 forked = self._inputs if self._state is not None and self._state.forked else None
                 self._done.update(what_stands(crew, self._plan, progress, forked))
+            elif self._nest is not None:
+                for key, text in self._nest.recorded("=").items():
+                    self._done[key] = as_output(crew, key, *outputs.load(json.loads(text)))
             for key, task in crew.by_key.items():
                 task.output = self._done.get(key)
             progress.inputs = self._inputs
@@ -179,6 +184,8 @@ class CrewRun:
                 reason = describe(error, *self._crew.everyone)
                 event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
                 raise
+            if self._nest is not None:
+                self._nest.record(f"={key}", outputs.dump(output.raw, output.json_dict))
             with self._lock:
                 task.output = output
                 self._progress.finish(key, output, used)

@@ -211,6 +211,19 @@ def test_retries_begin_with_the_state_as_it_was_and_keep_steps():
     assert calls == ["paid", "failed", "failed"]
 
 
+def test_a_timeout():
+    from runner.errors import TaskTimeout
+
+    class F(Flow):
+        @start(timeout=0.05)
+        def slow(self):
+            while True:
+                threading.Event().wait(0.01)
+
+    with pytest.raises(TaskTimeout, match=r"longer than its timeout of 0\.05 s"):
+        F().kickoff()
+
+
 def test_a_timeout_of_a_coroutine_method():
     from runner.errors import TaskTimeout
 

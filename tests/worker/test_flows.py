@@ -400,3 +400,34 @@ def test_the_time_of_a_commit_does_not_grow_with_the_run(fleet: Any, client: Cli
     key = next(iter(client.store.client.scan_iter(f"*:run:{handle.id}:branch:main:outputs")))
     sizes = {name: len(text) for name, text in client.store.client.hgetall(key).items()}
     assert sizes["left#60"] <= sizes["left#2"] + 10
+
+
+@pytest.mark.parametrize(
+    "point", ["step done, not recorded", "step recorded, task not ended", "task done, not committed"]
+)
+def test_a_crew_inside_a_method_goes_on_where_it_was(
+    point: str, fleet: Any, client: Client, flow_of: Any, trace: Any, reconcile: Any, tmp_path: Path
+) -> None:
+    flag = tmp_path / "died"
+    fleet.start("--concurrency", "1", RUNNER_CRASH_AT=f"{point}:{flag}")
+    handle = client.submit(
+        flow_of("""
+            def counted(label, n):
+                run = steps(label, n, 0.0)
+                def task(ctx):
+                    trace(f"done {label}")
+                    return run(ctx)
+                return task
+
+            class Nested(Flow[dict]):
+                @start()
+                def work(self):
+                    tasks = [Task(name=name, run=counted(name, 3)) for name in ("one", "two")]
+                    return Crew(tasks=tasks).kickoff().raw
+        """)
+    )
+    assert handle.wait(60).result == "0 1 2"
+    assert flag.exists()
+    reconcile(client, handle)
+    if point == "task done, not committed":
+        assert [line for line in trace.lines() if line.startswith("done")] == ["done one", "done two"]
