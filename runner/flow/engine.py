@@ -56,10 +56,13 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
         raise BadFlow(f"flow {flow.flow_name} has no method with @start(): there is nothing to begin with")
     given = to_jsonable_python(dict(inputs or {}), fallback=str)
     with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
+        before = flow.given if flow._is_restored else {}
         if not flow._is_restored:
             flow._reset()
-        if inputs:
-            states.give(flow.committed_state, inputs)
+        # A program that is started again gives the same inputs again: the state has come from them already.
+        new = {name: value for name, value in (inputs or {}).items() if before.get(name, states.MISSING) != given[name]}
+        if new:
+            states.give(flow.committed_state, new)
         if flow._machine is None:
             flow._machine = Machine(definition, flow.max_method_calls)
             flow._machine.begin()

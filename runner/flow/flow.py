@@ -152,8 +152,9 @@ class Flow(Generic[S]):
     ) -> Any:
         """Run the flow here and return the output of the method that was done last.
 
-        ``inputs`` go into the state. Raises what the first failing method raised, once nothing else is at work. A flow
-        that has to wait for a person returns a `HumanFeedbackPending`; ``resume`` goes on with it.
+        ``inputs`` go into the state; of a restored flow those that it was not begun with. Raises what the first failing
+        method raised, once nothing else is at work. A flow that has to wait for a person returns a
+        `HumanFeedbackPending`; ``resume`` goes on with it.
 
         With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. A
         ``checkpoint=`` of the flow that has one does so if there is something unfinished there, and else begins anew.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import CheckpointConfig, JsonProvider
+from runner import CheckpointConfig, Crew, JsonProvider, Task
 from runner.errors import BadCheckpoint, BadFlow, BadInput
 from runner.flow import (
     Flow,
@@ -202,6 +202,25 @@ def test_nothing_changes_without_a_config(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_inputs_that_are_given_again_do_not_undo_what_came_of_them(where):
+    crash = Once()
+
+    class F(Flow[Tally]):
+        @start()
+        def a(self):
+            self.state.count += 1
+
+        @listen(a)
+        def b(self):
+            crash()
+            return self.state.count, self.state.log
+
+    with pytest.raises(Stops):
+        F(checkpoint=each(where)).kickoff(inputs={"count": 5})
+    flow = F(checkpoint=each(where, restore_from=where))
+    assert flow.kickoff(inputs={"count": 5, "log": ["new"]}) == (6, ["new"])
+
+
 def test_inputs_are_laid_over_the_restored_state(where):
     crash = Once()
 
@@ -279,3 +298,50 @@ def test_an_answer_that_is_no_label_leaves_a_restored_flow_waiting(where):
     with pytest.raises(BadInput):
         restored.resume("perhaps")
     assert restored.resume("yes")[0] == "published"
+
+
+# -- kickoffs inside of it
+
+
+def test_a_flow_and_a_crew_inside_of_a_restored_flow_go_on(where):
+    ran: list[str] = []
+    crash = Once()
+
+    class Inner(Flow[Tally]):
+        checkpoint = each(where)
+
+        @start()
+        def first(self):
+            ran.append("inner first")
+            self.state.count += 1
+
+        @listen(first)
+        def second(self):
+            crash()
+            ran.append("inner second")
+            return self.state.count
+
+    class Outer(Flow[Tally]):
+        checkpoint = each(where)
+
+        @start()
+        def begin(self):
+            ran.append("outer begin")
+
+        @listen(begin)
+        def work(self):
+            def task(name):
+                def run(ctx):
+                    ran.append(f"task {name}")
+                    return name
+
+                return Task(name=name, run=run)
+
+            crew = Crew(tasks=[task("one"), task("two")], checkpoint=CheckpointConfig(location=where))
+            return [crew.kickoff().raw, Inner().kickoff(inputs={"count": 5})]
+
+    with pytest.raises(Stops):
+        Outer().kickoff()
+    restored = Outer.from_checkpoint(CheckpointConfig(restore_from=where))
+    assert restored.kickoff() == ["two", 6]
+    assert ran == ["outer begin", "task one", "task two", "inner first", "inner second"]
