@@ -63,7 +63,7 @@ class Presence(threading.Thread):
         self._offset = 0.0
         self._wake_r, self._wake_w = os.pipe()
         os.set_blocking(self._wake_r, False)
-        self._draining = threading.Event()
+        self._draining = False  # no Event: its lock would be taken again by a signal inside of a signal's handler
         self._drain_seen = False
         self._cause = signal.SIGTERM
         self._drain_end = float("inf")
@@ -79,9 +79,10 @@ class Presence(threading.Thread):
         os.write(self._wake_w, CHILD)
 
     def drain(self, cause: signal.Signals) -> None:
-        """The worker was asked to end: hand everything back."""
-        self._cause = cause
-        self._draining.set()
+        """The worker was asked to end: hand everything back. Safe in a signal's handler, and in one inside of it."""
+        if not self._draining:
+            self._cause = cause
+        self._draining = True
         os.write(self._wake_w, b"d")
 
     def leave(self) -> None:
@@ -98,7 +99,7 @@ class Presence(threading.Thread):
         """Beat, look, wait; for ever."""
         while not self._stopped.is_set():
             try:
-                if self._draining.is_set():
+                if self._draining:
                     self._drain()
                 self._beat()
                 self._watch_queue()
@@ -234,8 +235,9 @@ class Presence(threading.Thread):
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
             log.warning("worker %s is asked to end; handing its tasks back", self._worker)
             # The consumer's waiting BRPOP would steal the very jobs that are handed back.
-            self._workers().unblock([self._worker])
-            self._tell(DRAINS[self._cause])
+            with contextlib.suppress(*NOT_NOW):  # Redis is away: then nothing can be stolen either
+                self._workers().unblock([self._worker])
+            self._tell(DRAINS.get(self._cause, DRAINS[signal.SIGTERM]))
         if time.monotonic() > self._drain_end:
             log.error("worker %s: tasks did not stop in time; taking them back", self._worker)
             for pid in self._children():
@@ -251,7 +253,7 @@ class Presence(threading.Thread):
 
     def _watch_queue(self) -> None:
         """Celery has been known to stop consuming after a lost connection; then only a restart helps."""
-        if self._queue is None or self._draining.is_set():
+        if self._queue is None or self._draining:
             return
         workers = self._workers()
         waiting = workers.queue_length(self._queue)

@@ -65,10 +65,10 @@ class PresenceStep(bootsteps.StartStopStep):
 
     # No stop(): boot steps end before the pool does, and until then the tasks in it live by this lease. See `leave`.
 
-    def _shutting_down(self, **_: Any) -> None:
+    def _shutting_down(self, sig: str, **_: Any) -> None:
         # In a signal handler: only say it. The thread does it.
         if self.presence is not None:
-            self.presence.drain(_asked_by())
+            self.presence.drain(_asked_by(signal.Signals[sig]))
 
 
 class SupervisorStep(bootsteps.StartStopStep):
@@ -108,6 +108,9 @@ def make_supervisor(name: str) -> Supervisor:
 
 def install(app: Any) -> None:
     """Add both steps to the app's worker."""
+    # Sent from handlers of signals, and a second may come inside of the first (our parent's, and the group's): with
+    # Celery's plain lock the process would wait for itself.
+    worker_shutting_down.lock = threading.RLock()
     app.steps["worker"].add(PresenceStep)
     app.steps["worker"].add(SupervisorStep)
 
@@ -139,13 +142,13 @@ def _stop_here(what: str) -> None:
     stops.recheck() if what == "recheck" else stops.drain(what)
 
 
-def _asked_by() -> signal.Signals:
-    """The signal that our parent got; it passes each on as SIGTERM."""
+def _asked_by(got: signal.Signals) -> signal.Signals:
+    """The signal that our parent got, which passes each on as SIGTERM; else the one that came here."""
     try:
         asked = os.read(int(os.environ["RUNNER_ASKED_FD"]), 1)
     except (KeyError, ValueError, OSError):
         asked = b""
-    return signal.Signals(asked[0]) if asked else signal.SIGTERM
+    return signal.Signals(asked[0]) if asked else got
 
 
 def _free_slot(pid: int) -> None:

@@ -7,7 +7,7 @@ and machine together, under the lock that a checkpoint is taken under, so every 
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -55,22 +55,22 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
     if not definition.starts:
         raise BadFlow(f"flow {flow.flow_name} has no method with @start(): there is nothing to begin with")
     given = to_jsonable_python(dict(inputs or {}), fallback=str)
-    with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
-        before = flow.given if flow._is_restored else {}
-        if not flow._is_restored:
-            flow._reset()
-        # A program that is started again gives the same inputs again: the state has come from them already.
-        new = {name: value for name, value in (inputs or {}).items() if before.get(name, states.MISSING) != given[name]}
-        if new:
-            states.give(flow.committed_state, new)
-        if flow._machine is None:
-            flow._machine = Machine(definition, flow.max_method_calls)
-            flow._machine.begin()
-        flow.inputs = {**(flow.inputs if flow._is_restored else {}), **(inputs or {})}
-        flow.given = given
-        result = await _Run(flow).go(list(flow._machine.pending.values()), state)
-    await asyncio.to_thread(event_bus.flush)
-    return result
+    async with _heard():
+        with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
+            before = flow.given if flow._is_restored else {}
+            if not flow._is_restored:
+                flow._reset()
+            # A program that is started again gives the same inputs again: the state has come from them already.
+            fresh = {name for name in given if before.get(name, states.MISSING) != given[name]}
+            new = {name: value for name, value in (inputs or {}).items() if name in fresh}
+            if new:
+                states.give(flow.committed_state, new)
+            if flow._machine is None:
+                flow._machine = Machine(definition, flow.max_method_calls)
+                flow._machine.begin()
+            flow.inputs = {**(flow.inputs if flow._is_restored else {}), **(inputs or {})}
+            flow.given = given
+            return await _Run(flow).go(list(flow._machine.pending.values()), state)
 
 
 async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
@@ -79,20 +79,28 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
     if not waiting or flow._machine is None:
         whose = f" of method {method!r}" if method else ""
         raise Conflict(f"flow {flow.flow_name} waits for no answer{whose}: nothing was asked, or it was answered")
-    with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
-        question = waiting[0]
-        steps = flow._steps.setdefault(question.call, {})
-        steps[question.step] = Journal.text(answer)
-        del flow._asked[question.call]
-        try:
-            result = await _Run(flow).go(list(flow._machine.pending.values()), state)
-        except AnswerRefused:
-            # The answer was none: it is forgotten, and the question stands.
-            steps.pop(question.step, None)
-            flow.wait_for(question)
-            raise
-    await asyncio.to_thread(event_bus.flush)
-    return result
+    async with _heard():
+        with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
+            question = waiting[0]
+            steps = flow._steps.setdefault(question.call, {})
+            steps[question.step] = Journal.text(answer)
+            del flow._asked[question.call]
+            try:
+                return await _Run(flow).go(list(flow._machine.pending.values()), state)
+            except AnswerRefused:
+                # The answer was none: it is forgotten, and the question stands.
+                steps.pop(question.step, None)
+                flow.wait_for(question)
+                raise
+
+
+@contextlib.asynccontextmanager
+async def _heard() -> AsyncIterator[None]:
+    """Every handler has heard of what happened in here when it is over, however it ended."""
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(event_bus.flush)
 
 
 class _Steps:

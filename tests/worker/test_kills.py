@@ -1,8 +1,12 @@
 """Workers are killed, stopped and asked to end, and every run completes with each recorded step paid once."""
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +101,44 @@ def test_sigterm_hands_back_between_steps(
     assert result.ledger["in_doubt"] == 0
     assert trace.repeated() == 0
     assert any(e.type == "task_released" for e in handle.events())
+
+
+def test_a_signal_inside_of_a_signals_handler_waits_for_no_lock() -> None:
+    code = """
+        import faulthandler; faulthandler.dump_traceback_later(30, exit=True)
+        from celery.signals import worker_shutting_down
+        from runner.tasks import app, steps
+        steps.install(app.app)
+        heard = []
+        worker_shutting_down.connect(lambda **_: heard.append(1), weak=False)
+        with worker_shutting_down.lock:  # where a second SIGTERM may find the first's handler
+            worker_shutting_down.send(sender="w", sig="SIGTERM", how="Warm", exitcode=0)
+        assert heard
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_storm_of_sigterm_is_one(
+    pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    # Each may come in the middle of the handler of the one before, where no lock may be waited for
+    for _ in range(2):
+        fleet.start("--concurrency", "2", "--pool", pool)
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.steps()["step a 4"], why="the fifth step")
+    worker = holder(client, handle.id, fleet, eventually)
+    pid = worker.about()["pid"]
+    worker.terminate()
+    with contextlib.suppress(ProcessLookupError):
+        for _ in range(500):
+            os.kill(pid, signal.SIGTERM)
+    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    assert worker.process.returncode == 0
+    assert "is asked to end" in worker.log.read_text()
+    handle.wait(60)
+    reconcile(client, handle)
+    assert trace.repeated() == 0
 
 
 def test_sigterm_in_a_long_call_waits_for_drain_timeout_then_interrupts(
