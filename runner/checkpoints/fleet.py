@@ -111,7 +111,7 @@ class RunHand:
                 )
                 branch = handle.branch
         wait = f"runner wait {self.run_id}" + (f" --branch {branch}" if branch else "")
-        return "; ".join([f"{order.verb}: it goes on{f' on {branch}' if branch else ''}", *handle.notes, wait])
+        return f"{order.verb}: it goes on{f' on {branch}' if branch else ''}; {wait}"
 
 
 @contextlib.contextmanager

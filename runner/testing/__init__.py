@@ -1,6 +1,12 @@
-"""For who writes a provider: the tests that every provider passes. Needs pytest, which the library itself does not.
+"""For tests: a model server that answers by a script, and the tests that every provider passes.
 
-from runner.testing import ProviderConformance
+from runner.testing import Answer, Call, ModelServer, Rule
+
+with ModelServer([Rule("owls", Call("search", {"q": "owls"}), "Owls fly silently.")]) as server:
+    os.environ.update(server.environment)
+    ...
+
+from runner.testing import ProviderConformance      # needs pytest, which the rest does not
 
 class TestMine(ProviderConformance):
     @pytest.fixture
@@ -10,10 +16,22 @@ class TestMine(ProviderConformance):
     def location(self, tmp_path): return str(tmp_path / "checkpoints")
 """
 
-import pytest
+from typing import TYPE_CHECKING, Any
 
-pytest.register_assert_rewrite("runner.testing.conformance", "runner.testing.writers")
+from runner.modelserver import Answer, Call, ModelRequest, ModelServer, Rule
 
-from runner.testing.conformance import ProviderConformance  # noqa: E402  (after the registration, or it has no effect)
+if TYPE_CHECKING:
+    from runner.testing.conformance import ProviderConformance
 
-__all__ = ["ProviderConformance"]
+__all__ = ["Answer", "Call", "ModelRequest", "ModelServer", "ProviderConformance", "Rule"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "ProviderConformance":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pytest
+
+    pytest.register_assert_rewrite("runner.testing.conformance", "runner.testing.writers")
+    from runner.testing.conformance import ProviderConformance
+
+    return ProviderConformance

@@ -36,9 +36,16 @@ def public(kind: type[Any]) -> set[str]:
             if not name.startswith("_") and not name.startswith("model_")}  # fmt: skip
 
 
-@pytest.mark.parametrize("module", ["runner.state", "runner.providers", "runner.testing"])
+@pytest.mark.parametrize("module", ["runner.state", "runner.providers"])
 def test_every_name_of_a_package_is_there(module):
     assert sorted(set(import_module(module).__all__) - SAID) == []
+
+
+def test_every_name_for_tests_is_on_its_page():
+    said = set(re.findall(r"\w+", (PAGE.parent / "testing.md").read_text("utf-8")))
+    assert sorted(set(runner.testing.__all__) - said) == []
+    for kind in (runner.testing.ModelServer, runner.testing.ModelRequest, runner.testing.Answer):
+        assert sorted(public(kind) - {"ended", "took", "decide", "done", "to_dict"} - said) == []
 
 
 @pytest.mark.parametrize("module", runner.events._MODULES)
