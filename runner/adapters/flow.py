@@ -20,12 +20,13 @@ from runner.events.flow_events import (
     MethodExecutionPausedEvent,
     MethodExecutionStartedEvent,
 )
+from runner.flow import conflicts
 from runner.flow import state as states
 from runner.flow.definition import MARK
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flow.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flow.flow import Flow, created_quietly
-from runner.flow.history import PART, Standing, standing_after
+from runner.flow.history import PART, Standing, part_of, standing_after
 from runner.flow.machine import Call, method_of
 from runner.flow.patch import apply_all, diff_all
 from runner.flow.values import decode, encode
@@ -110,7 +111,8 @@ class FlowAdapter:
         base, mine = (states.dump(one, _refuse) for one in (execution.base, execution.state))
         new = {name: value for name, value in base.items() if name not in standing.state}
         patch = diff_all(base, mine)
-        return _Growing(flow, work, outcome, base, new, patch, _record(call, outcome, patch))
+        record = _record(call, outcome, patch)
+        return _Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
         """The flow: as in this process, its methods' events are its own."""
@@ -149,6 +151,7 @@ class _Growing:
     flow: Flow[Any]
     work: Work
     outcome: Outcome
+    began: int
     base: Mapping[str, Any]
     new: Mapping[str, Any]
     patch: Mapping[str, Any]
@@ -158,7 +161,8 @@ class _Growing:
         """Merge, and move the machine on."""
         there = _standing(self.flow, self.work, shared)
         # Fields that the code has and the stored state has not, as after a change of the code, are nobody's change.
-        there.state, conflicts = apply_all(self.patch, {**self.new, **there.state}, self.base)
+        there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
+        notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
         triggered = there.machine.finish(self.work.key, self.outcome.signal)
         fields = there.fields()
         return Growth(
@@ -166,8 +170,15 @@ class _Growing:
             tuple(_planned(self.flow, one) for one in triggered),
             {name: text for name, text in fields.items() if shared.fields.get(name) != text},
             tuple(name for name in shared.fields if name not in fields),
-            (("flow_state_conflict", ", ".join(conflicts)),) if conflicts else (),
+            notes,
         )
+
+    def _told(self, paths: list[str], finished: int) -> str:
+        assert self.work.line is not None
+        history = [one for one in self.work.line.history() if one.key]
+        since = history[len(history) - (finished - self.began) :]
+        changed = [(method_of(one.key), part_of(one).get("patch", {})) for one in since]
+        return conflicts.in_words(paths, method_of(self.work.key), changed)
 
 
 def _made(crew: Any) -> Flow[Any]:

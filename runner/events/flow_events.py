@@ -110,10 +110,12 @@ class MethodExecutionPausedEvent(_MethodEvent):
 
 
 class FlowStateConflictEvent(_MethodEvent):
-    """A method changed what another one changed beside it; its value, the later one, stands."""
+    """A method changed what ``others`` changed beside it; its value, the later one, stands. ``text`` says so."""
 
     type: Literal["flow_state_conflict"] = "flow_state_conflict"
     fields: list[str] = []
+    others: list[str] = []
+    text: str = ""
 
 
 class HumanFeedbackRequestedEvent(_MethodEvent):

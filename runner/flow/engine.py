@@ -30,6 +30,7 @@ from runner.events import (
     push_event_scope,
     triggered_by_scope,
 )
+from runner.flow import conflicts
 from runner.flow import state as states
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flow.feedback import AnswerRefused
@@ -128,6 +129,7 @@ class _Run:
         self.machine = flow._machine or Machine(flow.flow_definition(), flow.max_method_calls)
         self._pool: ThreadPoolExecutor | None = None
         self._open_starts: dict[str, list[str]] = {}
+        self._changed: list[conflicts.Changed] = []
 
     async def go(self, calls: list[Call], state: RuntimeState | None) -> Any:
         """Perform the calls and all that they trigger."""
@@ -230,6 +232,7 @@ class _Run:
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
             gate,
+            began=len(self._changed),
         )
 
     def _argument(self, call: Call) -> Any:
@@ -257,18 +260,22 @@ class _Run:
         """State, log and machine move on together, and with them what a checkpoint at the finished event shows."""
         flow, call = self.flow, execution.call
         with self._no_checkpoint_in_between():
-            patch, conflicts = states.merge(
+            patch, paths = states.merge(
                 states.fields(execution.base), states.fields(flow.committed_state), states.fields(execution.state)
             )
             states.put(flow.committed_state, patch)
+            since = self._changed[execution.began :]
+            self._changed.append((call.method, (*patch.put, *patch.gone)))
             flow.log(call, outcome)
             loop: FlowLoop | None = None
             try:
                 triggered = self.machine.finish(call.key, outcome.signal)
             except FlowLoop as error:
                 triggered, loop = [], error
-            if conflicts:
-                self._emit_of(FlowStateConflictEvent, call, fields=conflicts)
+            if paths:
+                text = conflicts.in_words(paths, call.method, since)
+                others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
+                self._emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
             event = self._emit_of(
                 MethodExecutionFinishedEvent, call, result=outcome.output, state=_seen(flow.committed_state)
             )

@@ -56,6 +56,7 @@ class Execution:
     argument: Any = states.MISSING
     payload: Any = None
     gate: Gate = field(default_factory=Gate)
+    began: int = 0  #: how many calls were done when it began
     base: states.State = field(init=False)
     state: states.State = field(init=False)
     outer: "Execution | None" = field(init=False, default=None)

@@ -90,6 +90,11 @@ class Machine:
         self._heard: dict[str, dict[str, Heard]] = {}
         self._fired: dict[str, int] = {}
 
+    @property
+    def finished(self) -> int:
+        """How many calls are done."""
+        return self._time
+
     def begin(self) -> list[Call]:
         """Trigger the entry points."""
         return [self._trigger(method, Call("", ""), {}, 0) for method in self.definition.starts]

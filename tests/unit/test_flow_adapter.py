@@ -232,11 +232,16 @@ def test_a_conflict_is_noted_with_its_paths():
         def other(self):
             self.state["who"] = {"name": "other"}
 
+        @start()
+        def beside(self):
+            self.state["whole"] = True
+
     branch = FakeBranch(Both)
-    one, other = branch.do("one"), branch.do("other")
-    branch.commit("one", one)
-    branch.commit("other", other)
-    assert branch.notes == [("flow_state_conflict", "who.name")]
+    done = {key: branch.do(key) for key in ("one", "beside", "other")}
+    for key, grow in done.items():
+        branch.commit(key, grow)
+    text = "who.name: changed by one while other was at work; what other made of it stands, as it was done last"
+    assert branch.notes == [("flow_state_conflict", text)]
     assert branch.state()["who"] == {"name": "other", "one": 1}
 
 

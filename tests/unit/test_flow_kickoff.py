@@ -117,7 +117,10 @@ def test_a_real_conflict_is_told_and_the_later_one_wins(heard):
     assert flow.state["winner"] == "late"
     assert flow.state["mine"] == 1
     (conflict,) = [event for event in heard if isinstance(event, FlowStateConflictEvent)]
-    assert (conflict.method_name, conflict.fields) == ("late", ["winner"])
+    assert (conflict.method_name, conflict.fields, conflict.others) == ("late", ["winner"], ["early"])
+    assert conflict.text == (
+        "winner: changed by early while late was at work; what late made of it stands, as it was done last"
+    )
 
 
 def test_threads_that_a_method_makes_see_its_state():

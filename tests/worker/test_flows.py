@@ -120,7 +120,10 @@ def test_branches_of_a_flow_run_side_by_side_and_a_real_conflict_is_told(
     }  # fmt: skip
     (conflict,) = [event for event in handle.events() if event.type == "flow_state_conflict"]
     assert conflict.fields["task"] == last
-    assert sorted(conflict.fields["text"].split(", ")) == ["n", "winner"]
+    first = "one" if last == "other" else "other"
+    paths, _, told = conflict.fields["text"].partition(": ")
+    assert sorted(paths.split(", ")) == ["n", "winner"]
+    assert told == f"changed by {first} while {last} was at work; what {last} made of it stands, as it was done last"
 
 
 POINTS = [

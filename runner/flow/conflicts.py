@@ -1,0 +1,21 @@
+"""What is said when two methods that ran side by side changed the same thing in the state. Pure."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+Changed = tuple[str, Collection[str]]
+"""A method, and the fields of the state that it changed."""
+
+
+def others(path: str, since: Iterable[Changed]) -> list[str]:
+    """The methods that changed what a path is in, of those that were done ``since`` a method began."""
+    found = [method for method, names in since if any(path == name or path.startswith(f"{name}.") for name in names)]
+    return list(dict.fromkeys(found))
+
+
+def in_words(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str:
+    """Which fields, who changed them beside ``method``, and whose value stands: that of ``method``, the later one."""
+    by: dict[str, list[str]] = {}
+    for path in paths:
+        by.setdefault(" and ".join(others(path, since)) or "another method", []).append(path)
+    told = "; ".join(f"{', '.join(group)}: changed by {who} while {method} was at work" for who, group in by.items())
+    return f"{told}; what {method} made of it stands, as it was done last"
