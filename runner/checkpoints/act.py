@@ -30,6 +30,9 @@ class Hand(Protocol):
     def outside(self) -> bool:
         """Whether a screen must be left first: the work itself is done in this process."""
 
+    def check(self, order: Order) -> None:
+        """Raise `RunnerError` if it would be refused, as far as that can be told before a screen is left."""
+
     def carry_out(self, order: Order) -> str:
         """Do it. Returns what was done, in one line; raises `RunnerError`."""
 
@@ -41,6 +44,10 @@ class NoHand:
 
     def __init__(self, refusal: str) -> None:
         self.refusal = refusal
+
+    def check(self, order: Order) -> None:
+        """Refuse."""
+        self.carry_out(order)
 
     def carry_out(self, order: Order) -> str:
         """Refuse."""

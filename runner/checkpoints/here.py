@@ -12,11 +12,12 @@ from runner.agent import Agent
 from runner.checkpoints.act import Order
 from runner.checkpoints.model import Checkpoint
 from runner.checkpoints.state import key_of, tasks_in
-from runner.checkpoints.stored import StoredSource
+from runner.checkpoints.stored import StoredSource, in_words
 from runner.config import CheckpointConfig
-from runner.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
+from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError
 from runner.flow import Flow
-from runner.output import TaskOutput, from_value
+from runner.output import TaskOutput, from_value, load
+from runner.providers.base import check_branch
 from runner.target import parse_target
 
 
@@ -37,6 +38,21 @@ class CrewHand:
             kind = next((kind for kind in kinds if any(map(kind, there))), adapters.is_crew)
             accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
             self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
+
+    def check(self, order: Order) -> None:
+        """That the name of a fork's branch is one, and free, and that its edits fit. Raises `RunnerError`."""
+        if order.verb == "fork" and order.branch:
+            with in_words(self.source.where):
+                check_branch(order.branch)
+            if order.branch in {branch.name for branch in self.source.branches()}:
+                raise Conflict(f"there is a branch {order.branch!r} already: choose another name")
+        stored = self.source.read(order.checkpoint)
+        for entity in stored["entities"]:
+            for number, task in enumerate(tasks_in(entity), 1):
+                key = key_of(task, number)
+                if key in order.edits and task.get("output"):
+                    raw, data = load(task["output"])
+                    _edited(key, TaskOutput(name=key, raw=raw, json_dict=data), order.edits[key])
 
     def carry_out(self, order: Order) -> str:
         """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""

@@ -9,7 +9,7 @@ from runner.checkpoints.here import CrewHand
 from runner.checkpoints.model import Source
 from runner.checkpoints.stored import StoredSource
 from runner.cli.stdio import say
-from runner.errors import UsageError
+from runner.errors import Conflict, NotFound, UsageError
 from runner.tui.app import Browser
 
 
@@ -17,10 +17,15 @@ def open_browser(where: str | None, crew: str | None) -> int:
     """Browse until the person leaves; then carry out the order given, if it is for this process."""
     with places.opened(where) if where else places.opened_here() as source:
         hand = _hand(source, crew)
-        order = Browser(source, hand).run()
-        if order is not None:
+        browser = Browser(source, hand)
+        while (order := browser.run()) is not None:
             say(f"{order.verb} from {order.checkpoint.id} ({order.checkpoint.branch}), in this process")
-            click.echo(hand.carry_out(order))
+            try:
+                click.echo(hand.carry_out(order))
+                break
+            except (UsageError, NotFound, Conflict) as refusal:  # nothing was done: the screen is as it was
+                drafts, browser = browser.drafts, Browser(source, hand, at=order.checkpoint, said=str(refusal))
+                browser.drafts = drafts
     return 0
 
 

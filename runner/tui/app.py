@@ -57,7 +57,7 @@ class Browser(App[Order]):
     #status.good { color: $success; }
     """
 
-    def __init__(self, source: Source, hand: Hand) -> None:
+    def __init__(self, source: Source, hand: Hand, *, at: Checkpoint | None = None, said: str = "") -> None:
         super().__init__()
         self.source, self.hand = source, hand
         self.branches: Sequence[Branch] = ()
@@ -70,6 +70,7 @@ class Browser(App[Order]):
         self.points = CheckpointTree(id="tree")
         self.pane = DetailsPane(id="details")
         self.status = Static(id="status", markup=False)
+        self._at, self._said = at, said
         self._live = False
         self._filled = False
         self._warned = False
@@ -91,7 +92,7 @@ class Browser(App[Order]):
     def on_mount(self) -> None:
         """Look at what is there, and again while something is added."""
         self.points.focus()
-        self.say(self.hand.refusal)
+        self.say(self._said or self.hand.refusal, "bad" if self._said else "")
         self.look()
         self.set_interval(LOOK_AGAIN, self._tick)
 
@@ -129,7 +130,7 @@ class Browser(App[Order]):
             self.details = None
             self.pane.say("There are no checkpoints here yet.", "there are no checkpoints here yet")
         elif not self._filled or self.chosen not in kept:
-            self.points.go_to(newest(kept))
+            self.points.go_to(self._at if self._at in kept else newest(kept))
         self._filled = True
         self._survey(kept)
 
@@ -306,11 +307,12 @@ class Browser(App[Order]):
 
     @work(group="act")
     async def _carry_out(self, order: Order) -> None:
-        if self.hand.outside:
-            self.exit(order)
-            return
         self.say(f"{order.verb} …")
         try:
+            if self.hand.outside:
+                await asyncio.to_thread(self.hand.check, order)
+                self.exit(order)
+                return
             done = await asyncio.to_thread(self.hand.carry_out, order)
         except RunnerError as error:
             self.say(str(error), "bad")

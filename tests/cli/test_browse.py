@@ -131,6 +131,27 @@ def test_browsing_files_and_resuming_with_the_crew_file(terminal, stopped):
     assert re.search(r"resume from \d{8}T\d{6}_[0-9a-f]{8} \(main\), in this process\s+the end\s*$", screen.plain)
 
 
+def test_an_order_that_is_refused_keeps_the_browser_open(terminal, stopped, write_crew):
+    other = write_crew(CREW.replace('"begin"', '"start"').replace('"write"', '"tell"'), "other")
+    screen = terminal("checkpoint", ".checkpoints", "--crew", stopped)
+    screen.expect("1 of 2 tasks done", "q Quit")
+    screen.press("f")
+    screen.expect("name of the branch")
+    screen.press("../../etc\r")
+    screen.expect("Branch name escapes checkpoint directory")
+    screen.press("q")
+    assert screen.end() == 0
+    # What only the crew's code tells is said when it is carried out: the screen comes back
+    screen = terminal("checkpoint", ".checkpoints", "--crew", other)
+    screen.expect("1 of 2 tasks done", "q Quit")
+    screen.press("r")
+    screen.expect("What was done by then")
+    screen.press("\r")
+    screen.expect("the checkpoint is of a crew with the tasks", "q Quit")
+    screen.press("q")
+    assert screen.end() == 0
+
+
 def test_browsing_a_run_and_pruning_it(terminal, fleet, write_crew):
     fleet.start("--concurrency", "1")
     run = fleet.runner("submit", str(write_crew(CREW)), "--detach").stdout.strip()

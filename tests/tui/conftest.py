@@ -85,9 +85,12 @@ class FakeHand:
     orders: list[Order] = field(default_factory=list)
     fails: str = ""
 
-    def carry_out(self, order: Order) -> str:
+    def check(self, order: Order) -> None:
         if self.fails:
             raise Conflict(self.fails)
+
+    def carry_out(self, order: Order) -> str:
+        self.check(order)
         self.orders.append(order)
         return f"done: {order.verb} {order.branch}".rstrip()
 

@@ -158,8 +158,9 @@ def test_what_is_done_in_this_process_is_done_once_the_screen_is_left(play, sour
     assert hand.orders == []
 
 
-def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes):
-    hand, point = fakes.FakeHand(fails="the code of crew.py has changed"), source.kept[1]
+@pytest.mark.parametrize("outside", [False, True])
+def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes, outside):
+    hand, point = fakes.FakeHand(fails="the code of crew.py has changed", outside=outside), source.kept[1]
 
     async def story(screen):
         await screen.choose(point)
@@ -167,7 +168,7 @@ def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes):
         assert screen.status == "the code of crew.py has changed"
         assert screen.draft(point)
 
-    play(story, source, hand)
+    assert play(story, source, hand) is None
 
 
 def test_without_the_crew_the_line_below_says_what_to_do(play, source, fakes):

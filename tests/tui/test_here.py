@@ -7,7 +7,7 @@ from runner.checkpoints.here import CrewHand, made_with
 from runner.checkpoints.model import Checkpoint, find
 from runner.checkpoints.stored import StoredSource
 from runner.config import CheckpointConfig
-from runner.errors import BadCheckpoint, BadCrew, BadInput, TaskError
+from runner.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
 from runner.loader import load_target
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider
@@ -155,6 +155,22 @@ def test_an_input_that_is_named_in_a_text_was_used_there():
     stored = {"entities": [{"entity_type": "crew", "tasks": tasks}]}
     assert made_with(stored, {"topic": "owls"}) == {"a", "c", "d", "f"}
     assert made_with(stored, {}) == set()
+
+
+def test_what_would_be_refused_is_refused_before_the_screen_is_left(written):
+    path, source = written
+    start = find(source, None)
+    hand = CrewHand(source, str(path))
+    for order, message in (
+        (Order("fork", start, "../../etc"), r"^Branch name escapes checkpoint directory: '\.\./\.\./etc'$"),
+        (Order("fork", start, "main"), "^there is a branch 'main' already: choose another name$"),
+        (Order("fork", start, edits={"collect": "owls"}), "^the output of task 'collect' is JSON, and the edit is not"),
+    ):
+        with pytest.raises(RunnerError, match=message):
+            hand.check(order)
+    hand.check(Order("fork", start, "other", edits={"collect": '["emu"]', "sort": "emu"}))
+    hand.check(Order("resume", start))
+    assert trace(path) == []
 
 
 def test_what_cannot_be_is_said_in_a_line(written, write_crew):
