@@ -13,7 +13,7 @@ from typing import Any
 from runner import bundle, comparing, crashpoints, forking, local_worker, regrowth, settings
 from runner.diff import Diff, compare
 from runner.errors import Conflict, NoWorker
-from runner.flow.feedback import choose
+from runner.flow.feedback import choose, verdict
 from runner.forking import Edit
 from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
@@ -179,10 +179,21 @@ class Client:
                 raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
         raise Conflict(f"run {run_id} kept changing while it was to be resumed: try again")
 
-    def answer(self, run_id: str, text: str, *, task: str | None = None, branch: str | None = None) -> RunHandle:
+    def answer(
+        self,
+        run_id: str,
+        text: str | None = None,
+        *,
+        approve: bool = False,
+        reject: str | None = None,
+        task: str | None = None,
+        branch: str | None = None,
+    ) -> RunHandle:
         """Answer what a run asked; it goes on. ``task`` says which question, where there are several.
 
-        Raises `Conflict` where nothing is asked, `BadInput` where the answer is none.
+        The answer is a ``text``, or ``approve`` of what the task gave, or ``reject`` it and say why: it then does it
+        again, and asks again. Empty text approves. Raises `Conflict` where nothing is asked, `BadInput` where the
+        answer is none.
         """
         runs = self.store.runs
         for _ in range(20):
@@ -198,9 +209,10 @@ class Client:
                 names = ", ".join(one.task for one in asked)
                 raise Conflict(f"run {run_id} waits for {len(asked)} answers: name one with --task, of {names}")
             question = asked[0]
-            if question.labels and text.strip() and not question.about.get("has_model"):
-                choose(text, question.labels, default=question.about.get("default_outcome"))
-            found = runs.answer(run_id, name, question, json.dumps(text))
+            said = verdict(text, approve, reject, question.labels, question.about)
+            if question.labels and said.strip() and not question.about.get("has_model"):
+                choose(said, question.labels, default=question.about.get("default_outcome"))
+            found = runs.answer(run_id, name, question, json.dumps(said))
             if found == "answered":
                 self.ensure_worker(run.queue)
                 beside = run.branch != name

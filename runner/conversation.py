@@ -51,6 +51,11 @@ def object_to(why: str) -> Message:
     return {"role": "user", "content": f"That answer cannot be taken: {why}\n\nGive a better one."}
 
 
+def respond(said: str) -> Message:
+    """What the model is told when a person wants another answer."""
+    return {"role": "user", "content": f"A person read that answer and says: {said}\n\nAnswer again, as they want it."}
+
+
 def as_messages(said: str | Sequence[Mapping[str, Any]]) -> list[Message]:
     """What a caller says, as messages."""
     if isinstance(said, str):

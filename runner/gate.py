@@ -6,6 +6,7 @@ is recorded; inside a write to the store never. One gate stands beside one task 
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 
@@ -18,6 +19,9 @@ class Gate:
         self._calls = 0
         self._writes = 0
         self._stop: BaseException | None = None
+        self._with_person = 0.0
+        self._nobody_asked = threading.Event()
+        self._nobody_asked.set()
 
     @property
     def stopping(self) -> BaseException | None:
@@ -51,6 +55,22 @@ class Gate:
         finally:
             with self._lock:
                 self._writes -= 1
+
+    @contextlib.contextmanager
+    def person(self) -> Iterator[None]:
+        """The task waits for a person at the terminal: a timeout does not count that."""
+        began = time.monotonic()
+        self._nobody_asked.clear()
+        try:
+            yield
+        finally:
+            self._with_person += time.monotonic() - began
+            self._nobody_asked.set()
+
+    def with_person(self) -> float:
+        """How many seconds the task has waited for a person; who asks waits until nobody is asked."""
+        self._nobody_asked.wait()
+        return self._with_person
 
     def check(self) -> None:
         """Stop here, if the task is to stop. The task calls this before each step and after each write."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.errors import Conflict, Exit
 from runner.inprocess import write_file
-from runner.providers.redis.records import BranchRecord, Event, RunRecord
+from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.states import RunStatus
 
@@ -38,10 +38,13 @@ class RunResult:
     ledger: dict[str, int]
     recoveries: int
     error: str | None
+    asked: tuple[Question, ...] = ()
+    """What a person is asked, while it waits for one."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        """As ``--json`` prints it; what is asked only where something is."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "asked"}
+        return {**found, "asked": [one.to_dict() for one in self.asked]} if self.asked else found
 
     @property
     def exit_code(self) -> Exit:
@@ -186,4 +189,5 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
         ledger=run.ledger,
         recoveries=run.recoveries,
         error=line.error or None,
+        asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),
     )

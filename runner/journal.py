@@ -43,6 +43,13 @@ class Recorder(Protocol):
     def drop_step(self) -> None:
         """It was begun and raised."""
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person and go on when they have answered."""
+
+    def place(self, step: str) -> str:
+        """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
+
 
 class Watch(Protocol):
     """Told of one step that is really done; of a replayed one it hears nothing."""
@@ -80,6 +87,15 @@ class Nest:
         """It was begun and raised."""
         self._journal.drop()
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task around it can stop for a person."""
+        return self._journal.can_wait
+
+    def place(self, name: str) -> str:
+        """Where the answer to a question that is asked in here belongs, in the journal of the outermost task."""
+        return self._journal.place(self._prefix + name)
+
 
 _enclosing: ContextVar["Journal | None"] = ContextVar("runner_enclosing_journal", default=None)
 
@@ -111,6 +127,30 @@ class Journal:
         self._occurrences: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._replayed = 0
+
+    @property
+    def gate(self) -> Gate:
+        """Where the task may be stopped."""
+        return self._gate
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person and go on when they have answered."""
+        return self._recorder.can_wait
+
+    def place(self, step: str) -> str:
+        """A step's name in the journal of the outermost task."""
+        return self._recorder.place(step)
+
+    def position(self) -> dict[str, int]:
+        """How often each step was done so far: what a task that skips what it did has to `go_to`."""
+        with self._lock:
+            return dict(self._occurrences)
+
+    def go_to(self, position: Mapping[str, int]) -> None:
+        """What comes next is counted from a `position` on."""
+        with self._lock:
+            self._occurrences = Counter(position)
 
     def take_replayed(self) -> int:
         """How many steps were replayed since this was last asked."""
@@ -227,11 +267,11 @@ class Journal:
         """A plain value as it stands in a journal."""
         return json.dumps(value)
 
-    def answer(self, question: str, obtain: Callable[[str], str | None]) -> str:
+    def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """What a person answered to a question: recorded once, however often the task begins anew.
 
         ``obtain`` is called with the step where the answer belongs. Raises `Asked` where it gives None: the task stops
-        there, until somebody puts the answer into the journal.
+        there, until somebody puts the answer into the journal. ``about`` is what whoever answers should know.
         """
         with self._lock:
             identity = _identity("?", (question,), {})
@@ -240,9 +280,10 @@ class Journal:
             text = self._recorded.get(step)
         if text is not None:
             return str(json.loads(text))
-        said = obtain(step)
+        with self._gate.person():
+            said = obtain(step)
         if said is None:
-            raise Asked(step, question)
+            raise Asked(self.place(step), question, about)
         with self._gate.call():
             self._begin(None)
             self._record("?", step, said, None, None)

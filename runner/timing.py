@@ -22,6 +22,9 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
     over = threading.Event()
 
     def break_in() -> None:
+        counted = 0.0
+        while (asked := gate.with_person()) > counted and not over.wait(asked - counted):
+            counted = asked
         gate.ask(stop)
         pause = 0.0
         while not over.wait(pause):

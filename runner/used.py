@@ -1,7 +1,7 @@
 """What a task used of what it could see, recorded while it runs: a fork redoes what used something it changes. Pure."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,18 @@ class Uses:
         """An input was looked up, there or not."""
         self._inputs.add(name)
         self._looked_at += 1
+
+    def noted(self) -> list[list[str]]:
+        """What was noted so far, as JSON: the tasks, and the inputs."""
+        return [
+            sorted(self._tasks),
+            sorted(self._inputs | ({EVERYTHING} if self._handed_out > self._looked_at else set())),
+        ]
+
+    def recall(self, noted: Sequence[Iterable[str]]) -> None:
+        """What was `noted` of a part that is not done again."""
+        self._tasks.update(noted[0])
+        self._inputs.update(noted[1])
 
     def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> Used:
         """What was used beyond the ``declared`` context; ``earlier`` says of how many tasks, if it comes to that."""

@@ -126,6 +126,30 @@ class Question:
         """What may be answered, if that is not free."""
         return [str(label) for label in self.about.get("emit") or ()]
 
+    @property
+    def is_of_output(self) -> bool:
+        """Whether there is something to approve or reject."""
+        return self.about.get("method_output") is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As ``--json`` prints it."""
+        return {"task": self.task, **self.about}
+
+    def shown(self) -> str:
+        """As a person reads it: the question, what it is about, and why the last answer was none."""
+        output = self.about.get("method_output", "")
+        refused = self.about.get("refused")
+        lines = (
+            f"{self.task}: {self.message}" + (f" ({', '.join(self.labels)})" if self.labels else ""),
+            output
+            if isinstance(output, str)
+            else json.dumps(output, ensure_ascii=False, indent=2)
+            if output is not None
+            else "",
+            f"the last answer was refused: {refused}" if refused else "",
+        )
+        return "".join(f"{line}\n" for line in lines if line)
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

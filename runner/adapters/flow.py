@@ -243,6 +243,8 @@ def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
     try:
         return execution.do()
     except (Asked, AnswerRefused) as stop:
+        if execution.call.key not in flow._asked and isinstance(stop, Asked):
+            raise  # a crew inside of the method asks
         context = stop.context if isinstance(stop, AnswerRefused) else flow._asked[execution.call.key].context
         refused = str(stop) if isinstance(stop, AnswerRefused) else ""
         feedback = execution.method.feedback

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from runner import output as outputs
 from runner.adapters import doing
+from runner.adapters.reviewing import reviewed
 from runner.config import CheckpointConfig, resolve
 from runner.context import TaskContext
 from runner.crew import Crew, Process
@@ -92,8 +93,12 @@ class NativeAdapter:
         if isinstance(task, ConditionalTask) and not doing.is_wanted(task, work, context):
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)
-        with doing.agent_at_work(task, context):
-            output = doing.checked(task, context, work, lambda: self._attempt(task, context, work, finish))
+
+        def attempt() -> TaskOutput:
+            with doing.agent_at_work(task, context):
+                return doing.checked(task, context, work, lambda: self._attempt(task, context, work, finish))
+
+        output = reviewed(task, context, work, attempt, lambda raw, data: _as_output(context, work, finish, raw, data))
         for callback in (task.callback, crew.task_callback):
             if callback is not None:
                 callback(output)
@@ -110,9 +115,7 @@ class NativeAdapter:
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         raw, data = _as_declared(work.key, task.output_model(), *outputs.from_value(value))
-        about = {"name": work.key, "description": context.task.description}
-        role = interpolate(task.agent.role, work.inputs) if task.agent else ""
-        return finish(work.key, TaskOutput(**about, raw=raw, json_dict=data, agent=role))
+        return _as_output(context, work, finish, raw, data)
 
 
 NATIVE = NativeAdapter()
@@ -224,6 +227,16 @@ def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | Non
         )
         for key in keys
     }
+
+
+def _as_output(
+    context: TaskContext, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], raw: str, data: Any
+) -> TaskOutput:
+    told = context.task
+    role = interpolate(told.agent.role, work.inputs) if told.agent else ""
+    return finish(
+        work.key, TaskOutput(name=work.key, description=told.description, raw=raw, json_dict=data, agent=role)
+    )
 
 
 def _as_declared(key: str, model: type[BaseModel] | None, raw: str, data: Any) -> tuple[str, Any]:

@@ -9,7 +9,6 @@ from runner.cli.stdio import only, print_json, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
 from runner.errors import Exit
-from runner.providers.redis.records import Question
 
 
 @click.command(short_help="Let a run go on that failed or was cancelled.")
@@ -74,7 +73,9 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
 @click.argument("run_id", metavar="RUN")
 @click.option("--task", metavar="TASK", help="Which task's question, where several asked.")
 @click.option("--branch", metavar="NAME", help="On this branch. Default: its current line.")
-@click.option("--text", metavar="TEXT", help="The answer. Left out: show what is asked.")
+@click.option("--text", metavar="TEXT", help="The answer. Without any: show what is asked.")
+@click.option("--approve", is_flag=True, help="What the task gave is good.")
+@click.option("--reject", metavar="WHY", help="It is not: the task does it again, knowing why, and asks again.")
 @click.option("--detach", is_flag=True, help="Return at once.")
 @options.as_json
 @options.redis_url
@@ -83,6 +84,8 @@ def answer(
     task: str | None,
     branch: str | None,
     text: str | None,
+    approve: bool,
+    reject: str | None,
     detach: bool,
     as_json: bool,
     redis_url: str | None,
@@ -90,33 +93,18 @@ def answer(
     """Answer what RUN asked a person. What it did before that is not done again."""
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
-        if text is None:
+        if text is None and not approve and reject is None:
             run = client.run(run_id, branch)
             asked = client.store.runs.questions(run_id, branch or run.record.branch)
             if as_json:
-                write(json.dumps([{"task": one.task, **one.about} for one in asked], ensure_ascii=False) + "\n")
+                write(json.dumps([one.to_dict() for one in asked], ensure_ascii=False) + "\n")
             for one in [] if as_json else asked:
-                write(_as_asked(one))
+                write(one.shown())
             if not asked:
                 say(f"run {run_id} asks nothing")
             return int(Exit.WAITING) if asked else 0
-        handle = client.answer(run_id, text, task=task, branch=branch)
+        handle = client.answer(run_id, text, approve=approve, reject=reject, task=task, branch=branch)
         if detach:
             write(detached(handle, as_json))
             return 0
         return follow(handle, handle.record.crew, None, as_json, write)
-
-
-def _as_asked(question: Question) -> str:
-    output = question.about.get("method_output")
-    shown = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, indent=2)
-    refused = question.about.get("refused")
-    return "".join(
-        f"{line}\n"
-        for line in (
-            f"{question.task}: {question.message}" + (f" ({', '.join(question.labels)})" if question.labels else ""),
-            shown if output is not None else "",
-            f"the last answer was refused: {refused}" if refused else "",
-        )
-        if line
-    )

@@ -130,7 +130,11 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
             say(f"go on with it: runner resume {words}")
     if result.exit_code is Exit.WAITING:
-        say(f"it asks: runner answer {words}")
+        for question in result.asked:
+            say(question.shown().rstrip())
+        which = " --task TASK" if len(result.asked) > 1 else ""
+        judged = " | --approve | --reject WHY" if any(one.is_of_output for one in result.asked) else ""
+        say(f"answer it: runner answer {words}{which} --text TEXT{judged}")
 
 
 def detached(handle: RunHandle, as_json: bool) -> str:

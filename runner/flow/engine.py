@@ -120,6 +120,12 @@ class _Steps:
         """Keep it."""
         self.recorded[step] = value
 
+    can_wait = False
+
+    def place(self, step: str) -> str:
+        """The flow knows its questions itself: the step's name."""
+        return step
+
 
 class _Run:
     """One kickoff."""

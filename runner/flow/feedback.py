@@ -95,6 +95,37 @@ def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | N
     return chosen
 
 
+_APPROVES = frozenset({"approve", "approved", "accept", "accepted", "ok", "yes"})
+_REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"})
+
+
+def verdict(
+    text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
+) -> str:
+    """A person's answer as text: they say it, or approve of what is shown, or reject it and say why.
+
+    Raises `BadInput` where it is none, or several.
+    """
+    if (text is not None) + approve + (reject is not None) != 1:
+        raise BadInput("an answer is one of three: --text TEXT, --approve, or --reject WHY")
+    if text is not None:
+        return text
+    if not approve and not (reject or "").strip():
+        raise BadInput("--reject needs a reason, for whoever does it again")
+    if labels:
+        known = _APPROVES if approve else _REJECTS
+        fitting = [label for label in labels if label.casefold() in known]
+        if len(fitting) != 1:
+            what = "approves" if approve else "rejects"
+            raise BadInput(f"none of {', '.join(labels)} is known as what {what}: say which with --text")
+        return fitting[0] if approve else f"{fitting[0]}: {reject}"
+    if about.get("method_output") is None:
+        raise BadInput(
+            f"nothing is shown that could be approved or rejected, it asks {about.get('message')!r}: use --text"
+        )
+    return reject or ""
+
+
 def named_in(text: str, labels: Sequence[str]) -> str | None:
     """The one label that a text names; None if it names none, or several that do not lie in one another."""
     found = [label for label in labels if label.casefold() in text.casefold()]

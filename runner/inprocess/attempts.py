@@ -59,6 +59,15 @@ class Steps:
         if self._nest is not None:
             self._nest.drop()
 
+    @property
+    def can_wait(self) -> bool:
+        """Here the terminal is asked; inside of a task of the fleet, that task waits."""
+        return self._nest is not None and self._nest.can_wait
+
+    def place(self, step: str) -> str:
+        """A step's name in the journal of the task around it, if there is one."""
+        return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
+
     def record_step(self, step: str, value: str, *, replayed: int) -> None:  # noqa: ARG002 - the port's name
         """Keep it, and with it the task around it, if there is one."""
         self._progress.steps[step] = value
