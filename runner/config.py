@@ -88,6 +88,27 @@ class CheckpointConfig(BaseModel):
         return self.model_copy(update={"restore_from": None})
 
 
+def _is_setting(value: Any) -> Any:
+    """Words like "yes" are not taken for True: a location given in this place would be."""
+    if not isinstance(value, CheckpointConfig | bool | dict | None):
+        where = f": CheckpointConfig(location={str(value)!r}) writes there" if isinstance(value, str | Path) else ""
+        raise ValueError(f"takes True, False, None or a CheckpointConfig, not {value!r}{where}")
+    return value
+
+
+Setting = Annotated[CheckpointConfig | bool | None, BeforeValidator(_is_setting)]
+"""What ``checkpoint=`` takes."""
+
+
+def config_of(given: Any) -> CheckpointConfig:
+    """What ``from_checkpoint`` was given, if it is a config. Raises TypeError."""
+    if not isinstance(given, CheckpointConfig):
+        raise TypeError(
+            f"from_checkpoint takes a CheckpointConfig, as in CheckpointConfig(restore_from={str(given)!r})"
+        )
+    return given
+
+
 def resolve(setting: CheckpointConfig | bool | None) -> CheckpointConfig | None:
     """What ``checkpoint=`` means for a run on the fleet: checkpoints are on unless the crew says ``False``."""
     if setting is False:

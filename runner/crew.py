@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from runner import live
 from runner.agent import Agent
-from runner.config import CheckpointConfig
+from runner.config import CheckpointConfig, Setting
 from runner.output import TaskOutput
 from runner.task import Task
 
@@ -50,7 +50,7 @@ class Crew(BaseModel):
     tasks: list[Task] = Field(default_factory=list)
     agents: list[Agent] = Field(default_factory=list)
     process: Process = Process.sequential
-    checkpoint: CheckpointConfig | bool | None = None
+    checkpoint: Setting = None
     before_kickoff_callbacks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = Field(default_factory=list)
     after_kickoff_callbacks: list[Callable[[CrewOutput], CrewOutput | None]] = Field(default_factory=list)
     task_callback: Callable[[TaskOutput], Any] | None = None

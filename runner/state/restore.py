@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from runner.config import CheckpointConfig
+from runner.config import CheckpointConfig, config_of
 from runner.errors import BadCheckpoint
 from runner.events import kickoff
 from runner.events.bus import event_bus
@@ -20,6 +20,7 @@ def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
     """
     if config is None:
         return None
+    config = config_of(config)
     if config.restore_from is None or locations.is_new(config):
         entity.checkpoint = config.going_on()
         return None
@@ -58,7 +59,7 @@ def restore(
     entity for which there is none has its data only. Raises `BadCheckpoint`.
     """
     kind = kind_of(cls.entity_type)
-    state = RuntimeState.from_checkpoint(config)
+    state = RuntimeState.from_checkpoint(config_of(config))
     of_kind = [entity for entity in state.root if entity.entity_type == kind.name]
     if not of_kind:
         held = ", ".join(sorted({f"a {entity.entity_type}" for entity in state.root})) or "nothing"

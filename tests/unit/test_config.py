@@ -56,6 +56,20 @@ def test_what_it_refuses(field, value, says):
         CheckpointConfig(**{field: value})
 
 
+def test_only_a_setting_is_one():
+    with pytest.raises(ValidationError, match=r"not 'yes': CheckpointConfig\(location='yes'\) writes there"):
+        Crew(tasks=[], checkpoint="yes")
+    with pytest.raises(ValidationError, match="takes True, False, None or a CheckpointConfig, not 1"):
+        Crew(tasks=[], checkpoint=1)
+    assert Crew(tasks=[], checkpoint=True).checkpoint is True
+
+
+@pytest.mark.parametrize("restore", [Crew.from_checkpoint, Crew.fork, Crew(tasks=[]).kickoff])
+def test_only_a_config_names_what_to_go_on_from(restore):
+    with pytest.raises(TypeError, match=r"takes a CheckpointConfig, as in CheckpointConfig\(restore_from='./here'\)"):
+        restore("./here") if restore.__name__ != "kickoff" else restore(from_checkpoint="./here")
+
+
 @pytest.mark.parametrize("missing", ["nowhere", "nowhere.db", "nowhere/main/20200101T000000_0a1b2c3d_p-none.json"])
 def test_what_is_not_there_is_said_in_the_readers_words(tmp_path, missing):
     crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")])
