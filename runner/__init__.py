@@ -9,6 +9,7 @@ from runner.crew import Crew, CrewOutput, Process
 from runner.llm import LLM, BaseLLM
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.task import ConditionalTask, Task
+from runner.tools import BaseTool, tool
 
 if TYPE_CHECKING:
     from runner.client import Client, RunHandle
@@ -23,6 +24,7 @@ __all__ = [
     "BaseEvent",
     "BaseLLM",
     "BaseProvider",
+    "BaseTool",
     "CheckpointConfig",
     "CheckpointEventType",
     "Client",
@@ -50,6 +52,7 @@ __all__ = [
     "resume_task_scope",
     "router",
     "start",
+    "tool",
 ]
 
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
 """An agent: who does a task. The fields are CrewAI's."""
 
 import copy
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
 
@@ -33,10 +34,13 @@ class Link:
 
 
 class Agent(BaseModel):
-    """A role with a goal, and the model that speaks for it.
+    """A role with a goal, the model that speaks for it, and the tools that it may use.
 
-    A task without ``run`` is done by its agent: one call of its model. Tasks in plain Python (``Task(run=...)``) may
-    name an agent; it then only labels their output. ``kickoff`` asks the agent without a crew.
+    A task without ``run`` is done by its agent: its model is asked, and uses tools, until it answers, in at most
+    ``max_iter`` rounds of tools. ``llm`` is a model's name, an `LLM` or a `BaseLLM` of your own; without one, the name
+    stands in ``OPENAI_MODEL_NAME`` or ``MODEL``. ``step_callback`` is called after each use of a tool and each answer.
+    Tasks in plain Python (``Task(run=...)``) may name an agent; it then only labels their output. ``kickoff`` asks the
+    agent without a crew.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -51,9 +55,11 @@ class Agent(BaseModel):
     tools: list[Any] = Field(default_factory=list)
     verbose: bool = False
     allow_delegation: bool = False
-    max_iter: int = 25
+    max_iter: int = Field(default=25, ge=0)
     max_rpm: int | None = None
-    max_execution_time: float | None = None
+    max_execution_time: float | None = Field(default=None, gt=0)
+    respect_context_window: bool = True
+    step_callback: Callable[[Any], Any] | None = Field(default=None, exclude=True)
     checkpoint: CheckpointConfig | bool | None = None
     checkpoint_kickoff_event_id: str | None = None
 

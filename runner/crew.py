@@ -54,6 +54,7 @@ class Crew(BaseModel):
     before_kickoff_callbacks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = Field(default_factory=list)
     after_kickoff_callbacks: list[Callable[[CrewOutput], CrewOutput | None]] = Field(default_factory=list)
     task_callback: Callable[[TaskOutput], Any] | None = None
+    step_callback: Callable[[Any], Any] | None = None
     verbose: bool = False
     memory: bool = False
     max_rpm: int | None = None

@@ -14,7 +14,8 @@
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── MissingDependency a module the crew needs is not on this worker
-        ├── ModelError        a model that cannot be called
+        ├── ModelError        a model that cannot be called, or gave no answer that can be taken
+        │   └── ContextTooLong it takes less than it was told
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
@@ -107,7 +108,11 @@ class MissingDependency(TaskError):
 
 
 class ModelError(TaskError):
-    """A model that an agent was given cannot be called."""
+    """A model cannot be called, or gave no answer that can be taken."""
+
+
+class ContextTooLong(ModelError):
+    """A model takes less than it was told."""
 
 
 class GuardrailFailed(TaskError):

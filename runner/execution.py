@@ -30,6 +30,7 @@ from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import Runs
 from runner.telling import TaskEvents
+from runner.tools.keys import originating
 from runner.used import NOTHING, Used
 from runner.work import Work
 
@@ -175,6 +176,7 @@ class Executor:
                 loader.using(claim.bundle),
                 self._stops.watching(gate, claim, planned.timeout),
                 inside_of(journal),
+                originating(_origin(claim.job)),
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
@@ -292,6 +294,11 @@ def _tell(events: TaskEvents, decision: Decision) -> None:
         case Fail(reason):
             events.failed(reason)
     events.settle()
+
+
+def _origin(job: Job) -> str:
+    """What the keys of its tools begin with: the same for each attempt, another one on another branch."""
+    return ":".join((job.run_id, *([] if job.branch == "main" else [job.branch]), job.task))
 
 
 def _exits(error: BaseException) -> bool:

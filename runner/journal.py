@@ -71,6 +71,11 @@ class Nest:
         self._journal = journal
         self._prefix = prefix
 
+    @property
+    def name(self) -> str:
+        """What it is called there: the same in each attempt."""
+        return self._prefix.rstrip("/")
+
     def recorded(self, under: str = "") -> dict[str, str]:
         """What is recorded, by name; of one part, without its prefix."""
         return self._journal.recorded_under(self._prefix + under)
@@ -164,6 +169,9 @@ class Journal:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         watch: Watch | None = None,
+        *,
+        kind: str = "step",  # noqa: ARG002 - where it counts
+        model: str = "",  # noqa: ARG002
     ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async."""
         with self._lock:

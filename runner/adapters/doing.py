@@ -4,8 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner import conversation
+from runner import agents, conversation
 from runner import output as outputs
+from runner.agents import structure
+from runner.agents.judging import judge
 from runner.context import TaskContext
 from runner.errors import GuardrailFailed
 from runner.events.bus import event_bus
@@ -15,6 +17,7 @@ from runner.events.work_events import (
     AgentExecutionErrorEvent,
     AgentExecutionStartedEvent,
 )
+from runner.models import scrub
 from runner.output import TaskOutput
 from runner.state.resuming import resume_start
 from runner.task import ConditionalTask, Task
@@ -37,9 +40,7 @@ def agent_at_work(task: Task, context: TaskContext) -> Iterator[None]:
     about: dict[str, Any] = {"agent": agent, "task": task}
     if not resume_start("agent_execution_started", str(task.id)):
         prompt = context.task.description
-        event_bus.emit(
-            agent, AgentExecutionStartedEvent(tools=[*agent.tools, *task.tools], task_prompt=prompt, **about)
-        )
+        event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(task), task_prompt=prompt, **about))
     try:
         yield
     except BaseException as error:
@@ -48,23 +49,45 @@ def agent_at_work(task: Task, context: TaskContext) -> Iterator[None]:
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
 
 
-def ask(task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:
+def ask(
+    task: Task,
+    context: TaskContext,
+    work: Work,
+    fill: Callable[[str], str],
+    step_callback: Callable[[Any], Any] | None = None,
+) -> str:
     """Have the task's agent do it, from where its conversation stands."""
     agent, said = task.agent, work.conversation
     assert agent is not None, "the plan refuses tasks with neither run nor agent"
+    model = task.output_model()
+    job = agents.job_for(
+        agent,
+        said,
+        work.journal,
+        tools=tools_of(task),
+        task=task,
+        response_model=model,
+        callbacks=[step_callback],
+    )
     if not said.messages:
         told = context.task
+        form = structure.wanted(model) if model is not None else ""
         said.say(
             conversation.introduce(agent, fill),
-            conversation.brief(told.description, told.expected_output, context.context),
+            conversation.brief(told.description, told.expected_output, context.context, form),
         )
-    return conversation.final(conversation.answer(agent, said, work.journal, task=task))
+    return agents.work(job)
+
+
+def tools_of(task: Task) -> list[Any]:
+    """What its agent may use for it: the task's own tools, else the agent's."""
+    return task.tools or (task.agent.tools if task.agent else [])
 
 
 def checked(task: Task, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]) -> TaskOutput:
     """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
     for asked in range(task.guardrail_max_retries + 1):
-        output, why = _through_guardrails(task, attempt(), asked)
+        output, why = _through_guardrails(task, attempt(), asked, work)
         if why is None:
             return output
         context.feedback = why
@@ -74,13 +97,13 @@ def checked(task: Task, context: TaskContext, work: Work, attempt: Callable[[], 
     raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
 
 
-def _through_guardrails(task: Task, output: TaskOutput, asked: int) -> tuple[TaskOutput, str | None]:
+def _through_guardrails(task: Task, output: TaskOutput, asked: int, work: Work) -> tuple[TaskOutput, str | None]:
     """The output as the guardrails leave it, or what the first one that objects says."""
     for guardrail in task.checks:
         about: dict[str, Any] = {"from_task": task, "from_agent": task.agent, "retry_count": asked}
         event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
         try:
-            passed, result = guardrail(output)
+            passed, result = _judged(guardrail, task, output, work)
         except BaseException as error:
             event_bus.emit(guardrail, LLMGuardrailFailedEvent(error=type(error).__name__, **about))
             raise
@@ -92,6 +115,15 @@ def _through_guardrails(task: Task, output: TaskOutput, asked: int) -> tuple[Tas
             return output, str(result)
         output = _replaced(task, output, result)
     return output, None
+
+
+def _judged(guardrail: Any, task: Task, output: TaskOutput, work: Work) -> tuple[Any, Any]:
+    """What a guardrail says: a function of the output, or words for the agent's model to judge by."""
+    if not isinstance(guardrail, str):
+        found: tuple[Any, Any] = guardrail(output)
+        return found
+    assert task.agent is not None, "the plan refuses guardrails in words where nobody can judge"
+    return judge(guardrail, output.raw, task.agent, work.journal, task=task)
 
 
 def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
@@ -109,9 +141,6 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
 
 def describe(error: BaseException, *agents: Any) -> str:
     """An error in a line, without the keys of these agents' models: services repeat them in their refusals."""
+    keys = [getattr(getattr(agent, "llm", None), "api_key", None) for agent in agents]
     text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    for agent in agents:
-        key = getattr(getattr(agent, "llm", None), "api_key", None)
-        if isinstance(key, str) and key:
-            text = text.replace(key, "***")
-    return text
+    return scrub(text, *(key for key in keys if isinstance(key, str)))

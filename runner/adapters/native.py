@@ -11,14 +11,16 @@ from pydantic import BaseModel, ValidationError
 from runner import output as outputs
 from runner.adapters import doing
 from runner.adapters.reviewing import reviewed
+from runner.agent import Agent
 from runner.config import CheckpointConfig, resolve
 from runner.context import TaskContext
 from runner.crew import Crew, Process
 from runner.errors import BadCrew, TaskError
-from runner.llm import callable_model
+from runner.llm import model_for
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.task import ConditionalTask, Task
+from runner.tools import as_tools
 from runner.used import EVERYTHING
 from runner.work import Work
 
@@ -50,7 +52,8 @@ class NativeAdapter:
         for task, key in zip(crew.tasks, keys, strict=True):
             _refuse_what_cannot_run(crew, task, key, after[key])
         planned = [
-            PlannedTask(key, after[key], context[key], task.timeout) for task, key in zip(crew.tasks, keys, strict=True)
+            PlannedTask(key, after[key], context[key], _timeout(task))
+            for task, key in zip(crew.tasks, keys, strict=True)
         ]
         return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
 
@@ -96,7 +99,7 @@ class NativeAdapter:
 
         def attempt() -> TaskOutput:
             with doing.agent_at_work(task, context):
-                return doing.checked(task, context, work, lambda: self._attempt(task, context, work, finish))
+                return doing.checked(task, context, work, lambda: self._attempt(crew, task, context, work, finish))
 
         output = reviewed(task, context, work, attempt, lambda raw, data: _as_output(context, work, finish, raw, data))
         for callback in (task.callback, crew.task_callback):
@@ -105,12 +108,17 @@ class NativeAdapter:
         return outputs.dump(output.raw, output.json_dict)
 
     def _attempt(
-        self, task: Task, context: TaskContext, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]
+        self,
+        crew: Crew,
+        task: Task,
+        context: TaskContext,
+        work: Work,
+        finish: Callable[[str, TaskOutput], TaskOutput],
     ) -> TaskOutput:
         value = (
             task.run(context)
             if task.run is not None
-            else doing.ask(task, context, work, lambda text: interpolate(text, work.inputs))
+            else doing.ask(task, context, work, lambda text: interpolate(text, work.inputs), crew.step_callback)
         )
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
@@ -157,20 +165,40 @@ def _refuse_what_cannot_run(crew: Crew, task: Task, key: str, after: tuple[str, 
             f"task {key!r} needs its code, which no checkpoint holds: make the crew first, "
             "and then restore it, or say crew.kickoff(from_checkpoint=...)"
         )
-    if task.run is None and not (task.agent and callable_model(task.agent.llm)):
-        raise BadCrew(
-            f"task {key!r} has nothing that does it: give it run=callable, or an agent whose llm is a subclass of "
-            "runner.llm.BaseLLM (clients of real models are not supported yet)"
-        )
-    if not all(callable(check) for check in task.checks):
-        raise BadCrew(
-            f"the guardrail of task {key!r} is text for a model to judge by, which is not supported yet: "
-            "give a function of the output that returns (True, output) or (False, why)"
-        )
+    if task.run is None and task.agent is None:
+        raise BadCrew(f"task {key!r} has nothing that does it: give it run=callable, or an agent")
+    if task.agent is not None and (task.run is None or any(isinstance(check, str) for check in task.checks)):
+        _refuse_agent(task, task.agent, key)
+    for check in task.checks:
+        if not callable(check) and not (isinstance(check, str) and task.agent is not None):
+            raise BadCrew(
+                f"the guardrail of task {key!r} is no function of the output that returns (True, output) or "
+                "(False, why), nor words with an agent whose model can judge by them"
+            )
     if isinstance(task, ConditionalTask) and not after:
         raise BadCrew(f"the conditional task {key!r} has no task before it whose output its condition could judge")
     if isinstance(task, ConditionalTask) and task.condition is None:
         raise BadCrew(f"the conditional task {key!r} has no condition=")
+
+
+def _refuse_agent(task: Task, agent: Agent, key: str) -> None:
+    """Raise `BadCrew` if an agent has no model that can be called, or a tool that is none."""
+    if model_for(agent.llm) is None:
+        what = "has no model" if agent.llm is None else f"has {agent.llm!r:.60} for a model, which cannot be called"
+        raise BadCrew(
+            f'the agent {agent.role!r} of task {key!r} {what}: give it llm="openai/gpt-4o-mini", an LLM(...) or a '
+            f"subclass of runner.BaseLLM{', or set OPENAI_MODEL_NAME' if agent.llm is None else ''}"
+        )
+    try:
+        as_tools(doing.tools_of(task))
+    except BadCrew as error:
+        raise BadCrew(f"task {key!r}: {error}") from None
+
+
+def _timeout(task: Task) -> float | None:
+    """A task ends with what its agent may take, if that is sooner."""
+    limits = [task.timeout, task.agent.max_execution_time if task.agent and task.run is None else None]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _task(crew: Crew, key: str) -> Task:

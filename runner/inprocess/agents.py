@@ -6,12 +6,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from runner import conversation
+from runner import agents, conversation
 from runner.adapters.doing import describe
 from runner.agent import Agent
-from runner.errors import BadInput, TaskError
+from runner.agents import structure
+from runner.errors import BadInput
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (
@@ -20,7 +21,7 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.inprocess.attempts import KeptConversation, StateGate, Steps
-from runner.journal import Journal, nest
+from runner.journal import Journal, Nest, inside_of, nest
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.state.progress import Progress
 from runner.state.resolve import inside
@@ -28,6 +29,8 @@ from runner.state.resuming import is_open
 from runner.state.runtime import RuntimeState
 from runner.state.scope import running, settings_of
 from runner.state.signals import watching
+from runner.timing import timed
+from runner.tools.keys import origin, originating
 
 _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
 
@@ -85,21 +88,35 @@ class _Asked:
         flying = progress.task(_KEY)
         said = KeptConversation(flying, self._lock)
         if not said.messages:
-            said.say(conversation.introduce(agent, str), *self._asking.messages)
+            said.say(*self._told())
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
+        journal = Journal(steps.recorded, steps, gate)
         try:
-            answer = conversation.answer(
-                agent, said, Journal(steps.recorded, steps, gate), response_model=self._asking.response_format
-            )
-            output = self._as_output(conversation.final(answer), said.messages)
+            with timed(gate, agent.max_execution_time), inside_of(journal), originating(self._origin(asked)):
+                job = agents.job_for(
+                    agent, said, journal, tools=agent.tools, response_model=self._asking.response_format
+                )
+                output = self._as_output(agents.work(job), said.messages, job.usage)
         except BaseException as error:
             event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
             raise
         with gate.write():
             progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
-            event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, **about))
+            event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))
         return output
+
+    def _told(self) -> list[dict[str, Any]]:
+        """What the conversation begins with."""
+        model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
+        if model is not None:
+            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
+        return [conversation.introduce(self._asking.agent, str), *messages]
+
+    def _origin(self, asked: Nest | None) -> str:
+        """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
+        outer = origin()
+        return f"{outer}/{asked.name}" if outer and asked is not None else str(self._progress.kickoff_event_id)
 
     def _begin(self, about: dict[str, Any]) -> None:
         agent, progress = self._asking.agent, self._progress
@@ -111,16 +128,14 @@ class _Asked:
         agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
         event_bus.emit(agent, event)
 
-    def _as_output(self, raw: str, messages: Sequence[dict[str, Any]] = ()) -> LiteAgentOutput:
+    def _as_output(
+        self, raw: str, messages: Sequence[dict[str, Any]] = (), usage: Mapping[str, int] | None = None
+    ) -> LiteAgentOutput:
         model, agent = self._asking.response_format, self._asking.agent
-        output = LiteAgentOutput(raw=raw, agent_role=agent.role, messages=[dict(one) for one in messages])
-        if model is not None:
-            try:
-                output.pydantic = model.model_validate_json(raw)
-            except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(map(str, first["loc"])) or "the whole"
-                raise TaskError(
-                    f"the answer of {agent.role!r} is no {model.__name__}: {where}: {first['msg']}"
-                ) from None
-        return output
+        return LiteAgentOutput(
+            raw=raw,
+            pydantic=None if model is None else model.model_validate_json(raw),
+            agent_role=agent.role,
+            usage_metrics=dict(usage) if usage else None,
+            messages=[dict(one) for one in messages],
+        )

@@ -19,6 +19,7 @@ from runner.output import TaskOutput
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
 from runner.timing import timed
+from runner.tools.keys import originating
 from runner.used import Used
 from runner.work import Conversation, Work
 
@@ -127,6 +128,8 @@ class Attempts:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
         self._nest = nest
+        self.origin = ""
+        """What the idempotency keys of its tasks begin with."""
         self._gates = set[StateGate]()
         self._stop: Interrupted | None = None
 
@@ -180,7 +183,7 @@ class Attempts:
         planned = self._plan.by_key[key]
         try:
             gate.check()
-            with timed(gate, planned.timeout), inside_of(journal):
+            with timed(gate, planned.timeout), inside_of(journal), originating(f"{self.origin}:{key}"):
                 stored = self._adapter.perform(self._crew, work)
         finally:
             self._gates.discard(gate)

@@ -37,6 +37,7 @@ from runner.state.resuming import close_interrupted, is_open
 from runner.state.runtime import RuntimeState
 from runner.state.scope import running, settings_of
 from runner.state.signals import watching
+from runner.tools.keys import origin
 from runner.used import EDITED, UNKNOWN
 
 _GOES_ON = frozenset({"task_started", "agent_execution_started"})
@@ -119,11 +120,21 @@ class CrewRun:
             if is_open(self._state, progress.kickoff_event_id):
                 push_event_scope(progress.kickoff_event_id or "", "crew_kickoff_started")
                 crew.kickoff_event_id = progress.kickoff_event_id
+                self._attempts.origin = self._origin()
                 return
             event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self._inputs))
             crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
             progress.kickoff_event_id = event.event_id
+            self._attempts.origin = self._origin()
             event_bus.emit(crew, event)
+
+    def _origin(self) -> str:
+        """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
+        outer = origin()
+        if outer and self._nest is not None:
+            return f"{outer}/{self._nest.name}"
+        branch = self._state.branch if self._state is not None else "main"
+        return f"{self._progress.kickoff_event_id}" + (f":{branch}" if branch != "main" else "")
 
     def complete(self) -> CrewOutput:
         """Do what is left, and tell how it ended."""

@@ -70,18 +70,20 @@ def test_an_answer_that_is_to_be_a_model():
     assert agent('{"name": "owl"}').kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
     assert agent(Bird(name="hen")).kickoff("?", response_format=Bird).pydantic == Bird(name="hen")
     with pytest.raises(TaskError, match="the answer of 'writer' is no Bird: the whole: Invalid JSON"):
-        agent("owl").kickoff("?", response_format=Bird)
+        agent("owl", "an owl", "owls").kickoff("?", response_format=Bird)
+    one = agent("An owl.", 'It is:\n```json\n{"name": "owl"}\n```')
+    assert one.kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
+    assert "That answer does not fit: it is no Bird" in one.llm.asked[1][-1]
 
 
-def test_what_cannot_be_asked_is_said_in_a_line():
-    with pytest.raises(ModelError, match=r"^the agent 'r' has LLM\('gpt-4o-mini'\), which cannot be called"):
+def test_what_cannot_be_asked_is_said_in_a_line(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelError, match=r"^there is no key for the model 'gpt-4o-mini': set OPENAI_API_KEY"):
         Agent(role="r", llm="gpt-4o-mini").kickoff("?")
-    with pytest.raises(ModelError, match="the agent 'r' has no model"):
+    with pytest.raises(ModelError, match="the agent 'r' has no model: give it llm="):
         Agent(role="r").kickoff("?")
-    with pytest.raises(
-        ModelError, match=r"^LLM\('x'\) cannot be called: clients of real models are not in this version"
-    ):
-        LLM("x").call("?")
+    with pytest.raises(ModelError, match="the agent 'r' has 5, which cannot be called"):
+        Agent(role="r", llm=5).kickoff("?")
     with pytest.raises(BadInput, match="input_files are not supported yet"):
         agent("a").kickoff("?", input_files={"a": "b"})
 
@@ -159,11 +161,15 @@ def test_a_crew_of_agents():
     ]  # fmt: skip
 
 
-def test_agents_without_a_model_that_can_be_called_are_refused_before_anything_starts():
-    for llm in (None, "gpt-4o-mini", object()):
+def test_agents_without_a_model_that_can_be_called_are_refused_before_anything_starts(monkeypatch):
+    for llm, why in ((None, "has no model: give it llm="), (object(), "has <object object .* which cannot be called")):
         crew = Crew(tasks=[Task(name="a", agent=Agent(role="r", llm=llm))])
-        with pytest.raises(BadCrew, match="task 'a' has nothing that does it: give it run=callable"):
+        with pytest.raises(BadCrew, match=f"the agent 'r' of task 'a' {why}"):
             crew.kickoff()
+    with pytest.raises(BadCrew, match="task 'a' has nothing that does it: give it run=callable, or an agent"):
+        Crew(tasks=[Task(name="a")]).kickoff()
+    with pytest.raises(BadCrew, match="task 'a': 5 is no tool"):
+        Crew(tasks=[Task(name="a", agent=agent(), tools=[5])]).kickoff()
 
 
 def test_a_guardrail_asks_again_and_then_fails():
@@ -186,7 +192,7 @@ def test_a_guardrail_asks_again_and_then_fails():
     ):
         crew.kickoff()
     assert len(tries) == 3
-    with pytest.raises(BadCrew, match="the guardrail of task 'c' is text for a model to judge by"):
+    with pytest.raises(BadCrew, match="the guardrail of task 'c' is no function of the output"):
         Crew(tasks=[Task(name="c", run=lambda ctx: "x", guardrail="be nice")]).kickoff()
 
 

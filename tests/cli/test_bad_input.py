@@ -88,8 +88,7 @@ CREWS = {
     ),
     "no run": (
         "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', description='think')])\n",
-        "task 'a' has nothing that does it: give it run=callable, or an agent whose llm is a subclass of "
-        "runner.llm.BaseLLM (clients of real models are not supported yet)",
+        "task 'a' has nothing that does it: give it run=callable, or an agent",
     ),
     "run without an argument": (
         "from runner import Crew, Task\n\ndef work(): ...\n\ncrew = Crew(tasks=[Task(name='a', run=work)])\n",

@@ -1,0 +1,7 @@
+"""Agents at work: the loop of asking a model, using tools, and taking an answer."""
+
+from runner.agents.job import Job, current
+from runner.agents.loop import job_for, model_of, work
+from runner.agents.steps import AgentAction, AgentFinish
+
+__all__ = ["AgentAction", "AgentFinish", "Job", "current", "job_for", "model_of", "work"]

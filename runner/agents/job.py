@@ -1,0 +1,58 @@
+"""What an agent is at: everything the loop needs, in one place."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.agent import Agent
+from runner.journal import Journal
+from runner.llm import BaseLLM
+from runner.tools import BaseTool
+from runner.work import Conversation
+
+
+@dataclass(frozen=True)
+class Job:
+    """One conversation of one agent, and what it is to lead to.
+
+    ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with.
+    ``usage`` gathers the tokens of the calls that were made here.
+    """
+
+    agent: Agent
+    model: BaseLLM
+    conversation: Conversation
+    journal: Journal
+    tools: Mapping[str, BaseTool] = field(default_factory=dict)
+    task: Any = None
+    response_model: type[BaseModel] | None = None
+    origin: str = ""
+    callbacks: tuple[Callable[[Any], Any], ...] = ()
+    usage: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What its events say of it."""
+        return {"from_task": self.task, "from_agent": self.agent}
+
+
+_current: ContextVar[Job | None] = ContextVar("runner_agent_at_work", default=None)
+
+
+def current() -> Job | None:
+    """The agent that is at work in this context: a tool sees for whom it is used."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def at_work(job: Job) -> Iterator[None]:
+    """In this context, it is."""
+    token = _current.set(job)
+    try:
+        yield
+    finally:
+        _current.reset(token)

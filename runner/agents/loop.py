@@ -1,0 +1,140 @@
+"""The loop: does what `runner.agents.machine` says, until there is an answer."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.agent import Agent
+from runner.agents import asking, structure, using
+from runner.agents.job import Job, at_work
+from runner.agents.machine import Ask, Done, Fail, Rules, Say, Use, next_move
+from runner.agents.steps import AgentAction, AgentFinish
+from runner.errors import ModelError, TaskError
+from runner.journal import Journal
+from runner.llm import BaseLLM, model_for
+from runner.tools import as_tools, schema_of
+from runner.tools.keys import origin as origin_here
+from runner.work import Conversation
+
+Message = dict[str, Any]
+
+
+def model_of(agent: Agent) -> BaseLLM:
+    """The model that speaks for an agent. Raises `ModelError`."""
+    model = model_for(agent.llm)
+    if model is not None:
+        return model
+    if agent.llm is None:
+        raise ModelError(
+            f"the agent {agent.role!r} has no model: give it llm=..., "
+            "or set OPENAI_MODEL_NAME in the environment of the workers"
+        )
+    raise ModelError(
+        f"the agent {agent.role!r} has {agent.llm!r:.60}, which cannot be called: "
+        "give it the name of a model, an LLM, or a subclass of runner.llm.BaseLLM with a call() of its own"
+    )
+
+
+def job_for(
+    agent: Agent,
+    conversation: Conversation,
+    journal: Journal,
+    *,
+    tools: Iterable[Any] = (),
+    task: Any = None,
+    response_model: type[BaseModel] | None = None,
+    origin: str | None = None,
+    callbacks: Sequence[Callable[[Any], Any] | None] = (),
+    told: bool = True,
+) -> Job:
+    """What an agent is at: its model and its tools found; its callbacks, if they are to be ``told`` of it.
+
+    Raises `ModelError`, or `BadCrew` for what is no tool.
+    """
+    return Job(
+        agent=agent,
+        model=model_of(agent),
+        conversation=conversation,
+        journal=journal,
+        tools=as_tools(tools),
+        task=task,
+        response_model=response_model,
+        origin=origin_here() if origin is None else origin,
+        callbacks=tuple(one for one in (agent.step_callback, *callbacks) if one is not None and told),
+    )
+
+
+def work(job: Job) -> str:
+    """The agent's answer to its conversation, from where that stands; JSON, where there is a ``response_model``.
+
+    Raises `ModelError` where the model gives none, `TaskError` where what it gives does not fit.
+    """
+    offered = [schema_of(tool, name) for name, tool in job.tools.items()]
+    rules = Rules(
+        max_iter=job.agent.max_iter,
+        answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
+        unfit=_unfit(job.response_model),
+    )
+    with at_work(job):
+        while True:
+            match next_move(job.conversation.messages, rules):
+                case Say(message):
+                    job.conversation.say(message)
+                case Ask(tools):
+                    _ask(job, offered if tools else [])
+                case Use(calls, first):
+                    results = using.use(job, calls, first, lambda call, text: _tell_use(job, call, text))
+                    job.conversation.say(*results)
+                case Done(text):
+                    answer = _fitted(text, job.response_model)
+                    _tell(job, AgentFinish(thought="", output=answer, text=text))
+                    return answer
+                case Fail(reason) if job.response_model is not None and not reason.startswith("gave"):
+                    what = reason.removeprefix("it is ")
+                    raise TaskError(f"the answer of {job.agent.role!r} is {what}")
+                case Fail(reason):
+                    raise ModelError(f"the model {job.model.model!r} of the agent {job.agent.role!r} {reason}")
+
+
+def _ask(job: Job, tools: Sequence[Message]) -> None:
+    conversation = job.conversation
+
+    def take(message: Message) -> None:
+        if not tools:  # none was offered: a call of one means nothing
+            message = {name: value for name, value in message.items() if name != "tool_calls"}
+        conversation.say(message)
+
+    watch = asking.Watch(job, take, tools)
+    message = asking.ask(job, conversation.messages, tools, watch)
+    if not watch.taken:  # it was replayed
+        take(message)
+
+
+def _unfit(model: type[BaseModel] | None) -> Callable[[str], str | None] | None:
+    return None if model is None else lambda text: structure.read(text, model)[1]
+
+
+def _fitted(text: str, model: type[BaseModel] | None) -> str:
+    if model is None:
+        return text
+    found, _ = structure.read(text, model)
+    return str(found.model_dump_json())
+
+
+def _tell_use(job: Job, call: Mapping[str, Any], text: str) -> None:
+    function = call["function"]
+    thought = next(
+        (str(m.get("content") or "") for m in reversed(job.conversation.messages) if m["role"] == "assistant"), ""
+    )
+    _tell(
+        job,
+        AgentAction(
+            thought=thought, tool=function["name"], tool_input=function["arguments"], text=thought, result=text
+        ),
+    )
+
+
+def _tell(job: Job, step: AgentAction | AgentFinish) -> None:
+    for callback in job.callbacks:
+        callback(step)

@@ -1,0 +1,40 @@
+"""Answers that are to be a pydantic model: what a model is told of it, and how its answer is read."""
+
+import json
+import re
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+_FENCED = re.compile(r"```(?:json|JSON)?\s*\n(.*?)```", re.DOTALL)
+
+
+def wanted(model: type[BaseModel]) -> str:
+    """What a model is told of the form of its answer."""
+    schema = json.dumps(model.model_json_schema(), ensure_ascii=False, separators=(",", ":"))
+    return f"Give the final answer as JSON that fits this schema, and nothing around it:\n{schema}"
+
+
+def read(text: str, model: type[BaseModel]) -> tuple[Any, str | None]:
+    """The answer as that model, or what is wrong with it. JSON is found in a fence, and amid other words."""
+    why = ""
+    for found in _candidates(text):
+        try:
+            return model.model_validate_json(found), None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "the whole"
+            why = why or f"it is no {model.__name__}: {where}: {first['msg']}"
+    return None, why
+
+
+def _candidates(text: str) -> list[str]:
+    found = [text.strip(), *(part.strip() for part in _FENCED.findall(text))]
+    for opens, closes in ("{}", "[]"):
+        start, end = text.find(opens), text.rfind(closes)
+        if 0 <= start < end:
+            found.append(text[start : end + 1])
+    # What is wrong is told of the last one that looks like JSON at all.
+    unique = list(dict.fromkeys(found))
+    looks = [one for one in unique if one[:1] in ("{", "[")]
+    return looks or unique

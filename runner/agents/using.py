@@ -1,0 +1,210 @@
+"""The tools of one round, used side by side. Each use is a step of the task, recorded before the model hears of it.
+
+What goes wrong (a tool that is not there, arguments that do not fit, an exception) is told to the model, which may do
+better: it is recorded like any other result.
+"""
+
+import concurrent.futures
+import contextvars
+import json
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from runner.agents.job import Job
+from runner.agents.machine import ERROR
+from runner.breakin import is_delicate, raise_in
+from runner.errors import Interrupted, Stop
+from runner.events.bus import event_bus
+from runner.events.call_events import (
+    ToolSelectionErrorEvent,
+    ToolUsageErrorEvent,
+    ToolUsageFinishedEvent,
+    ToolUsageStartedEvent,
+    ToolValidateInputErrorEvent,
+)
+from runner.models.failures import scrub
+from runner.tools import BadArguments, BaseTool, arguments_of, tool_name
+from runner.tools.keys import keyed
+
+Message = dict[str, Any]
+
+LOOK = 0.02  #: seconds between looks whether the task is to stop, while its tools are at work
+ERROR_LENGTH = 1000  #: characters of an exception that a model is told
+SIDE_BY_SIDE = 16  #: tools at work at one time
+
+
+def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message, str], None]) -> list[Message]:
+    """The results of these calls, as messages in their order. ``told`` hears of each that was really made."""
+    limited = _limited(job, calls)
+    uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
+    if len(uses) == 1 and threading.current_thread() is threading.main_thread():
+        return [uses[0].message()]  # signals break into it wherever it is
+    return _side_by_side(uses)
+
+
+def _side_by_side(uses: "Sequence[_Use]") -> list[Message]:
+    """In threads, so that the task's own can be stopped while a tool hangs. A thread that hangs is left behind."""
+    results: list[concurrent.futures.Future[Message]] = [concurrent.futures.Future() for _ in uses]
+    free = threading.Semaphore(SIDE_BY_SIDE)
+    threads = []
+    for one, result in zip(uses, results, strict=True):
+        # Each in a context of its own: what one opens is not open in another.
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=_into, args=(result, free, context.run, one.message), name=f"tool {one.name}", daemon=True
+        )
+        threads.append(thread)
+        thread.start()
+    try:
+        left = set(results)
+        while left:  # a polite stop waits for all of them, and each is recorded
+            done, left = concurrent.futures.wait(left, LOOK)
+            for result in done:
+                if isinstance(stop := result.exception(), Stop) and not stop.polite:
+                    raise stop
+        return [result.result() for result in results]
+    except BaseException:
+        for thread in threads:
+            if thread.is_alive() and thread.ident is not None and not is_delicate(thread.ident):
+                raise_in(thread.ident, Interrupted)
+        raise
+
+
+def _into(
+    result: "concurrent.futures.Future[Message]",
+    free: threading.Semaphore,
+    run: Callable[..., Message],
+    function: Callable[[], Message],
+) -> None:
+    try:
+        with free:
+            result.set_result(run(function))
+    except BaseException as error:
+        if not result.done():
+            result.set_exception(error)
+
+
+class _Use:
+    """One use of one tool."""
+
+    def __init__(
+        self, job: Job, call: Message, number: int, told: Callable[[Message, str], None], *, reason: str | None
+    ) -> None:
+        self._job, self._call, self._number, self._told, self._reason = job, call, number, told, reason
+        self._given = call["function"]["arguments"]
+        self.name = str(call["function"]["name"])
+
+    def message(self) -> Message:
+        """What the model is told of it."""
+        return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
+
+    def _result(self) -> str:
+        job = self._job
+        tool = job.tools.get(self.name) or job.tools.get(tool_name(self.name))
+        if tool is None:
+            there = ", ".join(job.tools) or "none"
+            return self._refused(ToolSelectionErrorEvent, f"there is no tool {self.name!r}; there are: {there}")
+        if self._reason is not None:
+            return self._refused(ToolUsageErrorEvent, self._reason)
+        try:
+            arguments = arguments_of(tool, self._given)
+        except BadArguments as error:
+            return self._refused(ToolValidateInputErrorEvent, str(error))
+        key = f"{job.origin}:{self._number + 1}" if job.origin else ""
+        watch = _Watch(job, tool, self.name, arguments)
+
+        def run() -> str:
+            with keyed(key):
+                return self._run(tool, arguments)
+
+        if tool.composed:
+            watch.began()
+            try:
+                text = run()
+            except BaseException as error:
+                watch.failed(error)
+                raise
+            watch.ended(text)
+        else:
+            given = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+            text = str(job.journal.step(f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool"))
+        if watch.heard:  # it was really used
+            self._told(self._call, text)
+        return text
+
+    def _run(self, tool: BaseTool, arguments: dict[str, Any]) -> str:
+        try:
+            return _as_text(tool.run(**arguments))
+        except Stop:
+            raise
+        except Exception as error:
+            said = " ".join(str(error).split())[:ERROR_LENGTH]
+            return ERROR + scrub(f"{type(error).__name__}: {said}", getattr(self._job.model, "api_key", None))
+
+    def _refused(self, kind: Any, why: str) -> str:
+        """It cannot be used. Nothing to record: it will be refused again in the same words."""
+        about = {"tool_name": self.name, "tool_args": self._given, "agent": self._job.agent, **self._job.about}
+        event_bus.emit(self._job.agent, kind(error=why, **about))
+        return ERROR + why
+
+
+class _Watch:
+    """Tells of a use that is really made."""
+
+    def __init__(self, job: Job, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
+        self._tool = tool
+        self.heard = False
+        self._about: dict[str, Any] = {
+            "tool_name": name,
+            "tool_args": arguments,
+            "tool_class": type(tool).__qualname__,
+            "agent": job.agent,
+            **job.about,
+        }
+
+    def began(self) -> None:
+        event_bus.emit(self._tool, ToolUsageStartedEvent(**self._about))
+
+    def ended(self, value: Any) -> None:
+        text = str(value)
+        if text.startswith(ERROR):
+            event_bus.emit(self._tool, ToolUsageErrorEvent(error=text.removeprefix(ERROR), **self._about))
+        else:
+            event_bus.emit(self._tool, ToolUsageFinishedEvent(output=text, **self._about))
+        self.heard = True
+
+    def failed(self, error: BaseException) -> None:
+        event_bus.emit(self._tool, ToolUsageErrorEvent(error=error, **self._about))
+
+
+def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
+    """A step is known by its arguments; the tool gets them as objects, not as JSON."""
+    return lambda _: run()
+
+
+def _limited(job: Job, calls: Sequence[Message]) -> dict[int, str]:
+    """Which of these calls are one too many of their tools, by place."""
+    used: dict[str, int] = {}
+    for message in job.conversation.messages[:-1]:
+        for call in message.get("tool_calls") or ():
+            used[call["function"]["name"]] = used.get(call["function"]["name"], 0) + 1
+    found = {}
+    for i, call in enumerate(calls):
+        name = call["function"]["name"]
+        tool = job.tools.get(name)
+        most = tool.max_usage_count if tool is not None else None
+        if most is not None and used.get(name, 0) >= most:
+            found[i] = f"the tool {name!r} was used {most} times, and may not be used again"
+        used[name] = used.get(name, 0) + 1
+    return found
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return json.dumps(to_jsonable_python(value, fallback=str, bytes_mode="base64"), ensure_ascii=False)

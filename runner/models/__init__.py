@@ -1,0 +1,11 @@
+"""Clients of language models: the vendors' own, behind one shape of question and answer.
+
+A client is imported when it is first needed. None of them knows of runs, tasks or journals: what they send and receive
+is journaled where it leaves the process.
+"""
+
+from runner.models.completion import Completion, Request, ToolCalls
+from runner.models.failures import Unreadable, scrub
+from runner.models.names import Target, context_window, resolve
+
+__all__ = ["Completion", "Request", "Target", "ToolCalls", "Unreadable", "context_window", "resolve", "scrub"]

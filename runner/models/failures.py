@@ -1,0 +1,64 @@
+"""What a model's service says when it does not answer, in one line and without keys."""
+
+import re
+from typing import Any
+
+from runner.errors import ContextTooLong, ModelError
+from runner.models.names import Target
+
+_KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|xai|rk|key)[-_][A-Za-z0-9_\-*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
+_TOO_LONG = re.compile(
+    r"context[ _](length|window|size)|maximum context|too many tokens|prompt is too long|too large for model"
+    r"|exceed_context|input is too long",
+    re.IGNORECASE,
+)
+
+
+class Unreadable(Exception):
+    """An answer came that is none: cut off, or no JSON. Worth asking again."""
+
+
+def scrub(text: str, *keys: str | None) -> str:
+    """The text without these keys, and without what looks like one."""
+    for key in keys:
+        if key and len(key) > 4:
+            text = text.replace(key, "***")
+    return _KEYLIKE.sub("***", text)
+
+
+def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
+    """An error of a vendor's client as ours: it names the model and the place, and never a key."""
+    status = getattr(error, "status_code", None)
+    text = scrub(_said(error), target.api_key)
+    who = f"the model {target.model!r} at {target.place}"
+    times = f", {tries} times" if tries > 1 else ""
+    if status in (400, 413, 422) and _TOO_LONG.search(text):
+        return ContextTooLong(f"{who} takes less than it was told: {text}")
+    if isinstance(status, int):
+        hint = _HINTS.get(status, "")
+        return ModelError(f"{who} refused{times}: {status}: {text}{hint}")
+    if isinstance(error, Unreadable):
+        return ModelError(f"{who} gave an answer that cannot be read{times}: {text}")
+    kind = type(error).__name__
+    if "Timeout" in kind:
+        return ModelError(f"{who} did not answer in time{times}; LLM(timeout=...) gives it longer")
+    if "Connection" in kind or "Connect" in kind or isinstance(error, OSError):
+        return ModelError(f"{who} cannot be reached{times}: {text}")
+    return ModelError(f"{who} could not be asked: {kind}: {text}")
+
+
+_HINTS = {
+    401: " (is the key right, in the environment of the workers?)",
+    404: " (is the model's name right, and the base_url?)",
+}
+
+
+def _said(error: BaseException) -> str:
+    body: Any = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else body
+    said = inner.get("message") if isinstance(inner, dict) else None
+    text = said or getattr(error, "message", None) or str(error) or type(error).__name__
+    cause = error.__cause__
+    if not said and cause is not None and str(cause) and str(cause) not in str(text):
+        text = f"{text} ({cause})"
+    return " ".join(str(text).split())[:300]

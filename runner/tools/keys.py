@@ -1,0 +1,43 @@
+"""A key for each use of a tool, the same however often that use is begun."""
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+_key: ContextVar[str | None] = ContextVar("runner_idempotency_key", default=None)
+_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="")
+
+
+def idempotency_key() -> str:
+    """The key of the tool call that this is called in: ``run:task:n``; in a fork's branch, with its name.
+
+    A tool whose process dies between its effect and the record is used again, with the same key: give it to the service
+    that has the effect, and it has it once. Outside of any tool call it is another one each time.
+    """
+    return _key.get() or str(uuid.uuid4())
+
+
+@contextlib.contextmanager
+def keyed(key: str) -> Iterator[None]:
+    """In this context, `idempotency_key` gives this one."""
+    token = _key.set(key)
+    try:
+        yield
+    finally:
+        _key.reset(token)
+
+
+def origin() -> str:
+    """What the keys of the task at hand begin with; "" where none is."""
+    return _origin.get()
+
+
+@contextlib.contextmanager
+def originating(name: str) -> Iterator[None]:
+    """In this context, keys begin with this."""
+    token = _origin.set(name)
+    try:
+        yield
+    finally:
+        _origin.reset(token)

@@ -1,0 +1,88 @@
+"""What a tool takes: a pydantic model, made of its function's signature or given; and what a model makes of it."""
+
+import inspect
+import json
+import typing
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+
+class BadArguments(ValueError):
+    """What a model gave for a tool does not fit; it is told why."""
+
+
+def schema_from(name: str, function: Callable[..., Any]) -> type[BaseModel]:
+    """The arguments of a function as a model. Raises `ValueError` for those that cannot be named."""
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception:  # an annotation that does not resolve says nothing
+        hints = {}
+    fields: dict[str, Any] = {}
+    anything = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            anything = True
+        elif parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY) or parameter.name[0] == "_":
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                continue
+            raise ValueError(f"the argument {parameter.name!r} of the tool {name!r} cannot be given by name")
+        else:
+            annotation = hints.get(parameter.name, Any)
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (annotation, default)
+    config = ConfigDict(extra="allow" if anything else "ignore", arbitrary_types_allowed=True, protected_namespaces=())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an argument called "copy" is none of pydantic's business
+        return create_model("".join(name.split()).title() or "Arguments", __config__=config, **fields)
+
+
+def schema_of(tool: Any, name: str) -> dict[str, Any]:
+    """A tool as models are told of it."""
+    parameters = tool.args_schema.model_json_schema()
+    plain = _untitled({key: value for key, value in parameters.items() if key != "description"})
+    plain.setdefault("properties", {})
+    return {
+        "type": "function",
+        "function": {"name": name, "description": inspect.cleandoc(tool.description), "parameters": plain},
+    }
+
+
+def arguments_of(tool: Any, given: str | Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a model gave, as the tool takes it. Raises `BadArguments` with what is wrong, in a line."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given or "{}", strict=False)
+        except ValueError as error:
+            raise BadArguments(f"the arguments are not JSON: {error}") from None
+    if given is None:
+        given = {}
+    if not isinstance(given, Mapping):
+        raise BadArguments("the arguments are no JSON object with a value for each name")
+    try:
+        return dict(tool.args_schema.model_validate(dict(given)).model_dump())
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}"
+            for one in error.errors(include_url=False)[:5]
+        )
+        raise BadArguments(f"the arguments do not fit: {wrong}") from None
+
+
+def _untitled(schema: Any) -> Any:
+    """A JSON schema without the titles that pydantic puts everywhere: each costs tokens, each time."""
+    if isinstance(schema, list):
+        return [_untitled(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _untitled(one) for name, one in value.items()}
+        if key in ("properties", "$defs") and isinstance(value, dict)
+        else _untitled(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+    }
