@@ -53,12 +53,24 @@ def from_value(value: Any) -> tuple[str, Any]:
     """Turn what a callable returned into ``(raw, json_dict)``.
 
     Text stays as it is; a model, dict or list becomes JSON and its text; ``None`` becomes empty text; a number or a
-    bool becomes its JSON text.
+    bool becomes its JSON text. Bytes are text if they are UTF-8.
     """
     if value is None:
         return "", None
     if isinstance(value, str):
         return value, None
+    try:
+        return _from_other(value)
+    except UnicodeDecodeError:
+        raise TypeError(
+            "a task returned bytes that are no UTF-8 text: write them to a file and return its path, "
+            "or return base64.b64encode(data).decode()"
+        ) from None
+
+
+def _from_other(value: Any) -> tuple[str, Any]:
+    if isinstance(value, bytes):
+        return value.decode(), None
     if isinstance(value, TaskOutput):
         return value.raw, value.json_dict
     data = to_jsonable_python(value, fallback=_refuse, inf_nan_mode="null")  # as pydantic writes them

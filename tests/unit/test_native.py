@@ -229,6 +229,7 @@ async def as_async(ctx: Any) -> dict[str, int]:
         (lambda ctx: None, "", None),
         (lambda ctx: 3, "3", None),
         (lambda ctx: True, "true", None),
+        (lambda ctx: "Käse".encode(), "Käse", None),
         (lambda ctx: {"ü": [1]}, '{"ü": [1]}', {"ü": [1]}),
         (lambda ctx: [1, "a"], '[1, "a"]', [1, "a"]),
         (lambda ctx: (1, 2), "[1, 2]", [1, 2]),
@@ -249,6 +250,9 @@ def test_what_it_may_not_return_is_said(value):
 
 
 def test_broken_text_is_told_apart_from_text():
+    for value in (b"\xff", {"page": b"\xff"}):
+        with pytest.raises(TypeError, match=r"^a task returned bytes that are no UTF-8 text: write them to a file"):
+            perform(Crew(tasks=[task("a", run=lambda ctx, value=value: value)]), "a")
     with pytest.raises(TypeError, match="half of a surrogate pair"):
         perform(Crew(tasks=[task("a", run=lambda ctx: "broken \udcff")]), "a")
 
