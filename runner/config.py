@@ -49,6 +49,20 @@ class CheckpointConfig(BaseModel):
     max_checkpoints: Annotated[int | None, AfterValidator(_positive)] = None
     restore_from: Path | str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _all_of_them(cls, given: Any) -> Any:
+        """``trigger_all=True`` is another way to say ``"*"``."""
+        if not isinstance(given, dict) or "trigger_all" not in given:
+            return given
+        rest = {name: value for name, value in given.items() if name != "trigger_all"}
+        events, every = rest.get("on_events", []), given["trigger_all"]
+        if not isinstance(every, bool) or (not every and "*" in events):
+            raise ValueError(
+                f'trigger_all is whether "*" is among on_events, and cannot be {every!r} here: leave it out'
+            )
+        return rest | {"on_events": [*events, "*"]} if every and "*" not in events else rest
+
     @model_validator(mode="after")
     def _fit_provider_and_location(self) -> "CheckpointConfig":
         """A Redis URL is no directory. A database file has a suffix; without one, ``.db``."""

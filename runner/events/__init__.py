@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from runner.events.scope import apply_scope as apply_scope
     from runner.events.scope import capture_scope as capture_scope
     from runner.events.scope import event_scope as event_scope
+    from runner.events.scope import event_stack as event_stack
     from runner.events.scope import get_current_parent_id as get_current_parent_id
     from runner.events.scope import get_enclosing_parent_id as get_enclosing_parent_id
     from runner.events.scope import get_triggering_event_id as get_triggering_event_id

@@ -25,6 +25,7 @@ __all__ = [
     "apply_scope",
     "capture_scope",
     "event_scope",
+    "event_stack",
     "get_current_parent_id",
     "get_enclosing_parent_id",
     "get_triggering_event_id",

@@ -24,6 +24,7 @@ from runner.events import (
     apply_scope,
     capture_scope,
     event_scope,
+    event_stack,
     get_current_parent_id,
     get_enclosing_parent_id,
     get_last_event_id,
@@ -43,7 +44,6 @@ from runner.events import (
     set_triggering_event_id,
     triggered_by_scope,
 )
-from runner.events.scope import event_stack
 
 KICKOFF = (("crew", "crew_kickoff_started"),)
 
