@@ -28,7 +28,7 @@ EXIT_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to. ``outputs`` are texts by task; ``ledger`` is the account of its steps."""
+    """What a run came to. ``outputs`` are texts by task, as planned; ``ledger`` is the account of its steps."""
 
     run_id: str
     status: str
@@ -178,14 +178,16 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     branch = line.name
     committed = runs.committed(run_id, branch)
     wanted = runs.field(run_id, "result_task")
-    newest = max(committed.values(), key=lambda output: output.seq, default=None)
+    in_order = sorted(committed, key=lambda key: committed[key].seq)
+    planned = [task.key for task in runs.plan(run_id).shown(in_order) if task.key in committed]
+    newest = committed[in_order[-1]] if in_order else None
     final = committed.get(wanted) if wanted else newest  # a plan that grows ends with what is committed last
     return RunResult(
         run_id=run_id,
         status=line.status.value,
         branch=branch,
         result=final.raw if final and line.status is RunStatus.completed else None,
-        outputs={task: output.raw for task, output in sorted(committed.items(), key=lambda item: item[1].seq)},
+        outputs={task: committed[task].raw for task in dict.fromkeys([*planned, *in_order])},
         ledger=run.ledger,
         recoveries=run.recoveries,
         error=line.error or None,

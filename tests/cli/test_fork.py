@@ -70,6 +70,7 @@ def test_an_edit_is_followed_to_its_result_and_the_original_is_left_alone(cli, c
     assert said.err.startswith(f"what/if leaves main at {at}: 2 tasks to do\n")
     assert f"completed: {run_id} what/if, 4 tasks" in said.err
     assert completed(client, run_id, "what/if") == ["sort", "write"]
+    assert list(client.run(run_id, "what/if").result().outputs) == ["collect", "sort", "colour", "write"], "as planned"
     assert out.read_text() == "hen owl with grey feathers", "a branch beside the current line writes no files"
     assert client.run(run_id).result().outputs == before.outputs
 
