@@ -16,6 +16,8 @@ CrashPoint = Literal[
     "claimed, not begun",
     "step begun, not done",
     "step done, not recorded",
+    "model call sent, not answered",
+    "model answered, not recorded",
     "step recorded, task not ended",
     "task done, not committed",
     "growth decided, not committed",

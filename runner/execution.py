@@ -16,12 +16,14 @@ from typing import Any, Protocol
 from runner import adapters, backoff, crashpoints, loader
 from runner import output as outputs
 from runner.branching import branch_plan
+from runner.calls import journaled
 from runner.code import CodeCache, Loaded
 from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
 from runner.growth import Branch, Grow
 from runner.inprocess.attempts import ToolWatch
-from runner.journal import Journal, inside_of
+from runner.journal import Journal
+from runner.ledger import Tally
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
@@ -175,11 +177,12 @@ class Executor:
             with (
                 loader.using(claim.bundle),
                 self._stops.watching(gate, claim, planned.timeout),
-                inside_of(journal),
+                journaled(journal, strays=True),
                 originating(_origin(claim.job)),
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
+                journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
                 work = self._work(claim, plan, task, journal, gate)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
                     work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
@@ -268,7 +271,7 @@ class Executor:
             case Lost():
                 pass
 
-    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: int, ms: int) -> None:
+    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: Tally, ms: int) -> None:
         """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
         while True:
             shared = branch.shared()

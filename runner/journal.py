@@ -6,62 +6,23 @@ type only.
 """
 
 import contextlib
-import dataclasses
-import hashlib
 import inspect
 import json
-import re
 import threading
-import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-from runner import crashpoints
+from runner import crashpoints, values
 from runner.errors import Asked
 from runner.gate import Gate
+from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
+from runner.places import Place, Places
+from runner.recorder import Recorder, Watch
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-class Recorder(Protocol):
-    """Where the steps of one task go."""
-
-    def begin_step(self) -> None:
-        """A step is about to be done."""
-
-    def record_step(self, step: str, value: str, *, replayed: int) -> None:
-        """It was done: keep its result."""
-
-    def drop_step(self) -> None:
-        """It was begun and raised."""
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether the task can stop for a person and go on when they have answered."""
-
-    def place(self, step: str) -> str:
-        """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
-
-
-class Watch(Protocol):
-    """Told of one step that is really done; of a replayed one it hears nothing."""
-
-    def began(self) -> None:
-        """It is about to be done."""
-
-    def ended(self, value: Any) -> None:
-        """It was done and is recorded; ``value`` is what it returned."""
-
-    def failed(self, error: BaseException) -> None:
-        """It raised, and nothing is recorded."""
 
 
 class Nest:
@@ -80,17 +41,30 @@ class Nest:
         """What is recorded, by name; of one part, without its prefix."""
         return self._journal.recorded_under(self._prefix + under)
 
-    def record(self, name: str, value: str) -> None:
+    def record(
+        self,
+        name: str,
+        value: str,
+        *,
+        replayed: Tally | None = None,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
         """Record a step that was done."""
-        self._journal.record_as(self._prefix + name, value)
+        self._journal.record_as(self._prefix + name, value, replayed, entry, usage, told=told)
 
-    def begin(self) -> None:
+    def begin(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
         """A step is about to be done."""
-        self._journal.begin()
+        self._journal.begin(entry, instead_of)
 
-    def drop(self) -> None:
+    def drop(self, entry: Entry = STEP) -> None:
         """It was begun and raised."""
-        self._journal.drop()
+        self._journal.drop(entry)
+
+    def replayed(self, count: Tally) -> None:
+        """So many steps of it were replayed, with no record after them."""
+        self._journal.add_replayed(count)
 
     @property
     def can_wait(self) -> bool:
@@ -103,16 +77,33 @@ class Nest:
 
 
 _enclosing: ContextVar["Journal | None"] = ContextVar("runner_enclosing_journal", default=None)
+_gathering: list["Journal"] = []  # those that take in what has no context
 
 
 @contextlib.contextmanager
-def inside_of(journal: "Journal") -> Iterator[None]:
-    """Kickoffs in this context are part of the task whose journal this is."""
+def inside_of(journal: "Journal", *, strays: bool = False) -> Iterator[None]:
+    """Kickoffs and calls of models in this context are part of the task whose journal this is.
+
+    With ``strays`` calls without a context are, too, while it is the only journal of which that was said.
+    """
     token = _enclosing.set(journal)
+    if strays:
+        _gathering.append(journal)
     try:
         yield
     finally:
+        if strays:
+            _gathering.remove(journal)
         _enclosing.reset(token)
+
+
+def journal_here() -> "tuple[Journal, bool] | None":
+    """The journal that a call made here belongs to, and whether that is only a guess."""
+    journal = _enclosing.get()
+    if journal is not None:
+        return journal, False
+    gathering = list(_gathering)
+    return (gathering[0], True) if len(gathering) == 1 else None
 
 
 def nest(name: str, *about: Any) -> Nest | None:
@@ -122,21 +113,38 @@ def nest(name: str, *about: Any) -> Nest | None:
     return journal.nest(name, *about) if journal is not None else None
 
 
-class Journal:
-    """The steps of one task in flight."""
+class Frame:
+    """A step that is being done. ``entry`` is what it is in the account; None once others stand for it."""
 
-    def __init__(self, recorded: Mapping[str, str], recorder: Recorder, gate: Gate) -> None:
+    __slots__ = ("entry", "journal", "key", "outer")
+
+    def __init__(self, journal: "Journal", key: str, entry: Entry | None, outer: "Frame | None") -> None:
+        self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
+
+
+_frame: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
+_account = threading.Lock()  # the frames of nested journals are changed under one
+
+
+def step_here() -> str | None:
+    """The name, in its journal, of the step that is being done in this context."""
+    frame = _frame.get()
+    return frame.key if frame is not None else None
+
+
+class Journal:
+    """The steps of one task in flight. ``watched``: somebody wants to hear of its calls of models."""
+
+    def __init__(self, recorded: Mapping[str, str], recorder: Recorder, gate: Gate, *, watched: bool = False) -> None:
         self._recorded = dict(recorded)
         self._recorder = recorder
-        self._gate = gate
+        self.gate = self._gate = gate
         self._occurrences: Counter[str] = Counter()
+        self._calls = Places(self._recorded)
+        self._doing: list[Frame] = []
         self._lock = threading.Lock()
-        self._replayed = 0
-
-    @property
-    def gate(self) -> Gate:
-        """Where the task may be stopped."""
-        return self._gate
+        self._replayed = Tally()
+        self.watched = watched
 
     @property
     def can_wait(self) -> bool:
@@ -150,17 +158,22 @@ class Journal:
     def position(self) -> dict[str, int]:
         """How often each step was done so far: what a task that skips what it did has to `go_to`."""
         with self._lock:
-            return dict(self._occurrences)
+            return {**self._occurrences, **self._calls.position()}
 
     def go_to(self, position: Mapping[str, int]) -> None:
         """What comes next is counted from a `position` on."""
         with self._lock:
-            self._occurrences = Counter(position)
+            self._occurrences = Counter(self._calls.go_to(position))
 
-    def take_replayed(self) -> int:
-        """How many steps were replayed since this was last asked."""
-        count, self._replayed = self._replayed, 0
+    def take_replayed(self) -> Tally:
+        """What was replayed since this was last asked."""
+        count, self._replayed = self._replayed, Tally()
         return count
+
+    def add_replayed(self, count: Tally) -> None:
+        """So much was replayed by a journal inside of this one."""
+        with self._lock:
+            self._replayed.update(count)
 
     def step(
         self,
@@ -170,38 +183,44 @@ class Journal:
         kwargs: dict[str, Any],
         watch: Watch | None = None,
         *,
-        kind: str = "step",  # noqa: ARG002 - where it counts
-        model: str = "",  # noqa: ARG002
+        kind: Kind = "step",
+        model: str = "",
     ) -> Any:
-        """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async."""
+        """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
+
+        ``kind`` says where it counts; the model of a call by its name.
+        """
+        outer = _frame.get()
+        entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind)
         with self._lock:
-            identity = _identity(name, args, kwargs)
+            identity = self._within(outer) + values.identity(name, args, kwargs)
             self._occurrences[identity] += 1
-            key = f"{identity}#{self._occurrences[identity]}"
-            recorded = self._recorded.get(key)
+            frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
+            recorded = self._recorded.get(frame.key)
             if recorded is not None:
-                self._replayed += 1
-        result_type = _result_type(fn)
+                self._replayed.update(self._calls_inside(frame.key) or {entry: 1})
+        result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
-            return self._astep(name, key, recorded, result_type, fn, args, kwargs, watch)
+            return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
             self._gate.check()
-            return _load(recorded, result_type)
+            return values.load(recorded, result_type)
         with self._gate.call():
-            self._begin(watch)
+            self._begin(frame, watch)
             try:
-                value = fn(*args, **kwargs)
+                with self._inside(frame):
+                    value = fn(*args, **kwargs)
             except BaseException as error:
-                self._drop(watch, error)
+                self._drop(frame, watch, error)
                 raise
-            text = self._record(name, key, value, result_type, watch)
+            text = self._record(name, frame, value, result_type, watch)
         self._gate.check()
-        return _load(text, result_type)
+        return values.load(text, result_type)
 
     async def _astep(
         self,
         name: str,
-        key: str,
+        frame: Frame,
         recorded: str | None,
         result_type: Any,
         fn: Callable[..., Any],
@@ -211,23 +230,63 @@ class Journal:
     ) -> Any:
         if recorded is not None:
             self._gate.check()
-            return _load(recorded, result_type)
+            return values.load(recorded, result_type)
         with self._gate.call():
-            self._begin(watch)
+            self._begin(frame, watch)
             try:
-                value = await fn(*args, **kwargs)
+                with self._inside(frame):
+                    value = await fn(*args, **kwargs)
             except BaseException as error:
-                self._drop(watch, error)
+                self._drop(frame, watch, error)
                 raise
-            text = self._record(name, key, value, result_type, watch)
+            text = self._record(name, frame, value, result_type, watch)
         self._gate.check()
-        return _load(text, result_type)
+        return values.load(text, result_type)
+
+    def place_call(self, digest: str, model: str, *, stray: bool = False) -> tuple[Frame, Place, str | None]:
+        """Where a call of a model belongs that is about to leave the process, and what was recorded of it.
+
+        ``digest`` is the hash of its request. A ``stray`` one comes from a thread that does not know where it is.
+        """
+        outer = self._sole_frame() if stray else _frame.get()
+        entry = Entry("model", caller.get().agent, model)
+        with self._lock:
+            place = self._calls.take(self._within(outer), digest, stray=stray)
+            recorded = self._recorded[place.key] if place.recorded else None
+            if recorded is not None:
+                self._replayed[entry] += 1
+        return Frame(self, place.key, entry, outer), place, recorded
+
+    @contextlib.contextmanager
+    def _inside(self, frame: Frame) -> Iterator[None]:
+        token = _frame.set(frame)
+        self._doing.append(frame)
+        try:
+            yield
+        finally:
+            self._doing.remove(frame)
+            with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
+                _frame.reset(token)
+
+    def _within(self, frame: Frame | None) -> str:
+        return f"{frame.key}/" if frame is not None and frame.journal is self else ""
+
+    def _sole_frame(self) -> Frame | None:
+        """The innermost step that is being done, if there is no doubt which."""
+        doing = list(self._doing)
+        inner = [one for one in doing if not any(other.outer is one for other in doing)]
+        return inner[0] if len(inner) == 1 else None
+
+    def _calls_inside(self, key: str) -> Tally:
+        """The recorded calls of models that were made inside of a step."""
+        records = (json.loads(self._recorded[name]) for name in self._calls.inside(key))
+        return Tally(Entry("model", one["agent"], one["model"]) for one in records)
 
     def nest(self, name: str, *about: Any) -> Nest:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
-            identity = _identity(name, about, {})
+            identity = self._within(_frame.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             return Nest(self, f"{identity}#{self._occurrences[identity]}/")
 
@@ -236,21 +295,31 @@ class Journal:
         with self._lock:
             return {key.removeprefix(prefix): text for key, text in self._recorded.items() if key.startswith(prefix)}
 
-    def record_as(self, key: str, text: str) -> None:
+    def record_as(
+        self,
+        key: str,
+        text: str,
+        replayed: Tally | None = None,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        *,
+        told: bool = False,
+    ) -> None:
         """Record what somebody else did, under this very key."""
         with self._gate.write(), self._lock:
-            self._recorder.record_step(key, text, replayed=self.take_replayed())
+            self._replayed.update(replayed or {})
+            self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
 
-    def begin(self) -> None:
+    def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = ()) -> None:
         """Somebody else is about to do a step."""
         with self._gate.write(), self._lock:
-            self._recorder.begin_step()
+            self._recorder.begin_step(entry, instead_of=instead_of)
 
-    def drop(self) -> None:
+    def drop(self, entry: Entry = STEP) -> None:
         """What somebody else began raised."""
         with self._gate.write(), self._lock:
-            self._recorder.drop_step()
+            self._recorder.drop_step(entry)
 
     def kept(self, name: str) -> Any:
         """What `keep` kept under this name; None if there is nothing."""
@@ -260,14 +329,15 @@ class Journal:
 
     def keep(self, name: str, value: Any) -> None:
         """Record a JSON value that is no step's result: what was found out half-way, and is not to be done again."""
+        frame = Frame(self, f"={name}", STEP, None)
         with self._gate.call():
-            self._begin(None)
-            self._record(name, f"={name}", value, None, None)
+            self._begin(frame, None)
+            self._record(name, frame, value, None, None)
 
     def step_of(self, question: str) -> str:
         """The step where the answer to a question belongs that was asked last."""
         with self._lock:
-            identity = _identity("?", (question,), {})
+            identity = values.identity("?", (question,), {})
             return f"{identity}#{self._occurrences[identity]}"
 
     @staticmethod
@@ -282,7 +352,7 @@ class Journal:
         there, until somebody puts the answer into the journal. ``about`` is what whoever answers should know.
         """
         with self._lock:
-            identity = _identity("?", (question,), {})
+            identity = values.identity("?", (question,), {})
             self._occurrences[identity] += 1
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
@@ -292,121 +362,79 @@ class Journal:
             said = obtain(step)
         if said is None:
             raise Asked(self.place(step), question, about)
+        frame = Frame(self, step, STEP, None)
         with self._gate.call():
-            self._begin(None)
-            self._record("?", step, said, None, None)
+            self._begin(frame, None)
+            self._record("?", frame, said, None, None)
         return said
 
-    def _begin(self, watch: Watch | None) -> None:
+    def diverged(self, place: Place) -> bool:
+        """Whether another call was recorded at a place, and is not asked for."""
+        with self._lock:
+            return self._calls.diverged(place)
+
+    def _begin(self, frame: Frame, watch: Watch | None) -> None:
         with self._gate.write():
-            with self._lock:
-                self._recorder.begin_step()
+            self.enter(frame)
             if watch is not None:
                 watch.began()
         crashpoints.reached("step begun, not done")
 
-    def _drop(self, watch: Watch | None, error: BaseException) -> None:
+    def enter(self, frame: Frame) -> None:
+        """Count it as begun. A call of a model stands for the steps around it."""
+        assert frame.entry is not None
+        with _account:
+            instead_of = list(_hand_over(frame.outer)) if frame.entry.kind == "model" else []
+        with self._lock:
+            self._recorder.begin_step(frame.entry, instead_of=instead_of)
+
+    def leave(self, frame: Frame) -> None:
+        """It was begun and raised."""
+        with self._lock:
+            if frame.entry is not None:
+                self._recorder.drop_step(frame.entry)
+
+    def give_back(self, place: Place) -> None:
+        """A call came to nothing, and will perhaps be made again."""
+        with self._lock:
+            self._calls.give_back(place)
+
+    def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
+        """It was done. ``told``: somebody tells of it on the event bus."""
+        with self._lock:
+            self._recorder.record_step(
+                frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
+            )
+            self._recorded[frame.key] = text
+
+    def _drop(self, frame: Frame, watch: Watch | None, error: BaseException) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
         with self._gate.write():
             if isinstance(error, RAISED):
-                with self._lock:
-                    self._recorder.drop_step()
+                self.leave(frame)
             if watch is not None:
                 watch.failed(error)
 
-    def _record(self, name: str, key: str, value: Any, result_type: Any, watch: Watch | None) -> str:
+    def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: Watch | None) -> str:
         crashpoints.reached("step done, not recorded")
         try:
-            text = _dump(name, value, result_type)
+            text = values.dump(name, value, result_type)
         except TypeError as error:
             if watch is not None:
                 watch.failed(error)
             raise
         with self._gate.write():
-            with self._lock:
-                self._recorder.record_step(key, text, replayed=self.take_replayed())
-                self._recorded[key] = text
+            self.keep_result(frame, text)
             if watch is not None:
                 watch.ended(value)
         crashpoints.reached("step recorded, task not ended")
         return text
 
 
-def _identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if not args and not kwargs:
-        return name
-    try:
-        plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
-    except RecursionError:  # an argument that holds itself
-        plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
-    return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
-
-
-def _canonical(value: Any) -> Any:
-    """The value as JSON that is the same in every process: sets in order, strange objects by their type."""
-    if isinstance(value, Mapping):
-        return {str(k): _canonical(v) for k, v in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted((_canonical(v) for v in value), key=lambda v: json.dumps(v, sort_keys=True))
-    if isinstance(value, list | tuple):
-        return [_canonical(v) for v in value]
-    if isinstance(value, BaseModel):
-        fields = dict(value)
-        if hasattr(value, "entity_type"):  # a crew, a task, an agent: each process that makes it gives it another id
-            fields = {k: v for k, v in fields.items() if k not in ("id", "output") and not k.startswith("checkpoint")}
-        return _canonical(fields)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _canonical(getattr(value, f.name, None)) for f in dataclasses.fields(value)}
-    if isinstance(value, Iterator):  # looking into it would use it up
-        return f"<{type(value).__qualname__}>"
-    try:
-        return to_jsonable_python(value, fallback=lambda other: f"<{type(other).__qualname__}>", bytes_mode="base64")
-    except (PydanticSerializationError, ValueError):
-        return f"<{type(value).__qualname__}>"
-
-
-def _result_type(fn: Callable[..., Any]) -> Any:
-    """The adapter of the function's return annotation, if it says more than plain JSON does."""
-    found = getattr(fn, "__annotations__", {}).get("return")
-    if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
-        return None
-    try:
-        return TypeAdapter(typing.get_type_hints(fn)["return"])
-    except Exception:  # an annotation pydantic cannot use says nothing about JSON either
-        return None
-
-
-def _dump(name: str, value: Any, result_type: Any) -> str:
-    if inspect.iscoroutine(value):
-        value.close()
-        raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
-    try:
-        if result_type is not None:
-            data = result_type.dump_python(value, mode="json", warnings=False)
-        else:
-            data = to_jsonable_python(value, bytes_mode="base64")
-        text = json.dumps(data, ensure_ascii=False)
-    except (PydanticSerializationError, TypeError, ValueError):
-        raise TypeError(
-            f"step {name!r} returned {_kind(value)}, which is not JSON: "
-            "return text, numbers, lists or dicts, or annotate the function with the model it returns"
-        ) from None
-    # Half a surrogate pair (a file name, a model's slip) is no UTF-8, but JSON has a spelling for it.
-    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(data)
-
-
-def _kind(value: Any) -> str:
-    """The name of the value's type with its article."""
-    name = type(value).__qualname__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _load(text: str, result_type: Any) -> Any:
-    """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
-    value = json.loads(text)
-    if result_type is None:
-        return value
-    try:
-        return result_type.validate_python(value, strict=False)
-    except ValidationError:  # an annotation that the function does not keep to says nothing
-        return value
+def _hand_over(frame: Frame | None) -> Iterator[Entry]:
+    """What the steps from here outward are in the account: from now on others stand for them. A tool is a tool."""
+    while frame is not None:
+        if frame.entry is not None and frame.entry.kind != "tool":
+            yield frame.entry
+            frame.entry = None
+        frame = frame.outer

@@ -15,6 +15,12 @@ from runner import loader
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, set_audience
+from runner.events.call_events import (
+    CallDivergedEvent,
+    LLMCallCompletedEvent,
+    LLMCallFailedEvent,
+    LLMCallStartedEvent,
+)
 from runner.events.ids import event_id_of
 from runner.events.pairs import PAIRS
 from runner.events.work_events import (
@@ -139,6 +145,7 @@ class TaskEvents:
             self._last = self._task.tell(
                 kind,
                 f"{self._key}/{inner}"[:400] if ours else self._key,
+                more=_figures(event),
                 parent=self._numbers.get(event.parent_event_id or "", 0),
                 started=self._numbers.get(event.started_event_id or "", 0),
                 cause=self._numbers.get(event.triggered_by_event_id or "", 0),
@@ -192,6 +199,25 @@ class TaskEvents:
             "previous_event_id": event_id_of(self._run, number - 1),
         }
         return {name: value for name, value in found.items() if value is not None}
+
+
+def _figures(event: BaseEvent) -> dict[str, Any]:
+    """What the run says of a call of a model: which, whose, its tokens, whether it diverged. Not what it said."""
+    if isinstance(event, CallDivergedEvent):
+        return {"call": event.call, **({"step": event.step[:200]} if event.step else {})}
+    if not isinstance(event, LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent):
+        return {}
+    agent = getattr(event.from_agent, "role", event.from_agent)
+    found: dict[str, Any] = {
+        "model": str(event.model or "")[:200],
+        "agent": agent[:200] if isinstance(agent, str) else "",
+    }
+    if isinstance(event, LLMCallCompletedEvent):
+        usage = event.usage or {}
+        for name in ("prompt_tokens", "completion_tokens"):
+            found[name] = count if isinstance(count := usage.get(name), int) else 0
+        found |= {"replayed": 1} if event.replayed else {}
+    return found
 
 
 def _interrupted(kind: str) -> str:

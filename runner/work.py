@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.growth import Branch
-from runner.journal import Journal, Watch
+from runner.journal import Journal
 from runner.output import TaskOutput
 from runner.plan import Plan
+from runner.recorder import Watch
 from runner.used import Uses
 
 

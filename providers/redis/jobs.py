@@ -1,21 +1,21 @@
 """What a worker asks of the store for one task: claim, record steps, commit, or give it back."""
 
-import contextlib
 import hashlib
 import json
 import threading
 import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
 from runner.errors import ClaimLost
 from runner.growth import Growth
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import NOT_NOW, Client, Line, patiently
+from runner.providers.redis.connection import Client, Line, patiently
 from runner.providers.redis.scripts import Executor
 from runner.used import NOTHING, Used
 
@@ -199,6 +199,8 @@ class ClaimedTask:
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
+        self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._noted = False
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
         self.told = (0, 0)
 
@@ -208,34 +210,63 @@ class ClaimedTask:
         """The journal is its own: the step's name."""
         return step
 
-    def begin_step(self) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
         """Note that a step begins. It costs no round trip: nobody waits for the answer."""
         with self._lock:
-            if self._line.fresh:
-                patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
-                self._line.fresh = False
-            self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token)
+            self._open.subtract(instead_of)
+            self._open[entry] += 1
+            self._note_open()
 
     def record_step(
-        self, step: str, value: str, *, replayed: int, prompt_tokens: int = 0, completion_tokens: int = 0
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Tally | int,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
     ) -> None:
         """Record a step's result: one round trip."""
-        self._fenced(
-            self._record,
-            run=self._run,
-            task=self._task,
-            journal=self._journal,
-            step=step,
-            value=value,
-            replayed=replayed,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-        )
+        with self._lock:
+            if entry is not None:
+                self._open[entry] = max(self._open[entry] - 1, 0)
+            about: dict[str, Any] = {}
+            if entry is not None and entry.kind == "model" and not told:
+                about = {"model": entry.model, "agent": entry.agent, **asdict(usage)}
+            self._fenced(
+                self._record,
+                run=self._run,
+                task=self._task,
+                journal=self._journal,
+                step=step,
+                value=value,
+                begun=self._open.text(),
+                paid=Tally({entry: 1}).text() if entry is not None else "",
+                replayed=tally_text(replayed),
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                told=_flat(about) if about else "",
+            )
 
-    def drop_step(self) -> None:
-        """A begun step raised: it is not in doubt. Not repeated: done twice, it would hide another one that is."""
-        with self._lock, contextlib.suppress(*NOT_NOW):
-            scripts.load("drop_step")(self._line, task=self._task, token=self._claim.token)
+    def drop_step(self, entry: Entry = STEP) -> None:
+        """A begun step raised: it is not in doubt."""
+        with self._lock:
+            self._open[entry] = max(self._open[entry] - 1, 0)
+            self._note_open()
+
+    def _note_open(self) -> None:
+        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again."""
+        if self._line.fresh:
+            patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
+            self._line.fresh = False
+        self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token, self._open.text())
+        self._noted = True
+
+    def _note_open_again(self) -> None:
+        """Before the end of the task: where the connection was lost meanwhile."""
+        if self._noted and self._line.fresh:
+            self._note_open()
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
@@ -247,6 +278,7 @@ class ClaimedTask:
         kind: str,
         about: str,
         *,
+        more: Mapping[str, Any] | None = None,
         parent: int = 0,
         started: int = 0,
         cause: int = 0,
@@ -262,6 +294,7 @@ class ClaimedTask:
             **self._who,
             kind=kind,
             about=about,
+            more=_flat(more or {}),
             parent=parent,
             started=started,
             cause=cause,
@@ -282,21 +315,25 @@ class ClaimedTask:
         output: str,
         unlocks: Iterable[PlannedTask],
         *,
-        replayed: int,
+        replayed: Tally | int,
         used: Used = NOTHING,
         ms: int | None = None,
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
         return self._commit(output, specifications(unlocks), "", replayed=replayed, used=used, ms=ms)
 
-    def grow(self, growth: Growth, version: str, *, replayed: int, ms: int | None = None) -> bool:
+    def grow(self, growth: Growth, version: str, *, replayed: Tally | int, ms: int | None = None) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
         ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
         text = json.dumps(grown, ensure_ascii=False)
         return self._commit(growth.output, ready, text, replayed=replayed, used=NOTHING, ms=ms) != "changed"
 
-    def _commit(self, output: str, ready: str, growth: str, *, replayed: int, used: Used, ms: int | None) -> str:
+    def _commit(
+        self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None
+    ) -> str:
+        with self._lock:
+            self._note_open_again()
         answer = self._fenced(
             scripts.load("commit"),
             home=self._home,
@@ -308,7 +345,7 @@ class ClaimedTask:
             worker=self._claim.worker,
             output=output[1:] if ms is None else f'"ms":{ms},{output[1:]}',
             trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
-            replayed=replayed,
+            replayed=tally_text(replayed),
             next=ready,
             growth=growth,
             stamp=stamp(),
@@ -319,7 +356,7 @@ class ClaimedTask:
             self.told = (answer[3], answer[4])
         return str(answer[2])
 
-    def ask(self, step: str, question: str, *, replayed: int) -> None:
+    def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
         self._give(
             "ask",
@@ -331,21 +368,24 @@ class ClaimedTask:
             stamp=stamp(),
         )
 
-    def release(self, *, replayed: int) -> None:
+    def release(self, *, replayed: Tally | int) -> None:
         """Hand the task back, to run elsewhere at once."""
         self._give("release", replayed=replayed)
 
-    def retry(self, delay: float, reason: str, *, replayed: int) -> None:
+    def retry(self, delay: float, reason: str, *, replayed: Tally | int) -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
         self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=reason)
 
-    def fail(self, reason: str, *, replayed: int) -> None:
+    def fail(self, reason: str, *, replayed: Tally | int) -> None:
         """Fail the task for good, and with it the branch."""
         answer = self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
         self.told = (answer[1], answer[2])
 
     def _give(self, operation: str, **slots: Any) -> Any:
         script = scripts.load(operation)
+        slots["replayed"] = tally_text(slots["replayed"])
+        with self._lock:
+            self._note_open_again()
         return self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
@@ -354,6 +394,11 @@ class ClaimedTask:
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         return answer
+
+
+def _flat(fields: Mapping[str, Any]) -> str:
+    """Fields and values as the scripts take them."""
+    return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)
 
 
 def _pairs(flat: Any) -> Iterable[tuple[str, str]]:

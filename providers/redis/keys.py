@@ -23,6 +23,8 @@ key                                  type     holds, and how long
 ``HOME:run:RUN``                     hash     the run: current line and its status, how many branches are live, crew,
                                               bundle, inputs, options, counters
 ``…RUN:plan``                        string   the plan as JSON
+``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
+                                              are paid, replayed, in doubt; tokens
 ``…RUN:branches``                    set      the run's branches
 ``…RUN:events``                      stream   what happened, newest 2,000 or so
 ``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
@@ -76,6 +78,7 @@ TEMPLATES: dict[str, str] = {
     "checkpoints_key": "{branch_key}:checkpoints",
     "lineage_key": "{branch_key}:lineage",
     "plan_key": "{run}:plan",
+    "ledger_key": "{run}:ledger",
     "events_key": "{run}:events",
     "branches_key": "{run}:branches",
     "runs_key": "{home}:runs",

@@ -11,6 +11,7 @@ __all__ = [
     "AgentReasoningCompletedEvent",
     "AgentReasoningFailedEvent",
     "AgentReasoningStartedEvent",
+    "CallDivergedEvent",
     "LLMCallCompletedEvent",
     "LLMCallFailedEvent",
     "LLMCallStartedEvent",
@@ -62,6 +63,7 @@ class LLMCallCompletedEvent(_LLMEvent):
     response: Payload = None
     call_type: Any = None
     usage: dict[str, Any] | None = None
+    replayed: bool = False
 
 
 class LLMCallFailedEvent(_LLMEvent):
@@ -70,6 +72,14 @@ class LLMCallFailedEvent(_LLMEvent):
     type: Literal["llm_call_failed"] = "llm_call_failed"
     # What a model's service says may repeat the key or the prompt.
     error: ErrorText = Field(default="", exclude=True)
+
+
+class CallDivergedEvent(_LLMEvent):
+    """A model is asked something else than was recorded at this place: call n of the task, or of the step around it."""
+
+    type: Literal["call_diverged"] = "call_diverged"
+    call: int = 0
+    step: str | None = None
 
 
 class LLMStreamChunkEvent(_LLMEvent):

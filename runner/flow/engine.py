@@ -7,7 +7,7 @@ and machine together, under the lock that a checkpoint is taken under, so every 
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,6 +38,7 @@ from runner.flow.flow import Flow
 from runner.flow.machine import Call, Machine
 from runner.gate import Gate
 from runner.journal import Journal
+from runner.ledger import STEP, Entry
 from runner.state import Progress, RuntimeState, running, settings_of, watching
 from runner.timing import timed
 
@@ -110,13 +111,13 @@ class _Steps:
     def __init__(self, recorded: dict[str, str]) -> None:
         self.recorded = recorded
 
-    def begin_step(self) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
         """Nothing can be in doubt in one process."""
 
-    def drop_step(self) -> None:
+    def drop_step(self, entry: Entry = STEP) -> None:
         """It raised; nothing to keep."""
 
-    def record_step(self, step: str, value: str, *, replayed: int) -> None:  # noqa: ARG002 - the port's name
+    def record_step(self, step: str, value: str, **about: Any) -> None:  # noqa: ARG002 - nobody keeps accounts here
         """Keep it."""
         self.recorded[step] = value
 
@@ -234,7 +235,7 @@ class _Run:
             flow,
             flow.flow_definition().methods[call.method],
             call,
-            Journal(steps, _Steps(steps), gate),
+            Journal(steps, _Steps(steps), gate, watched=True),
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
             gate,

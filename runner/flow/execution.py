@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from runner.calls import journaled
 from runner.errors import BadInput, TaskError
 from runner.events import (
     FlowInputReceivedEvent,
@@ -24,7 +25,7 @@ from runner.flow.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedb
 from runner.flow.machine import Call
 from runner.flow.values import Lost, decode, encode_gently
 from runner.gate import Gate
-from runner.journal import Journal, inside_of
+from runner.journal import Journal
 from runner.state.resolve import inside
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Execution:
         self.outer = current.get()
         token = current.set(self)
         try:
-            with inside(self.flow), inside_of(self.journal):
+            with inside(self.flow), journaled(self.journal):
                 yield
         finally:
             current.reset(token)

@@ -12,6 +12,7 @@ from runner import agents, conversation
 from runner.adapters.doing import describe
 from runner.agent import Agent
 from runner.agents import structure
+from runner.calls import journaled
 from runner.errors import BadInput
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
@@ -21,7 +22,7 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.inprocess.attempts import KeptConversation, StateGate, Steps
-from runner.journal import Journal, Nest, inside_of, nest
+from runner.journal import Journal, Nest, nest
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.state.progress import Progress
 from runner.state.resolve import inside
@@ -91,9 +92,9 @@ class _Asked:
             said.say(*self._told())
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
-        journal = Journal(steps.recorded, steps, gate)
+        journal = Journal(steps.recorded, steps, gate, watched=True)
         try:
-            with timed(gate, agent.max_execution_time), inside_of(journal), originating(self._origin(asked)):
+            with timed(gate, agent.max_execution_time), journaled(journal), originating(self._origin(asked)):
                 job = agents.job_for(
                     agent, said, journal, tools=agent.tools, response_model=self._asking.response_format
                 )
@@ -101,6 +102,8 @@ class _Asked:
         except BaseException as error:
             event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
             raise
+        finally:
+            steps.end(journal.take_replayed())
         with gate.write():
             progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
             event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))

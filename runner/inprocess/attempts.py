@@ -9,12 +9,14 @@ from typing import Any
 from runner import backoff
 from runner import output as outputs
 from runner.adapters import Adapter
+from runner.calls import journaled
 from runner.crew import Crew
 from runner.errors import Interrupted
 from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.gate import Gate
-from runner.journal import Journal, Nest, inside_of
+from runner.journal import Journal, Nest
+from runner.ledger import STEP, Entry, Tally
 from runner.output import TaskOutput
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
@@ -50,15 +52,15 @@ class Steps:
         outer = self._nest.recorded(self._under) if self._nest is not None else {}
         return {**outer, **self._progress.steps}
 
-    def begin_step(self) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
         """Nothing can be in doubt in one process; in a task around it, it can."""
         if self._nest is not None:
-            self._nest.begin()
+            self._nest.begin(entry, instead_of=instead_of)
 
-    def drop_step(self) -> None:
+    def drop_step(self, entry: Entry = STEP) -> None:
         """It raised; nothing to keep."""
         if self._nest is not None:
-            self._nest.drop()
+            self._nest.drop(entry)
 
     @property
     def can_wait(self) -> bool:
@@ -69,11 +71,16 @@ class Steps:
         """A step's name in the journal of the task around it, if there is one."""
         return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
 
-    def record_step(self, step: str, value: str, *, replayed: int) -> None:  # noqa: ARG002 - the port's name
+    def record_step(self, step: str, value: str, **about: Any) -> None:
         """Keep it, and with it the task around it, if there is one."""
         self._progress.steps[step] = value
         if self._nest is not None:
-            self._nest.record(f"{self._under}{step}", value)
+            self._nest.record(f"{self._under}{step}", value, **about)
+
+    def end(self, replayed: Tally) -> None:
+        """The task is done: what was replayed since the last record counts in the task around it."""
+        if self._nest is not None:
+            self._nest.replayed(replayed)
 
 
 class KeptConversation(Conversation):
@@ -154,7 +161,7 @@ class Attempts:
 
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = StateGate(self._lock), Steps(progress, self._nest, key), self._crew.by_key.get(key)
-        journal = Journal(steps.recorded, steps, gate)
+        journal = Journal(steps.recorded, steps, gate, watched=True)
         self._gates.add(gate)
         if self._stop is not None:
             gate.ask(self._stop)
@@ -183,10 +190,11 @@ class Attempts:
         planned = self._plan.by_key[key]
         try:
             gate.check()
-            with timed(gate, planned.timeout), inside_of(journal), originating(f"{self.origin}:{key}"):
+            with timed(gate, planned.timeout), journaled(journal), originating(f"{self.origin}:{key}"):
                 stored = self._adapter.perform(self._crew, work)
         finally:
             self._gates.discard(gate)
+            steps.end(journal.take_replayed())
         raw, data = outputs.load(json.loads(stored))
         used = work.uses.found(planned.context or (), lambda: len(self._plan.earlier(key)))
         return as_output(self._crew, key, raw, data), used

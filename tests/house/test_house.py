@@ -29,7 +29,9 @@ CORE = (
         "errors",
         "gate",
     ),
-    *("journal", "live", "llm", "output", "plan", "settings", "states", "task", "validation", "work"),
+    *("journal", "ledger", "live", "llm", "output", "places", "plan", "recorder", "settings", "states", "task"),
+    *("validation", "values", "work"),
+    *(f"calls/{name}" for name in ("__init__", "call", "loading", "telling", "transport", "wire")),
     *("adapters/__init__", "adapters/doing", "adapters/native"),
     *(f"inprocess/{name}" for name in ("__init__", "agents", "attempts", "crews", "threads")),
     *(

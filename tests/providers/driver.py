@@ -36,6 +36,7 @@ class Driver:
     def __init__(self, redis: Redis, line: LossyLine) -> None:
         self.redis, self.line = redis, line
         self.runs, self.workers = Runs(redis), Workers(redis)
+        self._tasks: dict[tuple[str, int], ClaimedTask] = {}
         for worker in ("w0", "w1"):
             self.workers.beat(worker, LEASE, "{}")
 
@@ -82,7 +83,7 @@ class Driver:
 
     def task(self, claim: Claim) -> ClaimedTask:
         """What the claim allows."""
-        return ClaimedTask(self.line, claim)
+        return self._tasks.setdefault((claim.job.ref, claim.token), ClaimedTask(self.line, claim))
 
     def commit(self, claim: Claim, used: Used = NOTHING) -> str:
         """Do the task. Returns the run's status after it."""

@@ -150,9 +150,9 @@ class Model:
             return REFUSED
         run = self.runs[job.run_id]
         journal = run.branches[job.branch].journals.setdefault(job.task, {})
+        task.begun, task.crashes = max(task.begun - 1, 0), 0
         if step not in journal:
             journal[step] = value
-            task.begun, task.crashes = max(task.begun - 1, 0), 0
             for name, count in {"paid": 1, **counted}.items():
                 run.counters[name] += count
         return "recorded"
@@ -173,6 +173,7 @@ class Model:
         branch.journals.pop(job.task, None)
         del self.workers[task.worker].claims[job.run_id, job.branch, job.task]
         run.counters["replayed"] += replayed
+        run.counters["in_doubt"] += task.begun
         self._checkpoint(run, job.branch, "task_completed", job.task)
         if run.goes_on(job.branch):
             for other in run.ready(job.branch):
@@ -200,7 +201,6 @@ class Model:
             return REFUSED
         run = self.runs[job.run_id]
         run.counters["replayed"] += replayed
-        task.begun = 0
         task.failures += 1
         place = (job.run_id, job.branch, job.task)
         self._give_up(run, place, task)
@@ -216,7 +216,6 @@ class Model:
             return REFUSED
         run = self.runs[job.run_id]
         run.counters["replayed"] += replayed
-        task.begun = 0
         self._give_up(run, (job.run_id, job.branch, job.task), task)
         self._failed(run, job.branch, job.task)
         return "failed"
@@ -360,4 +359,5 @@ class Model:
         found: dict[str, Any] = {"state": task.state, "attempt": task.attempt}
         if task.token is not None:
             found |= {"token": task.token, "worker": task.worker, "process": task.process}
-        return found | {name: n for name in ("begun", "crashes", "failures") if (n := getattr(task, name))}
+        found |= {name: n for name in ("crashes", "failures") if (n := getattr(task, name))}
+        return found | ({"begun": f'[["step", "", "", {task.begun}]]'} if task.begun else {})

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from redis import Redis
 from runner import forking
 from runner.branching import branch_plan
 from runner.errors import ClaimLost, Conflict
+from runner.ledger import Usage
 from runner.output import dump
 from runner.plan import Plan
 from runner.providers.redis import jobs
@@ -50,6 +52,7 @@ class Operations(RuleBasedStateMachine):
         self.delivered: list[Job] = []
         self.written: dict[tuple[str, str, str], set[int]] = {}
         self.numbers = itertools.count(1)
+        self._tasks: dict[tuple[str, int], ClaimedTask] = {}
         for sha in BUNDLES:
             self.store.put_bundle(sha, b"packed")
         self.world = look(redis, set(QUEUES))
@@ -225,6 +228,7 @@ class Operations(RuleBasedStateMachine):
 
     def write(self, due: Any, write: Callable[[], Any], *, again: str = "", lost: bool = False) -> None:
         """``due`` is the answer that the model gives; ``again`` the one to a repeated call whose answer was lost."""
+        self.line.fresh = False  # what is to be lost is the answer to this write
         self.line.lose = int(lost)
         if due == REFUSED or (lost and again == REFUSED):
             with pytest.raises(ClaimLost):
@@ -246,10 +250,9 @@ class Operations(RuleBasedStateMachine):
             held.begun += 1
         self.check(unchanged=not held)
 
-    def drop_step(self, claim: Claim, *, lost: bool = False) -> None:
-        self.line.lose = int(lost)
+    def drop_step(self, claim: Claim) -> None:
         self._task(claim).drop_step()
-        self.line.lose = 0
+        self.line.execute_command("PING")
         held = self.model.held(claim.job, claim.token)
         if held:
             held.begun -= 1
@@ -257,9 +260,9 @@ class Operations(RuleBasedStateMachine):
 
     def record_step(self, claim: Claim, step: str, *, replayed: int, tokens: int, lost: bool) -> None:
         value = f'"{step} {next(self.numbers)}"'
-        counted = {"replayed": replayed, "prompt_tokens": 10 * tokens, "completion_tokens": tokens}
-        due = self.model.record(claim.job, claim.token, step, value, **counted)
-        self.write(due, lambda: self._task(claim).record_step(step, value, **counted), lost=lost)
+        usage = Usage(10 * tokens, tokens)
+        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **asdict(usage))
+        self.write(due, lambda: self._task(claim).record_step(step, value, replayed=replayed, usage=usage), lost=lost)
 
     def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:
         """A commit heard twice is one commit, and learns how the run stands now."""
@@ -295,4 +298,5 @@ class Operations(RuleBasedStateMachine):
         self.write(due, lambda: self._task(claim).fail("no way", replayed=replayed), again=REFUSED, lost=lost)
 
     def _task(self, claim: Claim) -> ClaimedTask:
-        return ClaimedTask(self.line, claim)
+        place = (claim.job.ref, claim.token)
+        return self._tasks.setdefault(place, ClaimedTask(self.line, claim))

@@ -6,6 +6,7 @@ import pytest
 from redis import Redis
 
 from runner.errors import BadInput
+from runner.ledger import Usage
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
 
@@ -66,8 +67,8 @@ def test_an_output_tells_how_long_it_took_and_what_it_spent(driver: Driver) -> N
     run = driver.submit(plan_of("a", "b"))
     claims = driver.take()
     task = driver.task(claims["a"])
-    task.record_step("ask#1", "1", replayed=0, prompt_tokens=100, completion_tokens=7)
-    task.record_step("ask#2", "2", replayed=0, prompt_tokens=50)
+    task.record_step("ask#1", "1", replayed=0, usage=Usage(100, 7))
+    task.record_step("ask#2", "2", replayed=0, usage=Usage(50))
     task.commit(dump("x", None), [], replayed=0, ms=1234)
     driver.commit(claims["b"])
     found = driver.runs.committed(run, "main")

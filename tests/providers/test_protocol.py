@@ -205,7 +205,7 @@ class Protocol(Operations):
             return
         self.begin_step(claim)
         if end == "raised":
-            self.drop_step(claim, lost=data.draw(seldom, label="answer lost"))
+            self.drop_step(claim)
         elif end != "its process died":
             step, lost = data.draw(st.sampled_from(STEPS)), end == "answer lost"
             self.record_step(claim, step, replayed=data.draw(counts), tokens=data.draw(counts), lost=lost)

@@ -9,6 +9,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from runner.errors import ClaimLost
+from runner.ledger import Usage
 from runner.output import dump
 from runner.providers.redis import jobs, scripts
 from runner.providers.redis.connection import Line
@@ -224,7 +225,7 @@ def test_a_step_recorded_twice_is_paid_once(driver: Driver) -> None:
     task = driver.task(driver.take()["a"])
     task.begin_step()
     driver.line.lose = 1
-    task.record_step("s#1", "1", replayed=0, prompt_tokens=5)
+    task.record_step("s#1", "1", replayed=0, usage=Usage(5))
     assert driver.runs.get(run).ledger == {
         **{"paid": 1, "replayed": 0, "in_doubt": 0},
         **{"prompt_tokens": 5, "completion_tokens": 0},

@@ -67,7 +67,7 @@ def test_each_class_is_of_its_type_and_says_what_it_is(name, cls):
     if name in ("FlowEvent", "ToolUsageEvent"):
         return
     event = cls()
-    ours = event.type.startswith(("checkpoint_", "flow_failed", "flow_state_conflict"))
+    ours = event.type.startswith(("checkpoint_", "flow_failed", "flow_state_conflict", "call_diverged"))
     assert ours or event.type in NAMES
     if event.type not in SIGNALS:
         assert name.lower() == event.type.replace("_", "") + "event"

@@ -39,6 +39,7 @@ COST: dict[str, tuple[int, int]] = {
 ELSEWHERE = {
     *("run created, nothing waited for", "forked, nothing waited for", "asked to stop, not handed back"),
     *("growth decided, not committed", "question put, not asked"),  # flows
+    *("model call sent, not answered", "model answered, not recorded"),  # test_model_calls.py
 }
 
 

@@ -2,13 +2,12 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name key token worker replayed step question stamp
--- USES now emit refuse send goes_on close release checkpoint wait
+-- USES now emit refuse send goes_on close account release checkpoint wait
 --
 -- step: where in the journal the answer belongs; what stands there is no answer. question: JSON, for whoever answers.
 -- Returns {"asked", the branch's status} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "ask") end
-if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
-redis.call("HSET", task, "begun", 0)
+account(run, name, key, "replayed", replayed)
 give_up(home, run, name, key, worker)
 redis.call("HDEL", journal, step)
 redis.call("HSET", task, "state", "asked", "step", step, "question", question)

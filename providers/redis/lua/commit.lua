@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name key token worker output trace replayed next growth stamp
--- USES now emit refuse send unlock goes_on close checkpoint lifetime finish wait grow
+-- USES now emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
@@ -17,7 +17,7 @@ if done then
   if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
   return refuse(run, name, key, token, "commit")
 end
-local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens")
+local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 local grown = growth ~= "" and cjson.decode(growth)
 if grown and (redis.call("HGET", shared_key(branch), "version") or "") ~= grown.version then return {"changed"} end
@@ -32,7 +32,8 @@ close_open(run, name, task)
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
-if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+account(run, name, key, "replayed", replayed)
+account(run, name, key, "in_doubt", t[6])  -- what its threads are still at, and what broke off
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if grown then grow(run, name, branch, key, seq, grown) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)

@@ -2,13 +2,12 @@
 --
 -- KEYS home run branch task
 -- ARGV name key token worker replayed reason stamp
--- USES now emit refuse send goes_on close release checkpoint lifetime finish failed
+-- USES now emit refuse send goes_on close account release checkpoint lifetime finish failed
 --
 -- Returns {"failed", the event's sequence, that of the branch's failure or 0} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "fail") end
 local at = now()
-if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
-redis.call("HSET", task, "begun", 0)
+account(run, name, key, "replayed", replayed)
 give_up(home, run, name, key, worker)
 local seq, all = task_failed(run, name, key, task, reason), 0
 checkpoint(run, name, branch, "task_failed", key, stamp, at)

@@ -1,16 +1,19 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name key token step value replayed prompt_tokens completion_tokens
--- USES emit refuse
+-- ARGV name key token step value begun paid replayed prompt_tokens completion_tokens told
+-- USES emit refuse account
 --
+-- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
+-- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
-local t = redis.call("HMGET", task, "token", "begun")
+local t = redis.call("HMGET", task, "token", "started")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
+-- A task that gets on is not the one that kills its workers.
+redis.call("HSET", task, "begun", begun, "crashes", 0)
 if redis.call("HSETNX", journal, step, value) == 1 then
-  redis.call("HINCRBY", run, "paid", 1)
-  -- A task that gets on is not the one that kills its workers.
-  redis.call("HSET", task, "begun", math.max((t[2] or 0) - 1, 0), "crashes", 0)
+  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens)
+  account(run, name, key, "replayed", replayed)
   if redis.call("HLEN", journal) == 1 then
     -- Begun after the run was over, the journal would outlive it.
     local ttl = redis.call("PTTL", run)
@@ -22,6 +25,8 @@ if redis.call("HSETNX", journal, step, value) == 1 then
       redis.call("HINCRBY", task, field, count)
     end
   end
-  if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+  if told ~= "" then
+    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(cjson.decode(told)))
+  end
 end
 return {"recorded"}

@@ -2,12 +2,12 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed
--- USES now emit refuse send goes_on close release
+-- USES now emit refuse send goes_on close account release
 --
 -- Returns {"released", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
 local at = now()
-if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
+account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", run, "recoveries", 1)
 emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain",

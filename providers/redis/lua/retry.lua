@@ -2,13 +2,12 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed delay_ms reason
--- USES now emit refuse send goes_on close release
+-- USES now emit refuse send goes_on close account release
 --
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
 local at = now()
-if replayed ~= "0" then redis.call("HINCRBY", run, "replayed", replayed) end
-redis.call("HSET", task, "begun", 0)
+account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", task, "failures", 1)
 emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason,

@@ -1,16 +1,17 @@
 -- Put an event that a task's code emitted among the run's: what it is and where, not what it says.
 --
 -- KEYS run branch task
--- ARGV name key token kind about parent started cause ends trigger stamp
+-- ARGV name key token kind about more parent started cause ends trigger stamp
 -- USES now emit goes_on checkpoint
 --
--- about: the task to say. ends: "" or, if it opens a scope, the type that ends that when the task is interrupted.
--- trigger: "" or the checkpoint trigger that it is.
+-- about: the task to say. more: JSON list of further fields and their values. ends: "" or, if it opens a scope, the type
+-- that ends that when the task is interrupted. trigger: "" or the checkpoint trigger that it is.
 -- Returns its sequence, or 0 where the claim is lost.
 local t = redis.call("HMGET", task, "token", "open", "started")
 if t[1] ~= token then return 0 end
 if parent == "0" then parent = t[3] or 0 end
-local seq = emit(run, kind, "branch", name, "task", about, "parent", parent, "started", started, "cause", cause)
+local seq = emit(run, kind, "branch", name, "task", about, "parent", parent, "started", started, "cause", cause,
+                 unpack(cjson.decode(more)))
 if ends ~= "" or (started ~= "0" and t[2]) then
   local open, left = cjson.decode(t[2] or "[]"), {}
   for _, one in ipairs(open) do

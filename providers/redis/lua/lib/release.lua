@@ -3,8 +3,7 @@
 local function give_up(home, run, name, task, worker)
   local record = task_key(branch_key(run, name), task)
   close_open(run, name, record)
-  local open = tonumber(redis.call("HGET", record, "begun") or "0")
-  if open > 0 then redis.call("HINCRBY", run, "in_doubt", open) end
+  account(run, name, task, "in_doubt", redis.call("HGET", record, "begun"))
   redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun")
   redis.call("HDEL", claims_key(home, worker), redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task)
   -- Written after the run was over, the record and its journal would outlive it.

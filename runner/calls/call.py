@@ -1,0 +1,89 @@
+"""One call of a model, between the journal and the transport."""
+
+import contextlib
+import threading
+
+from runner.journal import Frame, Journal
+from runner.ledger import STEP, Entry, Usage
+from runner.places import Place
+
+
+class Call:
+    """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
+
+    A real one goes: `open`, `sent`, then `record`, `drop` (it was not taken) or neither (nobody knows: it is in doubt),
+    and `close`.
+    """
+
+    def __init__(self, journal: Journal, frame: Frame, place: Place, recorded: str | None) -> None:
+        self._journal, self._gate, self._frame, self._place = journal, journal.gate, frame, place
+        self._entry = frame.entry or STEP
+        self._held: contextlib.ExitStack | None = None
+        self._lock = threading.Lock()
+        self.recorded = recorded
+        self.was_sent = False
+
+    @property
+    def number(self) -> int:
+        """The how-manieth call of its task it is, or of the step around it."""
+        return self._place.number
+
+    @property
+    def step(self) -> str:
+        """The step around it; "" for none."""
+        return self._place.prefix.rstrip("/").rpartition("#")[0]
+
+    @property
+    def entry(self) -> Entry:
+        """What it is in the account."""
+        return self._entry
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to hear of it."""
+        return self._journal.watched
+
+    @property
+    def diverged(self) -> bool:
+        """Whether something else was recorded where it was made."""
+        return self._journal.diverged(self._place)
+
+    def check(self) -> None:
+        """Stop here, if the task is to stop."""
+        self._gate.check()
+
+    def write(self) -> contextlib.AbstractContextManager[None]:
+        """In here no stop breaks in."""
+        return self._gate.write()
+
+    def open(self) -> None:
+        """It is made: a polite stop waits for its end."""
+        held = contextlib.ExitStack()
+        held.enter_context(self._gate.call())
+        self._held = held
+
+    def close(self) -> None:
+        """It came to an end."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def sent(self) -> None:
+        """From here on its service may have it."""
+        if not self.was_sent:
+            self.was_sent = True
+            with self._gate.write():
+                self._journal.enter(self._frame)
+
+    def record(self, text: str, usage: Usage, told: bool) -> None:
+        """It was answered. ``told``: somebody tells of it on the event bus."""
+        with self._gate.write():
+            self._journal.keep_result(self._frame, text, usage, told=told)
+
+    def drop(self) -> None:
+        """Its service did not take it."""
+        self._journal.give_back(self._place)
+        if self.was_sent:
+            with self._gate.write():
+                self._journal.leave(self._frame)

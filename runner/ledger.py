@@ -1,0 +1,78 @@
+"""The account of a run's steps: what was paid for, what the journal served, what is in doubt. Pure.
+
+A step is a person's own, a call of a model, or a tool's. What is asked of models inside a person's step stands for it:
+nothing is counted twice.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["step", "model", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one step is in the account: its kind; for a call of a model whose it is, and of which model."""
+
+    kind: Kind = "step"
+    agent: str = ""
+    model: str = ""
+
+
+STEP = Entry()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one call, as the model's service counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+NO_TOKENS = Usage()
+
+
+class Tally(Counter[Entry]):
+    """How many of what."""
+
+    def text(self) -> str:
+        """As the scripts take it: a JSON list of kind, agent, model, how many; "" for nothing."""
+        found = [[one.kind, one.agent, one.model, many] for one, many in self.items() if many > 0]
+        return json.dumps(found, ensure_ascii=False) if found else ""
+
+
+def tally_text(count: Tally | int) -> str:
+    """Of a tally, or of a number of a person's steps."""
+    return count.text() if isinstance(count, Tally) else Tally({STEP: count}).text()
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One call of a model that came to its end: the model asked for, its tokens, and whether the journal served it."""
+
+    model: str
+    usage: Usage
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes the calls in this context: the agent's role, for the ledger.
+
+    ``announced``: it tells of its calls on the event bus itself. ``heard`` is told of each call that ended.
+    """
+
+    agent: str = ""
+    announced: bool = False
+    heard: Callable[[Heard], None] | None = None
+
+
+NOBODY = Caller()
+
+caller: ContextVar[Caller] = ContextVar("runner_caller", default=NOBODY)
+"""Who makes the calls in this context."""

@@ -1,0 +1,102 @@
+"""Where the calls of a task stand in its journal. Pure.
+
+A call is known by the hash of its request, and by where it is made: inside which step. Of the same request at the same
+place, the first call is answered with what was recorded first, and so on. So a call that failed and was made again
+takes no place from others. ``prefix@HASH#k:n`` is the k-th call with that request, and was the n-th call at that place.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+_KEY = re.compile(r"(?:.*/)?@[0-9a-f]+#\d+:\d+", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one call stands. ``number``: the how-manieth call it is at its place, inside of ``prefix``."""
+
+    key: str
+    prefix: str
+    number: int
+    recorded: bool
+
+
+class Places:
+    """Which calls are recorded, and which of them were given out."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._waiting: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        self._at: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self._highest: defaultdict[str, int] = defaultdict(int)
+        self._numbers: defaultdict[str, int] = defaultdict(int)
+        self._inside: defaultdict[str, list[str]] = defaultdict(list)
+        for key in keys:
+            if is_call(key):
+                self._put(key)
+        for waiting in self._waiting.values():
+            waiting.sort()
+
+    def _put(self, key: str) -> None:
+        request, _, rest = key.rpartition("#")
+        count, _, number = rest.partition(":")
+        self._waiting[request].append((int(count), key))
+        self._at[request.rpartition("@")[0], int(number)].add(key)
+        self._highest[request] = max(self._highest[request], int(count))
+        prefix = request.rpartition("@")[0]
+        for end, char in enumerate(prefix):
+            if char == "/":
+                self._inside[prefix[:end]].append(key)
+
+    def take(self, prefix: str, digest: str, *, stray: bool = False) -> Place:
+        """The place of the next call with this request; of a ``stray`` one nobody knows inside of what it is."""
+        self._numbers[prefix] += 1
+        number, request = self._numbers[prefix], f"{prefix}@{digest}"
+        if stray and not self._waiting.get(request):
+            request = next((r for r, keys in self._waiting.items() if keys and r.endswith(f"@{digest}")), request)
+        waiting = self._waiting.get(request)
+        if waiting:
+            _, key = waiting.pop(0)
+            self._at[request.rpartition("@")[0], int(key.rpartition(":")[2])].discard(key)
+            return Place(key, prefix, number, recorded=True)
+        self._highest[request] += 1
+        return Place(f"{request}#{self._highest[request]}:{number}", prefix, number, recorded=False)
+
+    def give_back(self, place: Place) -> None:
+        """The latest call at its place came to nothing: the next one is in its stead."""
+        if self._numbers[place.prefix] == place.number:
+            self._numbers[place.prefix] -= 1
+
+    def position(self) -> dict[str, int]:
+        """How many calls were made so far, inside of what."""
+        return {f"@{prefix}": number for prefix, number in self._numbers.items()}
+
+    def go_to(self, position: Mapping[str, int]) -> dict[str, int]:
+        """Go on after those. Returns what is no part of this position."""
+        rest = {}
+        for name, number in position.items():
+            if not name.startswith("@") or not (name == "@" or name.endswith("/")):
+                rest[name] = number
+                continue
+            prefix = name[1:]
+            self._numbers[prefix] = number
+            made = {key for (at, n), keys in self._at.items() if at == prefix and n <= number for key in keys}
+            for request, waiting in self._waiting.items():
+                self._waiting[request] = [one for one in waiting if one[1] not in made]
+            for key in made:
+                self._at[prefix, int(key.rpartition(":")[2])].discard(key)
+        return rest
+
+    def inside(self, step: str) -> list[str]:
+        """The calls that were recorded inside of a step."""
+        return self._inside.get(step, [])
+
+    def diverged(self, place: Place) -> bool:
+        """Whether another request was recorded where this one was made, and nobody has asked for it."""
+        return bool(self._at.get((place.prefix, place.number)))
+
+
+def is_call(key: str) -> bool:
+    """Whether a step of this name is a call that was journaled where it left the process."""
+    return _KEY.fullmatch(key) is not None

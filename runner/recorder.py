@@ -1,0 +1,51 @@
+"""Where the steps of a task go, and who hears of them."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+
+
+class Recorder(Protocol):
+    """Where the steps of one task go."""
+
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
+        """A step is about to be done. In the account it stands for those around it, which were begun before."""
+
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Tally,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
+        """It was done: keep its result. Without an entry others stand for it in the account.
+
+        ``told``: somebody tells of it on the event bus.
+        """
+
+    def drop_step(self, entry: Entry = STEP) -> None:
+        """It was begun and raised: it is not in doubt."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person and go on when they have answered."""
+
+    def place(self, step: str) -> str:
+        """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
+
+
+class Watch(Protocol):
+    """Told of one step that is really done; of a replayed one it hears nothing."""
+
+    def began(self) -> None:
+        """It is about to be done."""
+
+    def ended(self, value: Any) -> None:
+        """It was done and is recorded; ``value`` is what it returned."""
+
+    def failed(self, error: BaseException) -> None:
+        """It raised, and nothing is recorded."""

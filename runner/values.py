@@ -1,0 +1,97 @@
+"""What a step is known by, and what of its result is kept: both are JSON, the same in every process."""
+
+import dataclasses
+import hashlib
+import inspect
+import json
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What a step is known by: its name, and its arguments by their hash."""
+    if not args and not kwargs:
+        return name
+    try:
+        plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
+    except RecursionError:  # an argument that holds itself
+        plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
+    return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
+
+
+def _canonical(value: Any) -> Any:
+    """The value as JSON that is the same in every process: sets in order, strange objects by their type."""
+    if isinstance(value, Mapping):
+        return {str(k): _canonical(v) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((_canonical(v) for v in value), key=lambda v: json.dumps(v, sort_keys=True))
+    if isinstance(value, list | tuple):
+        return [_canonical(v) for v in value]
+    if isinstance(value, BaseModel):
+        fields = dict(value)
+        if hasattr(value, "entity_type"):  # a crew, a task, an agent: each process that makes it gives it another id
+            fields = {k: v for k, v in fields.items() if k not in ("id", "output") and not k.startswith("checkpoint")}
+        return _canonical(fields)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _canonical(getattr(value, f.name, None)) for f in dataclasses.fields(value)}
+    if isinstance(value, Iterator):  # looking into it would use it up
+        return f"<{type(value).__qualname__}>"
+    try:
+        return to_jsonable_python(value, fallback=lambda other: f"<{type(other).__qualname__}>", bytes_mode="base64")
+    except (PydanticSerializationError, ValueError):
+        return f"<{type(value).__qualname__}>"
+
+
+def type_of_result(fn: Callable[..., Any]) -> Any:
+    """The adapter of the function's return annotation, if it says more than plain JSON does."""
+    found = getattr(fn, "__annotations__", {}).get("return")
+    if found is None or found in (str, int, float, bool, Any, "str", "int", "float", "bool", "Any"):
+        return None
+    try:
+        return TypeAdapter(typing.get_type_hints(fn)["return"])
+    except Exception:  # an annotation pydantic cannot use says nothing about JSON either
+        return None
+
+
+def dump(name: str, value: Any, result_type: Any) -> str:
+    """The value as text. Raises TypeError if it is nothing that JSON knows."""
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
+    try:
+        if result_type is not None:
+            data = result_type.dump_python(value, mode="json", warnings=False)
+        else:
+            data = to_jsonable_python(value, bytes_mode="base64")
+        text = json.dumps(data, ensure_ascii=False)
+    except (PydanticSerializationError, TypeError, ValueError):
+        raise TypeError(
+            f"step {name!r} returned {_kind(value)}, which is not JSON: "
+            "return text, numbers, lists or dicts, or annotate the function with the model it returns"
+        ) from None
+    # Half a surrogate pair (a file name, a model's slip) is no UTF-8, but JSON has a spelling for it.
+    return text if text.isascii() or not _SURROGATE.search(text) else json.dumps(data)
+
+
+def _kind(value: Any) -> str:
+    """The name of the value's type with its article."""
+    name = type(value).__qualname__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def load(text: str, result_type: Any) -> Any:
+    """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
+    value = json.loads(text)
+    if result_type is None:
+        return value
+    try:
+        return result_type.validate_python(value, strict=False)
+    except ValidationError:  # an annotation that the function does not keep to says nothing
+        return value
