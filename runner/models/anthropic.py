@@ -7,7 +7,7 @@ from typing import Any
 
 import anthropic
 
-from runner.models.completion import Completion, Message, Request, tool_call, usage_of
+from runner.models.completion import Completion, Message, Request, as_taken, reading, tool_call, usage_of
 from runner.models.failures import Unreadable
 from runner.models.names import Target
 
@@ -38,8 +38,8 @@ class Client:
         """Ask, and give the answer."""
         client, body = self._sync(), self._body(request)
         if not request.stream:
-            return _read(client.messages.create(**body))
-        with client.messages.stream(**body) as stream:
+            return _read(client.messages.create(**as_taken(client.messages.create, body)))
+        with client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
             for text in stream.text_stream:
                 if request.on_chunk is not None:
                     request.on_chunk(text)
@@ -50,12 +50,13 @@ class Client:
         body = self._body(request)
         async with anthropic.AsyncAnthropic(**self._about) as client:
             if not request.stream:
-                return _read(await client.messages.create(**body))
-            async with client.messages.stream(**body) as stream:
-                async for text in stream.text_stream:
-                    if request.on_chunk is not None:
-                        request.on_chunk(text)
-                return _whole(await stream.get_final_message())
+                return _read(await client.messages.create(**as_taken(client.messages.create, body)))
+            async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
+                with reading():
+                    async for text in stream.text_stream:
+                        if request.on_chunk is not None:
+                            request.on_chunk(text)
+                    return _whole(await stream.get_final_message())
 
     def _sync(self) -> anthropic.Anthropic:
         """One for each process: its connections are no good in a fork."""

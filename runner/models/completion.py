@@ -1,8 +1,13 @@
 """What a model is asked, and what it answers, in the form that OpenAI's protocol gives both."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from runner.errors import RunnerError
+from runner.models.failures import Unreadable
 
 Message = dict[str, Any]
 
@@ -40,6 +45,29 @@ class ToolCalls(list[Message]):
     def __init__(self, calls: Sequence[Message], content: str = "") -> None:
         super().__init__(calls)
         self.content = content
+
+
+def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments; those that this version of a client does not name go into the request as they are."""
+    named = inspect.signature(function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in named.values()):
+        return body
+    known = {name: value for name, value in body.items() if name in named}
+    others = {name: value for name, value in body.items() if name not in named}
+    return {**known, "extra_body": {**known.get("extra_body", {}), **others}} if others else known
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """A stream is read: what breaks here was not tried again by the client."""
+    try:
+        yield
+    except RunnerError:
+        raise
+    except Exception as error:
+        if hasattr(error, "status_code"):
+            raise
+        raise Unreadable(f"the stream was cut off: {error}") from None
 
 
 def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) -> Message:

@@ -5,7 +5,7 @@ from typing import Any
 
 import openai
 
-from runner.models.completion import Completion, Gathered, Request, read_openai
+from runner.models.completion import Completion, Gathered, Request, as_taken, read_openai, reading
 from runner.models.failures import Unreadable
 from runner.models.names import Target
 
@@ -34,9 +34,9 @@ class Client:
         client = self._sync()
         body = self._body(request)
         if not request.stream:
-            return _read(client.chat.completions.create(**body))
+            return _read(client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
         gathered = Gathered(request.on_chunk)
-        with client.chat.completions.create(**body) as stream:
+        with client.chat.completions.create(**as_taken(client.chat.completions.create, body)) as stream, reading():
             for chunk in stream:
                 gathered.add(chunk)
         return _whole(gathered)
@@ -46,11 +46,13 @@ class Client:
         body = self._body(request)
         async with openai.AsyncOpenAI(**self._about) as client:
             if not request.stream:
-                return _read(await client.chat.completions.create(**body))
+                return _read(await client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
             gathered = Gathered(request.on_chunk)
-            async with await client.chat.completions.create(**body) as stream:
-                async for chunk in stream:
-                    gathered.add(chunk)
+            taken = as_taken(client.chat.completions.create, body)
+            async with await client.chat.completions.create(**taken) as stream:
+                with reading():
+                    async for chunk in stream:
+                        gathered.add(chunk)
             return _whole(gathered)
 
     def _sync(self) -> openai.OpenAI:
