@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from runner import live
 from runner.config import CheckpointConfig
 from runner.llm import as_model, model_name
+from runner.mcp.servers import as_servers
 from runner.output import LiteAgentOutput
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Agent(BaseModel):
     backstory: str = ""
     llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
     tools: list[Any] = Field(default_factory=list)
+    mcps: Annotated[list[Any], BeforeValidator(as_servers)] = Field(default_factory=list, exclude=True)
     verbose: bool = False
     allow_delegation: bool = False
     max_iter: int = Field(default=25, ge=0)

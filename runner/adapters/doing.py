@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner import agents, conversation
+from runner import agents, conversation, mcp
 from runner import output as outputs
 from runner.agents import structure
 from runner.agents.judging import judge
@@ -64,7 +64,7 @@ def ask(
         agent,
         said,
         work.journal,
-        tools=tools_of(task),
+        tools=[*tools_of(task), *mcp.tools_for(agent.mcps, agent=agent, journal=work.journal)],
         task=task,
         response_model=model,
         callbacks=[step_callback],

@@ -17,6 +17,7 @@ from runner.context import TaskContext
 from runner.crew import Crew, Process
 from runner.errors import BadCrew, TaskError
 from runner.llm import model_for
+from runner.mcp import connections
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.task import ConditionalTask, Task
@@ -98,7 +99,7 @@ class NativeAdapter:
             return outputs.dump("", None)
 
         def attempt() -> TaskOutput:
-            with doing.agent_at_work(task, context):
+            with connections(), doing.agent_at_work(task, context):
                 return doing.checked(task, context, work, lambda: self._attempt(crew, task, context, work, finish))
 
         output = reviewed(task, context, work, attempt, lambda raw, data: _as_output(context, work, finish, raw, data))

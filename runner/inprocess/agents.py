@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner import agents, conversation
+from runner import agents, conversation, mcp
 from runner.adapters.doing import describe
 from runner.agent import Agent
 from runner.agents import structure
@@ -94,10 +94,14 @@ class _Asked:
         steps = Steps(flying, asked, _KEY)
         journal = Journal(steps.recorded, steps, gate, watched=True)
         try:
-            with timed(gate, agent.max_execution_time), journaled(journal), originating(self._origin(asked)):
-                job = agents.job_for(
-                    agent, said, journal, tools=agent.tools, response_model=self._asking.response_format
-                )
+            with (
+                timed(gate, agent.max_execution_time),
+                journaled(journal),
+                originating(self._origin(asked)),
+                mcp.connections(),
+            ):
+                tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
+                job = agents.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
                 output = self._as_output(agents.work(job), said.messages, job.usage)
         except BaseException as error:
             event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
