@@ -328,11 +328,12 @@ class Journal:
         return None if text is None else json.loads(text)
 
     def keep(self, name: str, value: Any) -> None:
-        """Record a JSON value that is no step's result: what was found out half-way, and is not to be done again."""
-        frame = Frame(self, f"={name}", STEP, None)
+        """Record a JSON value that is no step's result: what was found out half-way, and is not to be done again.
+
+        It is not in the account.
+        """
         with self._gate.call():
-            self._begin(frame, None)
-            self._record(name, frame, value, None, None)
+            self._record(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def step_of(self, question: str) -> str:
         """The step where the answer to a question belongs that was asked last."""
@@ -362,10 +363,8 @@ class Journal:
             said = obtain(step)
         if said is None:
             raise Asked(self.place(step), question, about)
-        frame = Frame(self, step, STEP, None)
         with self._gate.call():
-            self._begin(frame, None)
-            self._record("?", frame, said, None, None)
+            self._record("?", Frame(self, step, None, None), said, None, None)
         return said
 
     def diverged(self, place: Place) -> bool:

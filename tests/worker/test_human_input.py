@@ -65,6 +65,7 @@ def test_every_worker_is_replaced_while_a_run_waits_and_no_call_is_paid_twice(
     assert (result.status, result.asked) == ("completed", ())
     assert result.result == 'draft 2: shorter{"number": 7, "said": "larger"}'
     assert flag.exists() == bool(point)
+    assert (result.ledger["paid"], result.ledger["in_doubt"]) == (5, 0)
     paid = Counter(trace.lines())
     assert paid == {"call Draft 1": 1, "call Draft 2": 1, "call Beside 1": 1, "step number": 2}
     well_told(handle)
