@@ -8,6 +8,7 @@ import socket
 import tarfile
 import zlib
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +24,9 @@ from runner.target import Target, parse_target
 from runner.validation import in_words
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
+
+_imported: dict[str, str] = {}
+"""The digest of the code of which this process has imported the modules, by the loader's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +59,29 @@ def run_id_for(id: str) -> str:
 def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
     target = parse_target(target_text)
-    try:
-        module = loader.load_target(target)
-    except MissingDependency as error:
-        raise BadCrew(f"{error}: install it where you submit from, too") from None
+    module = _load(target)
+    packed = bundle.pack(target, limit=limit or settings.bundle_limit())
+    key = loader.key_of(target.include)
+    if _imported.setdefault(key, packed.sha256) != packed.sha256:  # the module may be of an earlier look at the files
+        if not loader.unload(key):
+            raise BadCrew(
+                f"what lies beside {target.file} changed while its code is at work in this process: wait for it"
+            )
+        _imported[key] = packed.sha256
+        module = _load(target)
     attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen)
     adapter: Adapter = adapters.required(crew)
     plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
-    packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    code = code_digest(packed)
     return Prepared(
         target, attr, plan, packed, code, adapter.checkpoints(crew), adapter.output_files(crew), adapter, crew
     )
+
+
+def _load(target: Target) -> ModuleType:
+    try:
+        return loader.load_target(target)
+    except MissingDependency as error:
+        raise BadCrew(f"{error}: install it where you submit from, too") from None
 
 
 def code_digest(packed: Bundle) -> str:

@@ -46,6 +46,23 @@ def test_max_checkpoints_and_resuming_from_each_kept_one(
         assert client.checkpoints(handle.id, "main") == kept
 
 
+def test_code_that_changed_is_seen_by_a_client_that_knew_it_before(fleet: Any, client: Client, crew_of: Any) -> None:
+    fleet.start("--concurrency", "1")
+    crew = crew_of("""
+        from runner import Crew, Task
+        def write(ctx):
+            raise LookupError("no ink")
+        crew = Crew(tasks=[Task(name="write", run=write)])
+    """)
+    handle = client.submit(crew)
+    assert handle.wait(30).status == "failed"
+    changed = crew.read_text().replace('raise LookupError("no ink")', 'return "the end"')
+    crew.write_text(changed.replace("tasks=[", 'tasks=[Task(name="before", run=lambda ctx: "x"), '))
+    result = client.resume(handle.id, accept_code_change=True).wait(30)
+    assert (result.status, result.outputs) == ("completed", {"before": "x", "write": "the end"})
+    assert client.submit(crew).wait(30).outputs == result.outputs
+
+
 def test_two_crews_with_modules_of_the_same_names(fleet: Any, client: Client, write_crew: Any) -> None:
     """One child does both by turns, with lazy imports; neither sees the other's modules, nor ours."""
     fleet.start("--concurrency", "1")
