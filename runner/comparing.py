@@ -2,6 +2,8 @@
 
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
+from runner.ledger import summed
+from runner.prices import configured
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 
@@ -30,6 +32,10 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
             key: _done(done[key]) if key in done else TaskSide(flying.get(key, PENDING))
             for key in [*keys, *(key for key in done if key not in keys)]
         },
+        summed(
+            (line for line in runs.ledger(run_id) if line.branch == branch and (upto is None or line.task in done)),
+            configured(),
+        ),
     )
 
 

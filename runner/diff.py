@@ -31,11 +31,12 @@ class TaskSide:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side: what to call it, the inputs, and the tasks in the crew's order."""
+    """One side: what to call it, the inputs, and the tasks in the crew's order; what its own tasks asked of models."""
 
     name: str
     inputs: Mapping[str, Any] = field(default_factory=dict)
     tasks: Mapping[str, TaskSide] = field(default_factory=dict)
+    ledger: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Diff:
     tasks: tuple[TaskDiff, ...]
     same: int
     alike: tuple[str, ...] = ()
+    ledgers: tuple[Mapping[str, Any] | None, Mapping[str, Any] | None] = (None, None)
 
     @property
     def empty(self) -> bool:
@@ -120,6 +122,7 @@ class Diff:
             "tasks": [one.to_dict() for one in self.tasks],
             "same": self.same,
             "alike": list(self.alike),
+            "ledger": dict(zip("ab", self.ledgers, strict=True)),
         }
 
 
@@ -137,6 +140,7 @@ def compare(a: Side, b: Side) -> Diff:
         differing,
         len(tasks) - len(differing),
         tuple(task.task for task in tasks if _what_counts(task.a) == _what_counts(task.b)),
+        (a.ledger, b.ledger),
     )
 
 
@@ -144,6 +148,9 @@ def lines(diff: Diff) -> Iterator[str]:
     """The difference as a person reads it; each line begins as in a unified diff, so that it can be coloured."""
     yield f"--- {diff.a}"
     yield f"+++ {diff.b}"
+    spent = [_spent(ledger) for ledger in diff.ledgers]
+    if any(spent):
+        yield f" models: {' -> '.join(one or 'none' for one in spent)}"
     if diff.empty:
         yield f" no difference: the same inputs, {_tasks(diff.same)} alike"
         return
@@ -173,6 +180,16 @@ def _readable(before: str, after: str) -> tuple[str, str]:
 
 def _what_counts(side: TaskSide | None) -> tuple[str, str | None] | None:
     return (side.status, side.output) if side else None
+
+
+def _spent(ledger: Mapping[str, Any] | None) -> str:
+    """What a side asked of models, in words; "" if nothing."""
+    if ledger is None or not any(ledger[name] for name in ("calls", "replayed", "in_doubt")):
+        return ""
+    parts = [f"{ledger['calls']} paid"]
+    parts += [f"{ledger[name]} {name.replace('_', ' ')}" for name in ("replayed", "in_doubt") if ledger[name]]
+    parts.append(f"{ledger['prompt_tokens'] + ledger['completion_tokens']:,} tokens")
+    return ", ".join(parts + ([f"cost {ledger['cost']:.4g}"] if ledger["cost"] is not None else []))
 
 
 def _tasks(count: int) -> str:

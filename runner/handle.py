@@ -2,13 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.errors import Conflict, Exit
 from runner.inprocess import write_file
+from runner.ledger import total
+from runner.prices import configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.states import RunStatus
@@ -35,7 +37,7 @@ class RunResult:
     branch: str
     result: str | None
     outputs: dict[str, str]
-    ledger: dict[str, int]
+    ledger: dict[str, Any]
     recoveries: int
     error: str | None
     asked: tuple[Question, ...] = ()
@@ -172,6 +174,16 @@ class RunHandle:
         return was
 
 
+def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
+    """The account of a run; its lines in this order of tasks."""
+    prices = configured()
+    place = {task: i for i, task in enumerate(order)}
+    lines = sorted(
+        runs.ledger(run.id), key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place)))
+    )
+    return {**run.ledger, "cost": total(lines, prices), "by": [line.to_dict(prices) for line in lines]}
+
+
 def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     run = runs.get(run_id)
     line = runs.branch(run_id, branch or run.branch)
@@ -188,7 +200,7 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
         branch=branch,
         result=final.raw if final and line.status is RunStatus.completed else None,
         outputs={task: committed[task].raw for task in dict.fromkeys([*planned, *in_order])},
-        ledger=run.ledger,
+        ledger=ledger_of(runs, run, list(committed)),
         recoveries=run.recoveries,
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),

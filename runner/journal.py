@@ -255,6 +255,8 @@ class Journal:
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
                 self._replayed[entry] += 1
+        if recorded is not None:
+            self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
 
     @contextlib.contextmanager
@@ -378,6 +380,12 @@ class Journal:
             if watch is not None:
                 watch.began()
         crashpoints.reached("step begun, not done")
+
+    def _stands_for(self, outer: Frame | None) -> None:
+        """A call that is replayed stands for the steps around it, as it did when it was made."""
+        with self._gate.write(), _account:
+            for entry in list(_hand_over(outer)):
+                self._recorder.drop_step(entry)
 
     def enter(self, frame: Frame) -> None:
         """Count it as begun. A call of a model stands for the steps around it."""

@@ -6,10 +6,12 @@ nothing is counted twice.
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from runner.prices import Prices
 
 Kind = Literal["step", "model", "tool"]
 
@@ -49,6 +51,45 @@ class Tally(Counter[Entry]):
 def tally_text(count: Tally | int) -> str:
     """Of a tally, or of a number of a person's steps."""
     return count.text() if isinstance(count, Tally) else Tally({STEP: count}).text()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The calls of one model by one agent in one task of one branch."""
+
+    branch: str
+    task: str
+    agent: str
+    model: str
+    calls: int
+    replayed: int
+    in_doubt: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    def to_dict(self, prices: Prices) -> dict[str, Any]:
+        """As ``--json`` prints it; the cost where there is a price."""
+        return {**asdict(self), "cost": self.cost(prices)}
+
+    def cost(self, prices: Prices) -> float | None:
+        """What the calls that were paid for cost; None where nobody said a price."""
+        price = prices.of(self.model)
+        if price is None:
+            return None
+        return round((self.prompt_tokens * price[0] + self.completion_tokens * price[1]) / 1_000_000, 9)
+
+
+def total(lines: Iterable[Line], prices: Prices) -> float | None:
+    """What they cost together; None where nobody said a price for any of them."""
+    costs = [cost for line in lines if (cost := line.cost(prices)) is not None]
+    return round(sum(costs), 9) if costs else None
+
+
+def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+    """Several lines in one."""
+    found = list(lines)
+    names = ("calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens")
+    return {name: sum(getattr(line, name) for line in found) for name in names} | {"cost": total(found, prices)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.events.ids import event_id_of
+from runner.ledger import Line
 from runner.output import TaskOutput
 from runner.states import RunStatus
+
+COUNTERS = (
+    *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),
+    *("tools_paid", "tools_replayed", "tools_in_doubt"),
+)
+"""What a run's hash counts of its steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +37,20 @@ class RunRecord:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     recoveries: int = 0
+    tools_paid: int = 0
+    tools_replayed: int = 0
+    tools_in_doubt: int = 0
 
     @property
-    def ledger(self) -> dict[str, int]:
-        """The account of the run's steps."""
+    def ledger(self) -> dict[str, Any]:
+        """The account of the run's steps: a person's own and calls of models; apart from them, what tools did."""
         return {
             "paid": self.paid,
             "replayed": self.replayed,
             "in_doubt": self.in_doubt,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
+            "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
 
 
@@ -235,9 +246,16 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
     )
 
 
+def ledger_line(field: str, counts: str) -> Line:
+    """From a field of the run's ledger and its value."""
+    branch, task, agent, model = json.loads(field)
+    paid, replayed, in_doubt, prompt_tokens, completion_tokens = (int(count) for count in json.loads(counts))
+    return Line(branch, task, agent, model, paid, replayed, in_doubt, prompt_tokens, completion_tokens)
+
+
 def run_record(run_id: str, found: dict[str, str]) -> RunRecord:
     """From the fields of its hash."""
-    counters = ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "recoveries")
+    counters = (*COUNTERS, "recoveries")
     return RunRecord(
         id=run_id,
         status=RunStatus(found["status"]),

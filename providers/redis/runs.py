@@ -6,6 +6,7 @@ from typing import Any
 
 from runner import branching
 from runner.errors import Conflict, NotFound
+from runner.ledger import Line
 from runner.plan import Plan, PlannedTask, frontier, waits
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
@@ -20,6 +21,7 @@ from runner.providers.redis.records import (
     RunRecord,
     branch_record,
     event_record,
+    ledger_line,
     run_record,
 )
 from runner.states import RunStatus
@@ -208,6 +210,12 @@ class Runs:
         pipe.hget(key, "parent_seq")
         newest, parent_seq = pipe.execute()
         return int(json.loads(newest)[0]) if newest else int(parent_seq or 0)
+
+    def ledger(self, run_id: str) -> list[Line]:
+        """The run's calls of models, by branch, task, agent and model."""
+        found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=keys.run_key(run_id)))
+        lines = [ledger_line(field, counts) for field, counts in found.items()]
+        return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """What the tasks of a branch have asked, and nobody has answered."""

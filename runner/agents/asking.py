@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 from runner.agents import words
 from runner.agents.fitting import SHARE, fit, tokens
 from runner.agents.job import Job
+from runner.calls import Heard, calling
 from runner.errors import ContextTooLong
 from runner.events.bus import event_bus
 from runner.events.call_events import (
@@ -80,14 +81,16 @@ def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch:
 def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
     """The transport journals it, so what is replayed comes back here as if it had just been answered."""
     watch.began()
+    heard: list[Heard] = []
     try:
-        completion = model.complete(
-            list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
-        )
+        with calling(job.agent.role, announced=True, heard=heard.append):
+            completion = model.complete(
+                list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
+            )
     except BaseException as error:
         watch.failed(error)
         raise
-    watch.ended(completion)
+    watch.ended(completion, replayed=bool(heard) and all(one.replayed for one in heard))
     return completion.message()
 
 
@@ -114,8 +117,8 @@ class Watch:
         """A piece of the answer came."""
         event_bus.emit(self._source, LLMStreamChunkEvent(chunk=text, **self._about))
 
-    def ended(self, value: Any) -> None:
-        """It was answered."""
+    def ended(self, value: Any, *, replayed: bool = False) -> None:
+        """It was answered: now, or when its task was done before."""
         completion = value if isinstance(value, Completion) else None
         usage = dict(completion.usage) if completion is not None else None
         message = completion.message() if completion is not None else self.read(value)
@@ -125,7 +128,9 @@ class Watch:
             self._take(message)
             self.taken = True
             response = message.get("tool_calls") or message["content"]
-            event_bus.emit(self._source, LLMCallCompletedEvent(response=response, usage=usage, **self._about))
+            event_bus.emit(
+                self._source, LLMCallCompletedEvent(response=response, usage=usage, replayed=replayed, **self._about)
+            )
 
     def failed(self, error: BaseException) -> None:
         """It was not."""

@@ -10,6 +10,7 @@ from runner.agents import asking, structure, using
 from runner.agents.job import Job, at_work
 from runner.agents.machine import Ask, Done, Fail, Rules, Say, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
+from runner.calls import calling
 from runner.errors import ModelError, TaskError
 from runner.journal import Journal
 from runner.llm import BaseLLM, model_for
@@ -76,7 +77,7 @@ def work(job: Job) -> str:
         answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
         unfit=_unfit(job.response_model),
     )
-    with at_work(job):
+    with at_work(job), calling(job.agent.role):
         while True:
             match next_move(job.conversation.messages, rules):
                 case Say(message):

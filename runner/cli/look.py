@@ -8,12 +8,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli import options
+from runner.cli import options, spending
 from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, only, out, print_json, print_whole
 from runner.cli.submit import follow
 from runner.client import Client
-from runner.providers.redis.records import BranchRecord, Event
+from runner.providers.redis.records import COUNTERS, BranchRecord, Event
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 
@@ -59,7 +59,7 @@ def _run_json(run: Any) -> dict[str, Any]:
     data["run_id"] = data.pop("id")
     data["status"] = run.status.value
     data["ledger"] = run.ledger
-    for name in ("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "inputs"):
+    for name in (*COUNTERS, "inputs"):
         data.pop(name)
     return data
 
@@ -122,10 +122,13 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
     if len(lines) > 1:
         print_whole(_branch_table(lines))
     ledger = run.ledger
+    if (calls := spending.table(result.ledger)) is not None:
+        print_whole(calls)
     out.print(
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
         f"{run.recoveries} recoveries; checkpoints: "
-        + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none"),
+        + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none")
+        + spending.in_words(result.ledger),
         soft_wrap=True,
     )
     return 0

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from runner.cli import options
+from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, say
 from runner.client import Client, RunHandle, RunResult
 from runner.errors import Exit
 from runner.inprocess import refuse_missing
+from runner.prices import configured
 from runner.submission import KEEP, prepare
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
@@ -65,6 +66,7 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         prepared = prepare(target, limit=bundle_limit)
         refuse_missing(prepared.plan, inputs)
+        configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
         with Client() as client:
             handle = client.submit(
@@ -124,7 +126,7 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     text = f"{result.status}: {which}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
     if result.recoveries:
         text += f"; {result.recoveries} recoveries, {ledger['replayed']} steps replayed, {ledger['in_doubt']} in doubt"
-    say(text)
+    say(text + spending.in_words(ledger))
     if result.error:
         say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 LEDGER = {"paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"}
+MORE = {"tools": {"paid": 0, "replayed": 0, "in_doubt": 0}, "cost": None, "by": []}
 CONTRACT = {"run_id", "status", "branch", "result", "outputs", "ledger", "recoveries", "error"}
 
 #: Prints in every way there is, when it is imported and when it runs.
@@ -75,7 +76,7 @@ def read(stdout: str) -> dict:
     assert stdout.count("\n") == 1
     found = json.loads(stdout)
     assert set(found) == CONTRACT
-    assert set(found["ledger"]) == LEDGER
+    assert set(found["ledger"]) == LEDGER | MORE.keys()
     return found
 
 
@@ -91,7 +92,7 @@ def test_json_and_text_and_nothing_else_on_stdout(fleet, write_crew, cli):
     assert found["branch"] == "main"
     assert found["outputs"] == {"greet": "Hello OWL!", "count": '{"letters": 10}'}
     assert found["result"] == '{"letters": 10}'
-    assert found["ledger"] == dict.fromkeys(LEDGER, 0) | {"paid": 1}
+    assert found["ledger"] == dict.fromkeys(LEDGER, 0) | MORE | {"paid": 1}
     assert (found["recoveries"], found["error"]) == (0, None)
     assert Path("out/owl.txt").read_text() == "Hello OWL!"
     assert "printed at import" in said.err

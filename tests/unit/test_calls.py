@@ -1,0 +1,466 @@
+"""Calls of models through the vendors' own clients: each is paid for once, however often its task begins anew."""
+
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from runner.calls import Caller, Heard, caller, calling, journaled
+from runner.errors import Interrupted
+from runner.events import event_bus
+from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
+from runner.gate import Gate
+from runner.journal import Journal
+from runner.ledger import STEP, Entry, Tally, Usage
+from runner.testing import Answer, ModelServer
+
+GPT = Entry("model", "", "gpt")
+
+
+class Account:
+    """Keeps steps as a store would, and their account."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[str, str] = {}
+        self.open, self.paid, self.replayed = Tally(), Tally(), Tally()
+        self.tokens = 0
+
+    def begin_step(self, entry: Entry = STEP, *, instead_of=()) -> None:
+        self.open.subtract(instead_of)
+        self.open[entry] += 1
+
+    def drop_step(self, entry: Entry = STEP) -> None:
+        self.open[entry] -= 1
+
+    def record_step(self, step, value, *, replayed, entry=STEP, usage=Usage(), told=False) -> None:
+        assert step not in self.recorded
+        self.recorded[step] = value
+        self.replayed.update(replayed)
+        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        if entry is not None:
+            self.open[entry] -= 1
+            self.paid[entry] += 1
+
+    @property
+    def in_doubt(self) -> int:
+        assert min(self.open.values(), default=0) >= 0, self.open
+        return self.open.total()
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account()
+
+
+@pytest.fixture
+def attempt(account):
+    """Does a task with what was recorded so far; gives what it returned. What it raises is the attempt's end."""
+
+    def do(task, *, gate: Gate | None = None, lose: int = 0, **options: Any) -> Any:
+        for key in list(account.recorded)[len(account.recorded) - lose :]:
+            del account.recorded[key]
+        account.open.clear()
+        journal = Journal(account.recorded, account, gate or Gate(), watched=options.pop("watched", False))
+        with journaled(journal, **options):
+            try:
+                return task()
+            finally:
+                account.replayed.update(journal.take_replayed())
+                assert not journal.gate.in_call, "no call holds the gate"
+
+    return do
+
+
+@pytest.fixture
+def server():
+    with ModelServer() as one:
+        yield one
+
+
+@pytest.fixture
+def ask(server):
+    """Asks by OpenAI's client; gives the text."""
+    with openai.OpenAI(base_url=server.url, api_key="sk-secret", max_retries=0, timeout=20) as client:
+
+        def one(text: str, **options: Any) -> str:
+            said = client.with_options(**options).chat.completions.create(model="gpt", messages=user(text))
+            return said.choices[0].message.content or ""
+
+        yield one
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+# -- both vendors, sync and async, streamed and not, several at once
+
+
+def openai_sync(server: ModelServer, stream: bool) -> Any:
+    with openai.OpenAI(base_url=server.url, api_key="k") as client:
+
+        def one(text: str) -> Any:
+            if not stream:
+                return client.chat.completions.create(model="gpt", messages=user(text)).choices[0].message.content
+            chunks = client.chat.completions.create(
+                model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
+            )
+            return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+        with ThreadPoolExecutor(3) as pool:
+            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
+
+
+def openai_async(server: ModelServer, stream: bool) -> Any:
+    async def go() -> Any:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="k") as client:
+
+            async def one(text: str) -> Any:
+                if not stream:
+                    said = await client.chat.completions.create(model="gpt", messages=user(text))
+                    return said.choices[0].message.content
+                chunks = await client.chat.completions.create(
+                    model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
+                )
+                return "".join([c.choices[0].delta.content or "" async for c in chunks if c.choices])
+
+            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
+
+    return asyncio.run(go())
+
+
+def anthropic_sync(server: ModelServer, stream: bool) -> Any:
+    with anthropic.Anthropic(base_url=server.root, api_key="k") as client:
+
+        def one(text: str) -> Any:
+            if not stream:
+                return client.messages.create(model="gpt", max_tokens=9, messages=user(text)).content[0].text
+            with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
+                return "".join(pieces.text_stream)
+
+        with ThreadPoolExecutor(3) as pool:
+            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
+
+
+def anthropic_async(server: ModelServer, stream: bool) -> Any:
+    async def go() -> Any:
+        async with anthropic.AsyncAnthropic(base_url=server.root, api_key="k") as client:
+
+            async def one(text: str) -> Any:
+                if not stream:
+                    said = await client.messages.create(model="gpt", max_tokens=9, messages=user(text))
+                    return said.content[0].text
+                async with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
+                    return "".join([text async for text in pieces.text_stream])
+
+            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("vendor", [openai_sync, openai_async, anthropic_sync, anthropic_async])
+def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
+    first = attempt(lambda: vendor(server, stream), strays=True)
+    assert server.paid == account.paid.total() == 5
+    assert account.tokens == sum(server.tokens) > 0
+    assert account.in_doubt == 0
+    # The next attempt is served from the journal, as if it had been answered
+    assert attempt(lambda: vendor(server, stream), strays=True) == first
+    assert (server.requests, account.replayed) == (5, Tally({GPT: 5}))
+    # One that was killed before its last record pays for that one only
+    assert attempt(lambda: vendor(server, stream), strays=True, lose=1) == first
+    assert server.paid == 6
+
+
+# -- what goes wrong
+
+
+def test_what_is_refused_and_tried_again_is_one_call(server, account, attempt, ask):
+    statuses = iter([429, 503, 200])
+    server.use(lambda request: Answer("at last", status=next(statuses, 200), retry_after=0))
+    assert attempt(lambda: ask("it", max_retries=3)) == "at last"
+    assert (server.requests, account.paid.total(), account.in_doubt) == (3, 1, 0)
+    assert attempt(lambda: ask("it", max_retries=3)) == "at last"
+    assert server.requests == 3, "the record is found, though two were refused before it"
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream"),
+    [(Answer("half", cut=0.5), False), (Answer("half of it", cut=0.5), True), (Answer("no JSON", malformed=True), False),
+     (Answer("too late", delay=5), False)],
+    ids=["cut", "cut in the stream", "no JSON", "timeout"],
+)  # fmt: skip
+def test_what_breaks_off_is_in_doubt_and_made_again(answer, stream, server, account, attempt, ask):
+    server.use(answer)
+
+    def one() -> Any:
+        if not stream:
+            return ask("it", timeout=0.3 if answer.delay else 20)
+        with openai.OpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
+            return [*client.chat.completions.create(model="gpt", messages=user("it"), stream=True)]
+
+    with contextlib.suppress(openai.OpenAIError, httpx2.HTTPError, ValueError):
+        attempt(one)
+    assert (account.recorded, account.in_doubt, server.paid) == ({}, 1, 1)
+    server.use("whole")
+    assert attempt(one)
+    assert (account.paid.total(), account.in_doubt, server.paid) == (1, 0, 2)
+
+
+def test_a_stream_that_nobody_reads_to_its_end_is_in_doubt(server, account, attempt):
+    def one() -> None:
+        with openai.OpenAI(base_url=server.url, api_key="k") as client:
+            chunks = client.chat.completions.create(model="gpt", messages=user("it"), stream=True)
+            next(iter(chunks))
+            chunks.close()
+
+    attempt(one)
+    assert (account.recorded, account.in_doubt) == ({}, 1)
+
+
+def test_what_is_never_sent_is_not_in_doubt(account, attempt):
+    def one() -> None:
+        with openai.OpenAI(base_url="http://127.0.0.1:9/v1", api_key="k", max_retries=0) as client:
+            client.chat.completions.create(model="gpt", messages=user("it"))
+
+    with pytest.raises(openai.APIConnectionError):
+        attempt(one)
+    assert (account.recorded, account.in_doubt) == ({}, 0)
+
+
+# -- stops
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_polite_stop_waits_for_the_record(stream, server, account, attempt):
+    gate = Gate()
+
+    def asked(request: Any) -> str:
+        assert gate.in_call
+        gate.ask(Interrupted("the worker is draining"))
+        assert not gate.may_break_in(force=False)
+        return "answered all the same"
+
+    server.use(asked)
+    with pytest.raises(Interrupted):
+        attempt(lambda: openai_sync(server, stream), gate=gate)
+    assert (server.paid, account.paid.total(), account.in_doubt) == (1, 1, 0)
+    server.use("others")
+    attempt(lambda: openai_sync(server, stream), strays=True)
+    assert (server.paid, account.replayed.total()) == (5, 1)
+
+
+def test_a_forced_stop_leaves_it_in_doubt(server, account, attempt, ask):
+    class Forced(BaseException):
+        pass
+
+    def task() -> None:
+        journal_hook = {"sent": False}
+
+        def trace(event: str, info: Any) -> None:
+            if event.endswith("receive_response_headers.started"):
+                journal_hook["sent"] = True
+                raise Forced
+
+        with httpx2.Client() as client:
+            client.post(
+                f"{server.url}/chat/completions", json={"model": "gpt", "messages": []}, extensions={"trace": trace}
+            )
+
+    with pytest.raises(Forced):
+        attempt(task)
+    assert (account.recorded, account.in_doubt) == ({}, 1)
+
+
+# -- steps around calls
+
+
+def test_a_step_is_accounted_by_the_calls_inside_of_it(server, account, attempt, ask):
+    def task(fail: bool) -> Any:
+        journal = journal_now()
+
+        def think() -> str:
+            said = ask("one") + ask("two")
+            if fail:
+                raise KeyError("half-way")
+            return said
+
+        return journal.step("think", think, (), {}), journal.step("count", lambda: 1, (), {})
+
+    with pytest.raises(KeyError):
+        attempt(lambda: task(True))
+    assert (account.paid, account.in_doubt, server.paid) == (Tally({GPT: 2}), 0, 2)
+    first = attempt(lambda: task(False))
+    assert (account.paid, account.replayed, server.paid) == (Tally({GPT: 2, STEP: 1}), Tally({GPT: 2}), 2)
+    assert attempt(lambda: task(False)) == first
+    assert account.replayed == Tally({GPT: 4, STEP: 1}), "a step that is replayed counts as its calls"
+
+
+def test_a_tool_counts_beside_the_calls_it_makes(account, attempt, ask):
+    attempt(lambda: journal_now().step("search", lambda: ask("which?"), (), {}, kind="tool"))
+    assert account.paid == Tally({Entry("tool"): 1, GPT: 1})
+
+
+def test_a_killed_step_does_not_get_the_answer_of_another(server, account, attempt, ask):
+    """The same request in each of several steps: an idea that was not recorded is not the first one again."""
+    numbers = iter(range(9))
+    server.use(lambda request: f"idea {next(numbers)}")
+
+    def ideas() -> list[str]:
+        return [journal_now().step(f"idea {i}", ask, ("an idea",), {}) for i in range(3)]
+
+    assert attempt(ideas) == ["idea 0", "idea 1", "idea 2"]
+    assert attempt(ideas, lose=2) == ["idea 0", "idea 1", "idea 3"], "the last call and its step were lost"
+
+
+def test_a_request_that_differs_is_made_and_said(server, account, attempt, ask):
+    attempt(lambda: [ask("a"), ask("b"), ask("c")])
+    heard: list[Any] = []
+    with event_bus.scoped_handlers():
+        event_bus.on(CallDivergedEvent)(lambda _, event: heard.append(event.call))
+        assert len(attempt(lambda: [ask("a"), ask("B"), ask("c")])) == 3
+        event_bus.flush()
+        assert (heard, server.paid) == ([2], 4)
+        attempt(lambda: [ask("a"), ask("B"), ask("c"), ask("d")])
+        event_bus.flush()
+    assert (heard, server.paid) == ([2], 5), "what comes after all that was recorded differs from nothing"
+
+
+def test_calls_side_by_side_diverge_from_nothing(server, account, attempt):
+    openai_task = lambda: openai_async(server, False)  # noqa: E731
+    attempt(openai_task)
+    heard: list[Any] = []
+    with event_bus.scoped_handlers():
+        event_bus.on(CallDivergedEvent)(lambda _, event: heard.append(event.call))
+        for key in [key for key in account.recorded if key.endswith(":2")]:
+            del account.recorded[key]
+        attempt(openai_task)
+        event_bus.flush()
+    assert (heard, server.paid) == ([], 6)
+
+
+# -- who is told
+
+
+def test_who_asks_is_in_the_account_and_hears(account, attempt, ask):
+    heard: list[Heard] = []
+
+    def task() -> None:
+        with calling("Researcher", announced=True, heard=heard.append):
+            ask("it")
+
+    attempt(task)
+    attempt(task)
+    assert account.paid == Tally({Entry("model", "Researcher", "gpt"): 1})
+    assert [(one.model, one.replayed) for one in heard] == [("gpt", False), ("gpt", True)]
+    assert heard[0].usage == heard[1].usage != Usage()
+    assert caller.get() == Caller()
+
+
+def test_handlers_hear_of_calls_that_are_made_and_not_what_they_said(server, attempt, ask):
+    told: list[Any] = []
+    with event_bus.scoped_handlers():
+        for kind in (LLMCallStartedEvent, LLMCallCompletedEvent, LLMCallFailedEvent):
+            event_bus.on(kind)(lambda _, event: told.append(event))
+        attempt(lambda: ask("it"), watched=True)
+        attempt(lambda: ask("it"), watched=True)
+        server.use(Answer("no", status=400))
+        with pytest.raises(openai.BadRequestError):
+            attempt(lambda: ask("else"), watched=True)
+        event_bus.flush()
+    assert sorted(one.type for one in told) == [
+        *("llm_call_completed", "llm_call_failed", "llm_call_started", "llm_call_started")
+    ]
+    (completed,) = (one for one in told if one.type == "llm_call_completed")
+    assert completed.usage.keys() == {"prompt_tokens", "completion_tokens"}
+    assert completed.response is None
+
+
+# -- where calls belong
+
+
+def test_a_thread_without_a_context_is_part_of_the_only_task_there_is(server, account, attempt, ask):
+    def task() -> str:
+        said: list[str] = []
+        thread = threading.Thread(target=lambda: said.append(ask("it")))
+        thread.start()
+        thread.join()
+        return said[0]
+
+    assert attempt(task, strays=True) == attempt(task, strays=True)
+    assert (server.paid, account.paid.total()) == (1, 1)
+    attempt(task)
+    assert server.paid == 2, "in somebody's own process it may be part of anything"
+    with journaled(Journal({}, Account(), Gate()), strays=True):
+        attempt(task, strays=True)
+    assert server.paid == 3, "there are two: it may be part of either"
+
+
+def test_outside_of_tasks_nothing_is_recorded(server, ask):
+    assert ask("it") == ask("it")
+    assert server.paid == 2
+
+
+def test_other_requests_pass(server, account, attempt):
+    def task() -> None:
+        with httpx2.Client() as client:
+            assert client.get(f"{server.url}/models").status_code == 200
+            client.post(f"{server.root}/search", json={"model": "gpt"})
+            client.post(f"{server.url}/messages", json={"to": "somebody"})
+
+    attempt(task)
+    assert account.recorded == {}
+
+
+def test_no_secret_is_recorded(server, account, attempt):
+    def task() -> None:
+        with httpx2.Client(headers={"authorization": "Bearer sk-secret", "cookie": "c=sk-secret"}) as client:
+            url = f"{server.url}/chat/completions?key=sk-secret".replace("//", "//me:sk-secret@")
+            body = {"model": "gpt", "messages": user("it")}
+            answer = client.post(url, json=body, headers={"x-request-id": "r-1"})
+            answer.raise_for_status()
+
+    attempt(task)
+    (record,) = account.recorded.items()
+    assert "secret" not in json.dumps(record)
+    assert {name for name, _ in json.loads(record[1])["headers"]} <= {"content-type", "x-request-id"}
+
+
+def test_clients_that_are_imported_later_are_journaled_too(server):
+    code = """
+from runner.calls import journaled
+from runner.gate import Gate
+from runner.journal import Journal
+import sys, importlib.util
+assert "httpx2" not in sys.modules
+class Keep(dict):
+    def begin_step(self, *a, **k): ...
+    def record_step(self, step, value, **about): self[step] = value
+keep = Keep()
+for _ in range(2):
+    with journaled(Journal(keep, keep, Gate())):
+        import openai
+        client = openai.OpenAI(base_url=sys.argv[1], api_key="k")
+        client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "it"}])
+assert importlib.util.find_spec("httpx2").loader.get_source("httpx2")
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code, server.url], check=True)
+    assert server.paid == 1
+
+
+def journal_now() -> Journal:
+    from runner.journal import journal_here
+
+    found = journal_here()
+    assert found is not None
+    return found[0]
