@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from runner import crashpoints, values
+from runner import crashpoints, frames, values
 from runner.errors import Asked
+from runner.frames import Frame, hand_over
 from runner.gate import Gate
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
 from runner.places import Place, Places
@@ -113,25 +114,6 @@ def nest(name: str, *about: Any) -> Nest | None:
     return journal.nest(name, *about) if journal is not None else None
 
 
-class Frame:
-    """A step that is being done. ``entry`` is what it is in the account; None once others stand for it."""
-
-    __slots__ = ("entry", "journal", "key", "outer")
-
-    def __init__(self, journal: "Journal", key: str, entry: Entry | None, outer: "Frame | None") -> None:
-        self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
-
-
-_frame: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
-_account = threading.Lock()  # the frames of nested journals are changed under one
-
-
-def step_here() -> str | None:
-    """The name, in its journal, of the step that is being done in this context."""
-    frame = _frame.get()
-    return frame.key if frame is not None else None
-
-
 class Journal:
     """The steps of one task in flight. ``watched``: somebody wants to hear of its calls of models."""
 
@@ -190,7 +172,7 @@ class Journal:
 
         ``kind`` says where it counts; the model of a call by its name.
         """
-        outer = _frame.get()
+        outer = frames.current.get()
         entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind)
         with self._lock:
             identity = self._within(outer) + values.identity(name, args, kwargs)
@@ -248,7 +230,7 @@ class Journal:
 
         ``digest`` is the hash of its request. A ``stray`` one comes from a thread that does not know where it is.
         """
-        outer = self._sole_frame() if stray else _frame.get()
+        outer = self._sole_frame() if stray else frames.current.get()
         entry = Entry("model", caller.get().agent, model)
         with self._lock:
             place = self._calls.take(self._within(outer), digest, stray=stray)
@@ -261,14 +243,14 @@ class Journal:
 
     @contextlib.contextmanager
     def _inside(self, frame: Frame) -> Iterator[None]:
-        token = _frame.set(frame)
+        token = frames.current.set(frame)
         self._doing.append(frame)
         try:
             yield
         finally:
             self._doing.remove(frame)
             with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
-                _frame.reset(token)
+                frames.current.reset(token)
 
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
@@ -288,7 +270,7 @@ class Journal:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
-            identity = self._within(_frame.get()) + values.identity(name, about, {})
+            identity = self._within(frames.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             return Nest(self, f"{identity}#{self._occurrences[identity]}/")
 
@@ -383,15 +365,15 @@ class Journal:
 
     def _stands_for(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._gate.write(), _account:
-            for entry in list(_hand_over(outer)):
+        with self._gate.write(), frames.account:
+            for entry in list(hand_over(outer)):
                 self._recorder.drop_step(entry)
 
     def enter(self, frame: Frame) -> None:
         """Count it as begun. A call of a model stands for the steps around it."""
         assert frame.entry is not None
-        with _account:
-            instead_of = list(_hand_over(frame.outer)) if frame.entry.kind == "model" else []
+        with frames.account:
+            instead_of = list(hand_over(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
             self._recorder.begin_step(frame.entry, instead_of=instead_of)
 
@@ -436,12 +418,3 @@ class Journal:
                 watch.ended(value)
         crashpoints.reached("step recorded, task not ended")
         return text
-
-
-def _hand_over(frame: Frame | None) -> Iterator[Entry]:
-    """What the steps from here outward are in the account: from now on others stand for them. A tool is a tool."""
-    while frame is not None:
-        if frame.entry is not None and frame.entry.kind != "tool":
-            yield frame.entry
-            frame.entry = None
-        frame = frame.outer

@@ -3,7 +3,8 @@
 import contextlib
 import threading
 
-from runner.journal import Frame, Journal
+from runner.frames import Frame
+from runner.journal import Journal
 from runner.ledger import STEP, Entry, Usage
 from runner.places import Place
 

@@ -1,15 +1,12 @@
-"""Calls of models through the vendors' own clients: each is paid for once, however often its task begins anew."""
+"""Calls of models in a task: what goes wrong, what stops them, whose they are, and what is recorded of them."""
 
-import asyncio
 import contextlib
 import json
 import subprocess
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import anthropic
 import httpx2
 import openai
 import pytest
@@ -21,166 +18,10 @@ from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, 
 from runner.gate import Gate
 from runner.journal import Journal
 from runner.ledger import STEP, Entry, Tally, Usage
-from runner.testing import Answer, ModelServer
+from runner.testing import Answer
 
-GPT = Entry("model", "", "gpt")
-
-
-class Account:
-    """Keeps steps as a store would, and their account."""
-
-    def __init__(self) -> None:
-        self.recorded: dict[str, str] = {}
-        self.open, self.paid, self.replayed = Tally(), Tally(), Tally()
-        self.tokens = 0
-
-    def begin_step(self, entry: Entry = STEP, *, instead_of=()) -> None:
-        self.open.subtract(instead_of)
-        self.open[entry] += 1
-
-    def drop_step(self, entry: Entry = STEP) -> None:
-        self.open[entry] -= 1
-
-    def record_step(self, step, value, *, replayed, entry=STEP, usage=Usage(), told=False) -> None:
-        assert step not in self.recorded
-        self.recorded[step] = value
-        self.replayed.update(replayed)
-        self.tokens += usage.prompt_tokens + usage.completion_tokens
-        if entry is not None:
-            self.open[entry] -= 1
-            self.paid[entry] += 1
-
-    @property
-    def in_doubt(self) -> int:
-        assert min(self.open.values(), default=0) >= 0, self.open
-        return self.open.total()
-
-
-@pytest.fixture
-def account() -> Account:
-    return Account()
-
-
-@pytest.fixture
-def attempt(account):
-    """Does a task with what was recorded so far; gives what it returned. What it raises is the attempt's end."""
-
-    def do(task, *, gate: Gate | None = None, lose: int = 0, **options: Any) -> Any:
-        for key in list(account.recorded)[len(account.recorded) - lose :]:
-            del account.recorded[key]
-        account.open.clear()
-        journal = Journal(account.recorded, account, gate or Gate(), watched=options.pop("watched", False))
-        with journaled(journal, **options):
-            try:
-                return task()
-            finally:
-                account.replayed.update(journal.take_replayed())
-                assert not journal.gate.in_call, "no call holds the gate"
-
-    return do
-
-
-@pytest.fixture
-def server():
-    with ModelServer() as one:
-        yield one
-
-
-@pytest.fixture
-def ask(server):
-    """Asks by OpenAI's client; gives the text."""
-    with openai.OpenAI(base_url=server.url, api_key="sk-secret", max_retries=0, timeout=20) as client:
-
-        def one(text: str, **options: Any) -> str:
-            said = client.with_options(**options).chat.completions.create(model="gpt", messages=user(text))
-            return said.choices[0].message.content or ""
-
-        yield one
-
-
-def user(text: str) -> Any:
-    return [{"role": "user", "content": text}]
-
-
-# -- both vendors, sync and async, streamed and not, several at once
-
-
-def openai_sync(server: ModelServer, stream: bool) -> Any:
-    with openai.OpenAI(base_url=server.url, api_key="k") as client:
-
-        def one(text: str) -> Any:
-            if not stream:
-                return client.chat.completions.create(model="gpt", messages=user(text)).choices[0].message.content
-            chunks = client.chat.completions.create(
-                model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
-            )
-            return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-
-        with ThreadPoolExecutor(3) as pool:
-            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
-
-
-def openai_async(server: ModelServer, stream: bool) -> Any:
-    async def go() -> Any:
-        async with openai.AsyncOpenAI(base_url=server.url, api_key="k") as client:
-
-            async def one(text: str) -> Any:
-                if not stream:
-                    said = await client.chat.completions.create(model="gpt", messages=user(text))
-                    return said.choices[0].message.content
-                chunks = await client.chat.completions.create(
-                    model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
-                )
-                return "".join([c.choices[0].delta.content or "" async for c in chunks if c.choices])
-
-            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
-
-    return asyncio.run(go())
-
-
-def anthropic_sync(server: ModelServer, stream: bool) -> Any:
-    with anthropic.Anthropic(base_url=server.root, api_key="k") as client:
-
-        def one(text: str) -> Any:
-            if not stream:
-                return client.messages.create(model="gpt", max_tokens=9, messages=user(text)).content[0].text
-            with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
-                return "".join(pieces.text_stream)
-
-        with ThreadPoolExecutor(3) as pool:
-            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
-
-
-def anthropic_async(server: ModelServer, stream: bool) -> Any:
-    async def go() -> Any:
-        async with anthropic.AsyncAnthropic(base_url=server.root, api_key="k") as client:
-
-            async def one(text: str) -> Any:
-                if not stream:
-                    said = await client.messages.create(model="gpt", max_tokens=9, messages=user(text))
-                    return said.content[0].text
-                async with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
-                    return "".join([text async for text in pieces.text_stream])
-
-            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
-
-    return asyncio.run(go())
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("vendor", [openai_sync, openai_async, anthropic_sync, anthropic_async])
-def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
-    first = attempt(lambda: vendor(server, stream), strays=True)
-    assert server.paid == account.paid.total() == 5
-    assert account.tokens == sum(server.tokens) > 0
-    assert account.in_doubt == 0
-    # The next attempt is served from the journal, as if it had been answered
-    assert attempt(lambda: vendor(server, stream), strays=True) == first
-    assert (server.requests, account.replayed) == (5, Tally({GPT: 5}))
-    # One that was killed before its last record pays for that one only
-    assert attempt(lambda: vendor(server, stream), strays=True, lose=1) == first
-    assert server.paid == 6
-
+from . import test_vendors as vendors
+from .conftest import GPT, Account, journal_now, user
 
 # -- what goes wrong
 
@@ -196,8 +37,10 @@ def test_what_is_refused_and_tried_again_is_one_call(server, account, attempt, a
 
 @pytest.mark.parametrize(
     ("answer", "stream"),
-    [(Answer("half", cut=0.5), False), (Answer("half of it", cut=0.5), True), (Answer("no JSON", malformed=True), False),
-     (Answer("too late", delay=5), False)],
+    [
+        *((Answer("half", cut=0.5), False), (Answer("half of it", cut=0.5), True)),
+        *((Answer("no JSON", malformed=True), False), (Answer("too late", delay=5), False)),
+    ],
     ids=["cut", "cut in the stream", "no JSON", "timeout"],
 )  # fmt: skip
 def test_what_breaks_off_is_in_doubt_and_made_again(answer, stream, server, account, attempt, ask):
@@ -253,10 +96,10 @@ def test_a_polite_stop_waits_for_the_record(stream, server, account, attempt):
 
     server.use(asked)
     with pytest.raises(Interrupted):
-        attempt(lambda: openai_sync(server, stream), gate=gate)
+        attempt(lambda: vendors.openai_sync(server, stream), gate=gate)
     assert (server.paid, account.paid.total(), account.in_doubt) == (1, 1, 0)
     server.use("others")
-    attempt(lambda: openai_sync(server, stream), strays=True)
+    attempt(lambda: vendors.openai_sync(server, stream), strays=True)
     assert (server.paid, account.replayed.total()) == (5, 1)
 
 
@@ -334,19 +177,6 @@ def test_a_request_that_differs_is_made_and_said(server, account, attempt, ask):
         attempt(lambda: [ask("a"), ask("B"), ask("c"), ask("d")])
         event_bus.flush()
     assert (heard, server.paid) == ([2], 5), "what comes after all that was recorded differs from nothing"
-
-
-def test_calls_side_by_side_diverge_from_nothing(server, account, attempt):
-    openai_task = lambda: openai_async(server, False)  # noqa: E731
-    attempt(openai_task)
-    heard: list[Any] = []
-    with event_bus.scoped_handlers():
-        event_bus.on(CallDivergedEvent)(lambda _, event: heard.append(event.call))
-        for key in [key for key in account.recorded if key.endswith(":2")]:
-            del account.recorded[key]
-        attempt(openai_task)
-        event_bus.flush()
-    assert (heard, server.paid) == ([], 6)
 
 
 # -- who is told
@@ -456,11 +286,3 @@ assert importlib.util.find_spec("httpx2").loader.get_source("httpx2")
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code, server.url], check=True)
     assert server.paid == 1
-
-
-def journal_now() -> Journal:
-    from runner.journal import journal_here
-
-    found = journal_here()
-    assert found is not None
-    return found[0]

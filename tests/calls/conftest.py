@@ -1,0 +1,96 @@
+"""A task whose calls of models are journaled, a server that counts them, and the account of both."""
+
+from typing import Any
+
+import openai
+import pytest
+
+from runner.calls import journaled
+from runner.gate import Gate
+from runner.journal import Journal, journal_here
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally
+from runner.testing import ModelServer
+
+GPT = Entry("model", "", "gpt")
+
+
+class Account:
+    """Keeps steps as a store would, and their account."""
+
+    def __init__(self) -> None:
+        self.recorded: dict[str, str] = {}
+        self.open, self.paid, self.replayed = Tally(), Tally(), Tally()
+        self.tokens = 0
+
+    def begin_step(self, entry: Entry = STEP, *, instead_of=()) -> None:
+        self.open.subtract(instead_of)
+        self.open[entry] += 1
+
+    def drop_step(self, entry: Entry = STEP) -> None:
+        self.open[entry] -= 1
+
+    def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, told=False) -> None:
+        assert step not in self.recorded
+        self.recorded[step] = value
+        self.replayed.update(replayed)
+        self.tokens += usage.prompt_tokens + usage.completion_tokens
+        if entry is not None:
+            self.open[entry] -= 1
+            self.paid[entry] += 1
+
+    @property
+    def in_doubt(self) -> int:
+        assert min(self.open.values(), default=0) >= 0, self.open
+        return self.open.total()
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account()
+
+
+@pytest.fixture
+def attempt(account):
+    """Does a task with what was recorded so far; gives what it returned. What it raises is the attempt's end."""
+
+    def do(task, *, gate: Gate | None = None, lose: int = 0, **options: Any) -> Any:
+        for key in list(account.recorded)[len(account.recorded) - lose :]:
+            del account.recorded[key]
+        account.open.clear()
+        journal = Journal(account.recorded, account, gate or Gate(), watched=options.pop("watched", False))
+        with journaled(journal, **options):
+            try:
+                return task()
+            finally:
+                account.replayed.update(journal.take_replayed())
+                assert not journal.gate.in_call, "no call holds the gate"
+
+    return do
+
+
+@pytest.fixture
+def server():
+    with ModelServer() as one:
+        yield one
+
+
+@pytest.fixture
+def ask(server):
+    """Asks by OpenAI's client; gives the text."""
+    with openai.OpenAI(base_url=server.url, api_key="sk-secret", max_retries=0, timeout=20) as client:
+
+        def one(text: str, **options: Any) -> str:
+            said = client.with_options(**options).chat.completions.create(model="gpt", messages=user(text))
+            return said.choices[0].message.content or ""
+
+        yield one
+
+
+def user(text: str) -> Any:
+    return [{"role": "user", "content": text}]
+
+
+def journal_now() -> Journal:
+    found = journal_here()
+    assert found is not None
+    return found[0]

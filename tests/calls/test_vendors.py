@@ -1,0 +1,106 @@
+"""The vendors' own clients, sync and async, streamed and not, several calls at once: each call is paid once."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from runner.events import event_bus
+from runner.events.call_events import CallDivergedEvent
+from runner.ledger import Tally
+from runner.testing import ModelServer
+
+from .conftest import GPT, user
+
+
+def openai_sync(server: ModelServer, stream: bool) -> Any:
+    with openai.OpenAI(base_url=server.url, api_key="k") as client:
+
+        def one(text: str) -> Any:
+            if not stream:
+                return client.chat.completions.create(model="gpt", messages=user(text)).choices[0].message.content
+            chunks = client.chat.completions.create(
+                model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
+            )
+            return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+        with ThreadPoolExecutor(3) as pool:
+            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
+
+
+def openai_async(server: ModelServer, stream: bool) -> Any:
+    async def go() -> Any:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="k") as client:
+
+            async def one(text: str) -> Any:
+                if not stream:
+                    said = await client.chat.completions.create(model="gpt", messages=user(text))
+                    return said.choices[0].message.content
+                chunks = await client.chat.completions.create(
+                    model="gpt", messages=user(text), stream=True, stream_options={"include_usage": True}
+                )
+                return "".join([c.choices[0].delta.content or "" async for c in chunks if c.choices])
+
+            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
+
+    return asyncio.run(go())
+
+
+def anthropic_sync(server: ModelServer, stream: bool) -> Any:
+    with anthropic.Anthropic(base_url=server.root, api_key="k") as client:
+
+        def one(text: str) -> Any:
+            if not stream:
+                return client.messages.create(model="gpt", max_tokens=9, messages=user(text)).content[0].text
+            with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
+                return "".join(pieces.text_stream)
+
+        with ThreadPoolExecutor(3) as pool:
+            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
+
+
+def anthropic_async(server: ModelServer, stream: bool) -> Any:
+    async def go() -> Any:
+        async with anthropic.AsyncAnthropic(base_url=server.root, api_key="k") as client:
+
+            async def one(text: str) -> Any:
+                if not stream:
+                    said = await client.messages.create(model="gpt", max_tokens=9, messages=user(text))
+                    return said.content[0].text
+                async with client.messages.stream(model="gpt", max_tokens=9, messages=user(text)) as pieces:
+                    return "".join([text async for text in pieces.text_stream])
+
+            return [await one("first"), *await asyncio.gather(*map(one, "abc")), await one("last")]
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("vendor", [openai_sync, openai_async, anthropic_sync, anthropic_async])
+def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
+    first = attempt(lambda: vendor(server, stream), strays=True)
+    assert server.paid == account.paid.total() == 5
+    assert account.tokens == sum(server.tokens) > 0
+    assert account.in_doubt == 0
+    # The next attempt is served from the journal, as if it had been answered
+    assert attempt(lambda: vendor(server, stream), strays=True) == first
+    assert (server.requests, account.replayed) == (5, Tally({GPT: 5}))
+    # One that was killed before its last record pays for that one only
+    assert attempt(lambda: vendor(server, stream), strays=True, lose=1) == first
+    assert server.paid == 6
+
+
+def test_calls_side_by_side_diverge_from_nothing(server, account, attempt):
+    openai_task = lambda: openai_async(server, False)  # noqa: E731
+    attempt(openai_task)
+    heard: list[Any] = []
+    with event_bus.scoped_handlers():
+        event_bus.on(CallDivergedEvent)(lambda _, event: heard.append(event.call))
+        for key in [key for key in account.recorded if key.endswith(":2")]:
+            del account.recorded[key]
+        attempt(openai_task)
+        event_bus.flush()
+    assert (heard, server.paid) == ([], 6)
