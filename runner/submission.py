@@ -61,13 +61,11 @@ def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     target = parse_target(target_text)
     module = _load(target)
     packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    key = loader.key_of(target.include)
-    if _imported.setdefault(key, packed.sha256) != packed.sha256:  # the module may be of an earlier look at the files
+    code, key = code_digest(packed), loader.key_of(target.include)
+    if _imported.setdefault(key, code) != code:  # the module may be of an earlier look at the files
         if not loader.unload(key):
-            raise BadCrew(
-                f"what lies beside {target.file} changed while its code is at work in this process: wait for it"
-            )
-        _imported[key] = packed.sha256
+            raise BadCrew(f"the code of {target.file} changed while it is at work in this process: wait for that")
+        _imported[key] = code
         module = _load(target)
     attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen)
     adapter: Adapter = adapters.required(crew)
