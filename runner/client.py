@@ -64,15 +64,17 @@ class Client:
         checkpoint_on: list[str] | None = None,
         queue: str | None = None,
         keep: float = KEEP,
+        models: str = "",
     ) -> RunHandle:
         """Accept a run. Once this returned, the run ends or waits for a person.
 
         ``id`` makes it idempotent: the same id gives the same run. ``keep`` is how many seconds a finished run is kept.
+        ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
         """
         prepared = target if isinstance(target, Prepared) else prepare(str(target))
         given = dict(inputs or {})
         refuse_missing(prepared.plan, given)
-        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep)
+        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep, models)
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
         crashpoints.reached("run created, nothing waited for")

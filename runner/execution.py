@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters, backoff, crashpoints, loader
+from runner import adapters, backoff, crashpoints, loader, standin
 from runner import output as outputs
 from runner.branching import branch_plan
 from runner.calls import journaled
@@ -179,6 +179,7 @@ class Executor:
                 self._stops.watching(gate, claim, planned.timeout),
                 journaled(journal, strays=True),
                 originating(_origin(claim.job)),
+                standin.using(standin.named(claim.standin)) as journal.standin,
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)

@@ -13,6 +13,7 @@ from runner.ledger import total
 from runner.prices import configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
+from runner.standin import LABELS
 from runner.states import RunStatus
 
 if TYPE_CHECKING:
@@ -42,11 +43,14 @@ class RunResult:
     error: str | None
     asked: tuple[Question, ...] = ()
     """What a person is asked, while it waits for one."""
+    models: str = ""
+    """What stood in for the vendors' models, in words; "" if nothing did."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; what is asked only where something is."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "asked"}
-        return {**found, "asked": [one.to_dict() for one in self.asked]} if self.asked else found
+        """As ``--json`` prints it; what is asked, and what stood in for models, only where something is."""
+        found = {name: getattr(self, name) for name in self.__slots__ if name not in ("asked", "models")}
+        asked = {"asked": [one.to_dict() for one in self.asked]} if self.asked else {}
+        return {**found, **asked, **({"models": self.models} if self.models else {})}
 
     @property
     def exit_code(self) -> Exit:
@@ -204,4 +208,5 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
         recoveries=run.recoveries,
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),
+        models=LABELS.get(run.standin, ""),
     )

@@ -21,6 +21,7 @@ from runner.gate import Gate
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
 from runner.places import Place, Places
 from runner.recorder import Recorder, Watch
+from runner.standin import Standin
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -127,6 +128,7 @@ class Journal:
         self._lock = threading.Lock()
         self._replayed = Tally()
         self.watched = watched
+        self.standin: Standin | None = None  # who answers what its models are asked, if not they
 
     @property
     def can_wait(self) -> bool:

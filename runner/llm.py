@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner import backoff
+from runner import backoff, standin
 from runner.errors import ModelError, RunnerError
 from runner.models import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve
 from runner.models.failures import in_words
@@ -211,6 +211,8 @@ class LLM(BaseLLM):
         return self._target().client in ("openai", "anthropic")
 
     def _target(self) -> Target:
+        if (instead := standin.chosen()) is not None:  # whatever it is called: the run asks no vendor
+            return Target("openai", self.model.rpartition("/")[2], standin.base_url(instead), "none")
         return resolve(self.model, self.provider, self.base_url, self.api_key, os.environ)
 
     def _client(self, target: Target) -> Any:
@@ -297,7 +299,7 @@ def callable_model(llm: object) -> bool:
 def model_for(llm: Any) -> BaseLLM | None:
     """The model that an agent with ``llm`` calls; for one that was given none, that of the environment."""
     if llm is None:
-        named = next((os.environ[name] for name in MODEL_VARIABLES if os.environ.get(name)), None)
+        named = next((os.environ[name] for name in MODEL_VARIABLES if os.environ.get(name)), standin.chosen())
         return LLM(named) if named else None
     return llm if isinstance(llm, BaseLLM) else None
 

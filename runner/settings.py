@@ -60,3 +60,14 @@ def cache_dir() -> Path:
 def bundle_limit() -> int:
     """The most that a bundle may hold, in bytes."""
     return int(_number("RUNNER_BUNDLE_LIMIT", 32 * 2**20, 1))
+
+
+def demo_delay() -> float:
+    """How long the demo's answers take."""
+    return _number("RUNNER_DEMO_DELAY", 0.3, 0.0)
+
+
+def offline_model() -> Path | None:
+    """The weights of the offline model, where others than the usual ones are to be used."""
+    given = os.environ.get("RUNNER_OFFLINE_MODEL")
+    return Path(given) if given else None

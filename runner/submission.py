@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runner import adapters, bundle, loader, settings
+from runner import adapters, bundle, loader, settings, standin
 from runner.adapters import Adapter
 from runner.bundle import Bundle
 from runner.config import CheckpointConfig
@@ -100,6 +100,7 @@ def run_fields(
     checkpoint_on: list[str] | None,
     queue: str,
     keep: float,
+    models: str = "",
 ) -> dict[str, str]:
     """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
     try:
@@ -133,6 +134,7 @@ def run_fields(
         "inputs": inputs_json,
         "queue": queue,
         "keep": str(int(keep * 1000)),
+        **({"standin": standin.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),

@@ -218,11 +218,13 @@ class Fleet:
         self.workers.append(one)
         return one.ready() if wait else one
 
-    def runner(self, *arguments: str, timeout: float = 120, **environment: str) -> subprocess.CompletedProcess[str]:
+    def runner(
+        self, *arguments: str, timeout: float = 120, cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run a ``runner`` command to its end."""
         return subprocess.run(
             [sys.executable, "-m", "runner", *arguments],
-            env=self.environment(**environment), capture_output=True, text=True, timeout=timeout, check=False,
+            env=self.environment(**environment), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd,
         )  # fmt: skip
 
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":

@@ -69,6 +69,7 @@ class Claim:
     todo: str
     plan_digest: str
     crew: str
+    standin: str
     scope: Scope
     context: dict[str, dict[str, Any]]
     recorded: dict[str, str]
@@ -123,7 +124,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
     if answer[0] != "claimed":
         return Refusal(answer[0])
     _, token, failures, fields, scope, (todo, changed), context, recorded = answer
-    bundle, module, attr, adapter, inputs, plan_digest, crew = fields
+    bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
     return Claim(
         job=job,
         worker=worker,
@@ -137,6 +138,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         todo=todo or "",
         plan_digest=plan_digest,
         crew=crew,
+        standin=standin,
         scope=Scope(scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(",")))),
         context={key: json.loads(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),

@@ -31,6 +31,7 @@ class RunRecord:
     bundle: str
     plan_digest: str
     inputs: dict[str, Any]
+    standin: str = ""
     paid: int = 0
     replayed: int = 0
     in_doubt: int = 0
@@ -268,5 +269,6 @@ def run_record(run_id: str, found: dict[str, str]) -> RunRecord:
         bundle=found.get("bundle", ""),
         plan_digest=found.get("plan", ""),
         inputs=json.loads(found.get("inputs", "{}")),
+        standin=found.get("standin", ""),
         **{name: int(found.get(name, 0)) for name in counters},
     )

@@ -16,6 +16,8 @@ from runner.calls.telling import Teller, teller
 from runner.errors import RunnerError
 from runner.journal import journal_here
 from runner.ledger import Heard, caller
+from runner.standin import chosen
+from runner.standin.turning import turned
 
 LIBRARIES = ("httpx", "httpx2")
 
@@ -31,12 +33,12 @@ def install(library: Any) -> None:
     def handle_request(self: Any, request: Any) -> Any:
         found = journal_here() if wire.may_be(request.method, request.url.path) else None
         if found is None or (asked := _asked(request, request.read())) is None:
-            return handle(self, request)
+            return handle(self, turned(library, request))
         passing = _Passing(library, request, asked, *found)
         if (answer := passing.replay()) is not None:
             return answer
         with passing:
-            response = passing.refused(handle(self, request))
+            response = passing.refused(handle(self, passing.turned()))
             if response is not None:
                 return response
             if passing.streams:
@@ -47,12 +49,12 @@ def install(library: Any) -> None:
     async def handle_async_request(self: Any, request: Any) -> Any:
         found = journal_here() if wire.may_be(request.method, request.url.path) else None
         if found is None or (asked := _asked(request, await request.aread())) is None:
-            return await handle_async(self, request)
+            return await handle_async(self, turned(library, request))
         passing = _Passing(library, request, asked, *found, asynchronous=True)
         if (answer := passing.replay()) is not None:
             return answer
         with passing:
-            response = passing.refused(await handle_async(self, request))
+            response = passing.refused(await handle_async(self, passing.turned()))
             if response is not None:
                 return response
             if passing.streams:
@@ -86,11 +88,16 @@ class _Passing:
     ) -> None:
         self._library, self._request, self._asked = library, request, asked
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
+        self._instead = chosen() or journal.standin
         self._asynchronous = asynchronous
         self._caller = caller.get()
         self._teller: Teller = teller(self._call, self._caller, asked.model, stray=stray)
         self._whole = self._taken_over = False
         self.response: Any = None
+
+    def turned(self) -> Any:
+        """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
+        return turned(self._library, self._request, self._instead)
 
     # -- served
 

@@ -5,7 +5,7 @@ import sys
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from runner.cli import branches, checkpoint, fleet, look, steer, submit
+from runner.cli import branches, checkpoint, fleet, look, offline, steer, submit
 from runner.errors import Exit, RunnerError
 from runner.providers.redis.connection import NOT_NOW, REFUSED
 
@@ -19,7 +19,7 @@ def cli() -> None:
 for command in (
     submit.submit, fleet.worker, fleet.supervisor, fleet.flower, fleet.up,
     look.runs, look.show, look.wait, look.events, checkpoint.checkpoint, look.doctor,
-    steer.resume, branches.fork, branches.diff, steer.cancel, steer.answer,
+    steer.resume, branches.fork, branches.diff, steer.cancel, steer.answer, offline.offline,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -106,6 +106,8 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
             f"  branch {result.branch}  {took:.1f} s",
         )
     )
+    if result.models:
+        out.print(Text(result.models, style="yellow"), soft_wrap=True)
     if result.error:
         out.print(Text(result.error, style="red"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")

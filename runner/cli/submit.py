@@ -5,13 +5,15 @@ from typing import Any
 
 import click
 
+from runner import standin
 from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, say
 from runner.client import Client, RunHandle, RunResult
-from runner.errors import Exit
+from runner.errors import Exit, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
 from runner.prices import configured
+from runner.standin.offline import make_ready
 from runner.submission import KEEP, prepare
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
@@ -38,6 +40,8 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option(
     "--bundle-limit", type=click.IntRange(min=1), metavar="BYTES", help="The most that is packed (RUNNER_BUNDLE_LIMIT)."
 )
+@click.option("--demo", is_flag=True, help="Ask no model, but a script that is built in: to try without a key.")
+@click.option("--offline", is_flag=True, help="Ask a very small model on the worker's machine (its extra: offline).")
 @options.queue
 @options.redis_url
 @options.broker_url
@@ -52,6 +56,8 @@ def submit(
     checkpoint_on: tuple[str, ...],
     keep: float,
     bundle_limit: int | None,
+    demo: bool,
+    offline: bool,
     queue: str | None,
     redis_url: str | None,
     broker_url: str | None,
@@ -63,21 +69,45 @@ def submit(
     """
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     with only(clean=True) as write:
+        models = _stand_in(demo, offline)
         inputs = options.read_inputs(pairs, inputs_file)
         prepared = prepare(target, limit=bundle_limit)
         refuse_missing(prepared.plan, inputs)
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
         with Client() as client:
+            if models == "offline" and client.store.membership is not None:  # the worker is here, and needs it
+                _make_ready()
             handle = client.submit(
-                prepared, inputs, id=key, max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep
+                prepared,
+                inputs,
+                id=key,
+                max_checkpoints=max_checkpoints,
+                checkpoint_on=list(checkpoint_on),
+                keep=keep,
+                models=models,
             )
+            if models:
+                say(standin.LABELS[models])
             if not handle.created:
                 say(f"the id {key!r} was submitted before: this is run {handle.id}")
             if detach:
                 write(detached(handle, as_json))
                 return 0
             return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
+
+
+def _stand_in(demo: bool, offline: bool) -> str:
+    if demo and offline:
+        raise UsageError("--demo and --offline are two things: the one asks no model, the other a small one")
+    return "demo" if demo else "offline" if offline else ""
+
+
+def _make_ready() -> None:
+    try:
+        make_ready(say)
+    except MissingDependency as error:
+        raise UsageError(str(error)) from None
 
 
 def follow(
@@ -123,6 +153,8 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
         write(result.result + ("" if result.result.endswith("\n") else "\n"))
     ledger = result.ledger
     which = result.run_id + (f" {result.branch}" if words != result.run_id else "")
+    if result.models:
+        say(result.models)
     text = f"{result.status}: {which}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
     if result.recoveries:
         text += f"; {result.recoveries} recoveries, {ledger['replayed']} steps replayed, {ledger['in_doubt']} in doubt"

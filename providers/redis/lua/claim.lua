@@ -10,7 +10,8 @@
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, and the
 -- triggers of the run's checkpoints, and own is what the branch does and the inputs that differ on it,
 -- or {why not}: "gone", the branch's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
-local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew")
+local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
+                     "standin")
 local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
@@ -66,7 +67,7 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
   context[#context + 1] = wanted
   context[#context + 1] = output(name, wanted)
 end
-return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8]},
+return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
         {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0,
          redis.call("HGET", run, "checkpoint_on") or ""}, {b[2] or "", b[3] or ""}, context,
         redis.call("HGETALL", journal_key(branch, key))}

@@ -1,0 +1,42 @@
+"""``runner offline``: the small model that needs no network, for any client."""
+
+import signal
+import threading
+
+import click
+
+from runner.cli.stdio import only, say
+from runner.errors import MissingDependency, StoreUnreachable, UsageError
+from runner.modelserver import ModelServer
+from runner.standin.offline import Engine, make_ready
+
+
+@click.command(short_help="Serve the offline model, for any OpenAI client.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8377, metavar="N", help="0 takes a free one. [8377]")
+@click.option("--host", default="127.0.0.1", metavar="HOST")
+@click.option("--fetch", is_flag=True, help="Only fetch the model, once, and say where it is.")
+def offline(port: int, host: str, fetch: bool) -> int:
+    """Serve a small real model on this machine until Ctrl-C, in the protocols of OpenAI and Anthropic.
+
+    `runner submit --offline` needs no such server. This one is for other programs: OPENAI_BASE_URL is what it prints.
+    """
+    with only(clean=True) as write:
+        try:
+            model = make_ready(say)
+        except MissingDependency as error:
+            raise UsageError(str(error)) from None
+        if fetch:
+            write(f"{model}\n")
+            return 0
+        try:
+            server = ModelServer(Engine(model), port=port, host=host, models=(model.stem,), keep=0)
+        except OSError as error:
+            raise StoreUnreachable(f"port {port} of {host} cannot be had: {error.strerror}; try --port 0") from None
+        told = threading.Event()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, lambda *_: told.set())
+        with server:
+            write(f"{server.url}\n")
+            say(f"export OPENAI_BASE_URL={server.url} OPENAI_API_KEY=none")
+            told.wait()
+    return 0
