@@ -204,7 +204,7 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
         branch=branch,
         result=final.raw if final and line.status is RunStatus.completed else None,
         outputs={task: committed[task].raw for task in dict.fromkeys([*planned, *in_order])},
-        ledger=ledger_of(runs, run, list(committed)),
+        ledger=ledger_of(runs, run, [*planned, *in_order]),
         recoveries=run.recoveries,
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),

@@ -1,0 +1,241 @@
+"""Calls of models that a crew's own functions make with a vendor's client: kills, drains, forks, and the count of both
+sides."""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client, RunResult
+from runner.testing import Answer, ModelServer
+
+pytestmark = pytest.mark.timeout(120)
+
+CREW = """
+    import asyncio, contextlib, threading
+
+    def model(**options):
+        import openai
+        return openai.OpenAI(base_url={url!r}, api_key="sk-secret", max_retries=0, timeout=60)
+
+    def said(text):
+        return {{"model": "gpt-4o", "messages": [{{"role": "user", "content": text}}]}}
+
+    def ask(text):
+        with model() as client:
+            return client.chat.completions.create(**said(text)).choices[0].message.content
+
+    def stream(text):
+        with model() as client:
+            pieces = client.chat.completions.create(**said(text), stream=True, stream_options={{"include_usage": True}})
+            return "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+
+    def both(*texts):
+        import openai
+        async def one(client, text):
+            return (await client.chat.completions.create(**said(text))).choices[0].message.content
+        async def all_of_them():
+            async with openai.AsyncOpenAI(base_url={url!r}, api_key="sk-secret", max_retries=0, timeout=60) as client:
+                return await asyncio.gather(*(one(client, text) for text in texts))
+        return asyncio.run(all_of_them())
+
+    def in_a_thread(text):
+        found = []
+        thread = threading.Thread(target=lambda: found.append(ask(text)))
+        thread.start()
+        thread.join()
+        return found[0]
+"""
+
+TASKS = """
+    def a(ctx):
+        return " ".join([ask("1"), stream("2"), ctx.step("inside", ask, "3"), in_a_thread("4")])
+
+    def b(ctx):
+        return " ".join([*both("5", ctx.inputs.get("word", "6")), ask(ctx.outputs["a"].raw)])
+
+    crew = Crew(tasks=[Task(name="a", run=a), Task(name="b", run=b)])
+"""
+CALLS = 7
+OUTPUTS = {"a": "<1> <2> <3> <4>", "b": "<5> <6> <<1> <2> <3> <4>>"}
+
+
+@pytest.fixture
+def models() -> Iterator[ModelServer]:
+    """Answers ``<what was asked>``, and counts."""
+    with ModelServer(lambda request: f"<{request.text}>") as one:
+        yield one
+
+
+@pytest.fixture
+def crew(crew_of: Callable[[str], Path], models: ModelServer) -> Path:
+    return crew_of(CREW.format(url=models.url) + TASKS)
+
+
+def balanced(result: RunResult, models: ModelServer) -> dict[str, Any]:
+    """The account agrees with the server's, and with itself. Returns it."""
+    found = result.ledger
+    assert result.status == "completed", result
+    assert found["paid"] + found["in_doubt"] == models.paid, (found, models.log)
+    for name, column in (("paid", "calls"), ("replayed", "replayed"), ("in_doubt", "in_doubt")):
+        assert found[name] == sum(line[column] for line in found["by"])
+    assert found["prompt_tokens"] == sum(line["prompt_tokens"] for line in found["by"])
+    return found
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_every_call_is_in_the_ledger(
+    pool: str, models: ModelServer, crew: Path, fleet: Any, client: Client, well_told: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("RUNNER_PRICES", '{"gpt-*": [1000, 2000]}')
+    fleet.start("--concurrency", "1", "--pool", pool)
+    handle = client.submit(crew)
+    result = handle.wait(60)
+    assert result.outputs == OUTPUTS
+    found = balanced(result, models)
+    assert (found["paid"], found["in_doubt"], found["tools"]["paid"]) == (CALLS, 0, 0)
+    assert [(line["task"], line["agent"], line["model"], line["calls"]) for line in found["by"]] == [
+        ("a", "", "gpt-4o", 4), ("b", "", "gpt-4o", 3),
+    ]  # fmt: skip
+    assert (found["prompt_tokens"], found["completion_tokens"]) == models.tokens
+    assert found["cost"] == pytest.approx((models.tokens[0] * 1000 + models.tokens[1] * 2000) / 1_000_000)
+    told = [event.fields for event in well_told(handle) if event.type == "llm_call_completed"]
+    assert len(told) == CALLS
+    assert sum(int(fields["prompt_tokens"]) for fields in told) == models.tokens[0]
+    assert not any("<" in value for fields in told for value in fields.values()), "no payload in events"
+
+
+def test_a_kill_at_every_call_costs_that_call(
+    models: ModelServer, crew: Path, fleet: Any, client: Client, well_told: Any
+) -> None:
+    # Given a worker whose pool child is killed whenever a call comes for the first time
+    worker = fleet.start("--concurrency", "1")
+    seen: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def kill(request: Any) -> str:
+        with lock:
+            seen[request.text] += 1
+            first = seen[request.text] == 1
+        if first:
+            for child in worker.children():
+                os.kill(child, signal.SIGKILL)
+        return f"<{request.text}>"
+
+    models.use(kill)
+    # When a run makes its calls
+    handle = client.submit(crew)
+    result = handle.wait(90)
+    # Then nothing was paid again but what was in flight, and the account says so
+    assert result.outputs == OUTPUTS
+    found = result.ledger
+    well_told(handle)
+    assert found["paid"] == CALLS
+    kills = len(seen)
+    assert kills == CALLS
+    # Of two that go out at one moment, the other one is in doubt, too; and it may have begun, and not have come.
+    assert kills <= found["in_doubt"] <= kills + 2
+    assert 0 <= found["paid"] + found["in_doubt"] - models.paid <= 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "point", "in_doubt"),
+    [
+        ("prefork", "model call sent, not answered", 1),
+        ("threads", "model answered, not recorded", 1),
+        ("threads", "step recorded, task not ended", 0),
+    ],
+)
+def test_a_worker_dies_in_a_call(
+    pool: str, point: str, in_doubt: int, models: ModelServer, crew: Path, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    flag = tmp_path / "died"
+    fleet.start("--concurrency", "1", "--pool", pool, RUNNER_CRASH_AT=f"{point}:{flag}")
+    result = client.submit(crew).wait(60)
+    assert flag.exists()
+    assert result.outputs == OUTPUTS
+    found = balanced(result, models)
+    assert (found["paid"], found["in_doubt"]) == (CALLS, in_doubt)
+
+
+ASKS = {"whole": 'ask("slow")', "streamed": 'stream("slow")', "async": 'both("slow", "slower")[0]'}
+
+
+@pytest.mark.parametrize(("pool", "how"), [("prefork", "whole"), ("prefork", "streamed"), ("threads", "async")])
+def test_sigterm_in_a_call_waits_for_its_record(
+    pool: str, how: str, models: ModelServer, crew_of: Any, fleet: Any, client: Client, eventually: Any
+) -> None:
+    ended = threading.Event()
+
+    def slowly(request: Any) -> Any:
+        if request.text == "slow" and not ended.wait(20):
+            return Answer("nobody drained", status=500)
+        return f"<{request.text}>"
+
+    models.use(slowly)
+    tasks = f'crew = Crew(tasks=[Task(name="a", run=lambda ctx: {ASKS[how]} + ask("after"))])'
+    worker = fleet.start("--concurrency", "1", "--pool", pool, "--drain-timeout", "15")
+    handle = client.submit(crew_of(CREW.format(url=models.url) + f"\n    {tasks}\n"))
+    models.wait_for(2 if how == "async" else 1)
+    worker.terminate()
+    ended.set()
+    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    fleet.start("--concurrency", "1", "--pool", pool)
+    found = balanced(handle.wait(60), models)
+    assert (found["in_doubt"], found["paid"]) == (0, models.requests)
+    assert found["paid"] == (3 if how == "async" else 2)
+    assert any(event.type == "task_released" for event in handle.events()) == bool(found["replayed"])
+
+
+def test_sigterm_in_a_call_over_the_drain_timeout_leaves_it_in_doubt(
+    models: ModelServer, crew_of: Any, fleet: Any, client: Client, eventually: Any
+) -> None:
+    drained = threading.Event()
+
+    def slowly(request: Any) -> Any:
+        drained.wait(60)
+        return f"<{request.text}>"
+
+    models.use(slowly)
+    worker = fleet.start("--concurrency", "1", "--drain-timeout", "0.3")
+    handle = client.submit(
+        crew_of(
+            CREW.format(url=models.url) + '\n    crew = Crew(tasks=[Task(name="a", run=lambda ctx: ask("slow"))])\n'
+        )
+    )
+    models.wait_for(1)
+    worker.terminate()
+    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    drained.set()
+    fleet.start("--concurrency", "1")
+    result = handle.wait(60)
+    assert result.outputs == {"a": "<slow>"}
+    found = balanced(result, models)
+    assert (found["paid"], found["in_doubt"]) == (1, 1)
+
+
+def test_a_fork_pays_for_what_it_does_and_the_comparison_says_so(
+    models: ModelServer, crew: Path, fleet: Any, client: Client
+) -> None:
+    fleet.start("--concurrency", "1")
+    handle = client.submit(crew)
+    handle.wait(60)
+    fork = handle.fork(branch="other", inputs={"word": "seven"})
+    result = fork.wait(60)
+    assert result.outputs["b"] == "<5> <seven> <<1> <2> <3> <4>>"
+    found = balanced(result, models)
+    assert [(line["branch"], line["task"], line["calls"], line["replayed"]) for line in found["by"]] == [
+        ("main", "a", 4, 0), ("main", "b", 3, 0), ("other", "b", 3, 0),
+    ]  # fmt: skip
+    ledger = client.diff(handle.id, "main", "other").to_dict()["ledger"]
+    assert (ledger["a"]["calls"], ledger["b"]["calls"]) == (7, 3)
+    shown = fleet.runner("show", handle.id)
+    assert "gpt-4o" in shown.stdout
+    assert "tokens" in shown.stdout
+    compared = fleet.runner("diff", handle.id, "main", "other").stdout
+    assert " models: 7 paid, " in compared
