@@ -9,7 +9,7 @@ from typing import Any
 from runner import output as outputs
 from runner.config import CheckpointConfig, resolve
 from runner.crew import CrewOutput
-from runner.errors import Asked, BadCrew, TaskError
+from runner.errors import Asked, BadCrew, BadInput, TaskError
 from runner.events.base import BaseEvent
 from runner.events.flow_events import (
     FlowFailedEvent,
@@ -29,6 +29,7 @@ from runner.flow.flow import Flow, created_quietly
 from runner.flow.history import PART, Standing, part_of, standing_after
 from runner.flow.machine import Call, method_of
 from runner.flow.patch import apply_all, diff_all
+from runner.flow.persistence import persistence_of
 from runner.flow.values import decode, encode
 from runner.growth import Grow, Growth, Shared
 from runner.plan import Plan, PlannedTask
@@ -90,6 +91,11 @@ class FlowAdapter:
     def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The state that a run begins with. Raises `BadInput`."""
         flow = _made(crew)
+        if "id" in inputs and persistence_of(flow) is not None:
+            raise BadInput(
+                "an id among the inputs takes up what @persist kept in one process: on the fleet the run keeps the "
+                "state, and `runner fork` begins with it"
+            )
         states.give(flow.committed_state, inputs)
         return states.dump(flow.committed_state, _refuse)
 

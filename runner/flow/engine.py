@@ -30,7 +30,7 @@ from runner.events import (
     push_event_scope,
     triggered_by_scope,
 )
-from runner.flow import conflicts
+from runner.flow import conflicts, persistence
 from runner.flow import state as states
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flow.feedback import AnswerRefused
@@ -46,7 +46,7 @@ MAX_THREADS = 64
 """How many methods of one flow may be at work side by side, coroutine functions not counted."""
 
 
-async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
+async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: str | None = None) -> Any:
     """Run a flow from its entry points; a restored one from where it was."""
     definition = flow.flow_definition()
     if flow.stored:
@@ -62,6 +62,7 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None) -> Any:
             before = flow.given if flow._is_restored else {}
             if not flow._is_restored:
                 flow._reset()
+                persistence.take_up(flow, inputs or {}, state_id)
             # A program that is started again gives the same inputs again: the state has come from them already.
             fresh = {name for name in given if before.get(name, states.MISSING) != given[name]}
             new = {name: value for name, value in (inputs or {}).items() if name in fresh}
@@ -200,13 +201,16 @@ class _Run:
                 try:
                     with self._at_work(execution):
                         outcome = await self._attempt(execution)
-                    return self._commit(execution, outcome)
+                    triggered = self._commit(execution, outcome)
+                    persistence.keep(flow, call.method)
+                    return triggered
                 except Asked:
                     self._paused(execution)
                     return []
                 except Exception as error:
-                    if attempt > method.max_retries or isinstance(error, FlowLoop):
-                        if not isinstance(error, FlowLoop):  # that one was committed
+                    committed = isinstance(error, FlowLoop | persistence.PersistenceFailed)
+                    if attempt > method.max_retries or committed:
+                        if not committed:
                             self._emit_of(MethodExecutionFailedEvent, call, error=error)
                         raise
                 await asyncio.sleep(backoff.delay(attempt, method.retry_delay))

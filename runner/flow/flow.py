@@ -1,12 +1,10 @@
 """``Flow``: what a person subclasses."""
 
-import asyncio
 import contextlib
 import contextvars
 import threading
 import typing
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
@@ -20,6 +18,7 @@ from runner.flow import state as states
 from runner.flow.definition import FlowDefinition, define
 from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flow.machine import MAX_METHOD_CALLS, Call, Machine
+from runner.flow.waiting import wait_for
 from runner.state import apply_checkpoint, restore
 
 S = TypeVar("S", bound=dict[str, Any] | BaseModel)
@@ -40,6 +39,7 @@ class Flow(Generic[S]):
     name: str | None = None
     initial_state: Any = None
     checkpoint: CheckpointConfig | bool | None = None
+    persistence: Any = None
     max_method_calls: int = MAX_METHOD_CALLS
     suppress_flow_events: bool = False
 
@@ -149,6 +149,7 @@ class Flow(Generic[S]):
         inputs: dict[str, Any] | None = None,
         input_files: dict[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
+        restore_from_state_id: str | None = None,
     ) -> Any:
         """Run the flow here and return the output of the method that was done last.
 
@@ -158,22 +159,24 @@ class Flow(Generic[S]):
 
         With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. A
         ``checkpoint=`` of the flow that has one does so if there is something unfinished there, and else begins anew.
+        For an ``id`` among the inputs and ``restore_from_state_id``, see `runner.flow.persistence`.
         """
-        restored = apply_checkpoint(self, from_checkpoint)
+        restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return restored.kickoff(inputs=inputs, input_files=input_files)
-        return _wait_for(self.kickoff_async(inputs, input_files))
+        return wait_for(self.kickoff_async(inputs, input_files, None, restore_from_state_id))
 
     async def kickoff_async(
         self,
         inputs: dict[str, Any] | None = None,
         input_files: dict[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
+        restore_from_state_id: str | None = None,
     ) -> Any:
         """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
         from runner.flow import engine  # the engine knows the flow, not the other way round
 
-        restored = apply_checkpoint(self, from_checkpoint)
+        restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return await restored.kickoff_async(inputs=inputs, input_files=input_files)
         if isinstance(self.checkpoint, CheckpointConfig) and self.checkpoint.restore_from is not None:
@@ -181,20 +184,21 @@ class Flow(Generic[S]):
 
             entity.take_up(self, self.checkpoint)
         self.input_files = dict(input_files or {})
-        return await engine.kickoff(self, inputs)
+        return await engine.kickoff(self, inputs, restore_from_state_id)
 
     async def akickoff(
         self,
         inputs: dict[str, Any] | None = None,
         input_files: dict[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
+        restore_from_state_id: str | None = None,
     ) -> Any:
         """The same as `kickoff_async`."""
-        return await self.kickoff_async(inputs, input_files, from_checkpoint)
+        return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
 
     def resume(self, feedback: str = "", method: str | None = None) -> Any:
         """Answer what the flow waits for, and go on; ``method`` says whose question, where there are several."""
-        return _wait_for(self.resume_async(feedback, method))
+        return wait_for(self.resume_async(feedback, method))
 
     async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
         """`resume` on this event loop."""
@@ -326,6 +330,11 @@ class Flow(Generic[S]):
         if not isinstance(self.checkpoint, CheckpointConfig | bool | None):
             raise TypeError(f"checkpoint must be a CheckpointConfig, True, False or None, not {self.checkpoint!r}")
 
+    def _from(self, config: CheckpointConfig | None, state_id: str | None) -> Any:
+        if config is not None and state_id is not None:
+            raise ValueError("from_checkpoint and restore_from_state_id cannot be combined: leave one of them out")
+        return apply_checkpoint(self, config)
+
     def _inside(self, what: str) -> execution.Execution:
         found = execution.within(self)
         if found is None and len(self._at_work) == 1:
@@ -385,14 +394,3 @@ def _declared(flow_class: type) -> Any:
 
 def _output_of(entry: Any) -> Any:
     return entry["output"] if isinstance(entry, dict) and "output" in entry and "method" in entry else entry
-
-
-def _wait_for(coroutine: Any) -> Any:
-    """The result of a coroutine, also where this thread's event loop is already running."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
-    context = contextvars.copy_context()
-    with ThreadPoolExecutor(1, thread_name_prefix="flow") as pool:
-        return pool.submit(context.run, asyncio.run, coroutine).result()

@@ -1,0 +1,120 @@
+"""``@persist``: states kept by their id, and begun with. CrewAI's own tests of it pass with other imports."""
+
+import logging
+
+import pytest
+
+from runner.adapters.flow import FLOW
+from runner.config import CheckpointConfig
+from runner.errors import BadInput
+from runner.flow import Flow, FlowState, SQLiteFlowPersistence, listen, persist, start
+from runner.flow.persistence import PersistenceFailed, persistence_of
+
+
+class Count(FlowState):
+    n: int = 0
+    said: str = ""
+
+
+@pytest.fixture
+def place(tmp_path):
+    return SQLiteFlowPersistence(tmp_path / "states" / "flows.db")
+
+
+@pytest.fixture
+def counting(place):
+    class Counting(Flow[Count]):
+        @start()
+        @persist(place)
+        def up(self):
+            self.state.n += 1
+
+        @listen(up)
+        def last(self):
+            self.state.said = "not kept"
+
+    return Counting
+
+
+def test_an_id_among_the_inputs_begins_with_the_state_that_was_kept(counting, place):
+    first = counting()
+    assert place.load_state(first.state.id) is None, "nothing is made by looking"
+    first.kickoff()
+    assert place.load_state(first.state.id) == {"id": first.state.id, "n": 1, "said": ""}
+    again = counting()
+    again.kickoff(inputs={"id": first.state.id, "said": "hello"})
+    assert (again.state.id, again.state.n) == (first.state.id, 2)
+    assert place.load_state(first.state.id) == {"id": first.state.id, "n": 2, "said": "hello"}
+    unknown = counting()
+    unknown.kickoff(inputs={"id": "new"})
+    assert (unknown.state.id, unknown.state.n) == ("new", 1)
+
+
+def test_a_state_is_begun_with_under_another_id(counting, place):
+    first = counting()
+    first.kickoff()
+    fork, pinned, missed = counting(), counting(), counting()
+    fork.kickoff(restore_from_state_id=first.state.id)
+    pinned.kickoff(inputs={"id": "mine"}, restore_from_state_id=first.state.id)
+    missed.kickoff(restore_from_state_id="nowhere")
+    assert [one.state.n for one in (first, fork, pinned, missed)] == [1, 2, 2, 1]
+    assert pinned.state.id == "mine"
+    assert len({one.state.id for one in (first, fork, pinned, missed)}) == 4
+    assert place.load_state(first.state.id)["n"] == 1
+    for kickoff in (first.kickoff, lambda **how: first.kickoff_async(**how).send(None)):
+        with pytest.raises(ValueError, match="from_checkpoint and restore_from_state_id cannot be combined"):
+            kickoff(from_checkpoint=CheckpointConfig(), restore_from_state_id="x")
+
+
+def test_a_class_keeps_the_state_after_each_method(place, caplog):
+    @persist(place, verbose=True)
+    class Both(Flow[dict]):
+        @start()
+        def one(self):
+            self.state["seen"] = ["one"]
+
+        @listen(one)
+        async def two(self):
+            self.state["seen"].append("two")
+
+    with caplog.at_level(logging.INFO, "runner.flow"):
+        flow = Both()
+        flow.kickoff()
+    assert place.load_state(flow.flow_id)["seen"] == ["one", "two"]
+    assert [r.getMessage() for r in caplog.records] == [
+        f"Saving flow state of {flow.flow_id} after {method}" for method in ("one", "two")
+    ]
+
+
+def test_a_state_that_cannot_be_kept_fails_the_flow_and_nothing_is_done_twice(tmp_path):
+    (tmp_path / "file").touch()
+    calls = []
+
+    class Broken(Flow[dict]):
+        @start(max_retries=2)
+        @persist(SQLiteFlowPersistence(tmp_path / "file" / "x.db"))
+        def one(self):
+            calls.append("one")
+
+    with pytest.raises(PersistenceFailed, match="the state of flow Broken cannot be kept after one: "):
+        Broken().kickoff()
+    assert calls == ["one"]
+
+
+def test_where_a_state_is_looked_for(counting, place, tmp_path):
+    other = SQLiteFlowPersistence(tmp_path / "other.db")
+    assert persistence_of(counting()) == place
+    assert persistence_of(counting(persistence=other)) == other
+
+    class Two(counting):
+        @start()
+        @persist(other)
+        def more(self): ...
+
+    assert persistence_of(Two()) is None, "two places, and none is named"
+
+
+def test_on_the_fleet_an_id_is_refused(counting):
+    assert FLOW.beginning(counting, {"n": 3})["n"] == 3
+    with pytest.raises(BadInput, match="on the fleet the run keeps the state"):
+        FLOW.beginning(counting, {"id": "x"})
