@@ -142,7 +142,10 @@ class Executor:
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
         try:
-            decision = context.run(self._perform, claim, task, journal, gate, events)
+            try:
+                decision = context.run(self._perform, claim, task, journal, gate, events)
+            finally:
+                journal.close()
             self._store(decision, task, journal)
         except ClaimLost:
             return Lost()

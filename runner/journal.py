@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from runner import crashpoints, frames, values
-from runner.errors import Asked
+from runner.errors import Asked, Interrupted
 from runner.frames import Frame, hand_over
 from runner.gate import Gate
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
@@ -129,6 +129,12 @@ class Journal:
         self._replayed = Tally()
         self.watched = watched
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
+        self._over = False
+
+    def close(self) -> None:
+        """The task is over. A thread that it left behind records nothing any more, and stops."""
+        with self._lock:
+            self._over = True
 
     @property
     def can_wait(self) -> bool:
@@ -293,6 +299,7 @@ class Journal:
     ) -> None:
         """Record what somebody else did, under this very key."""
         with self._gate.write(), self._lock:
+            self._refuse_if_over()
             self._replayed.update(replayed or {})
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
@@ -300,6 +307,7 @@ class Journal:
     def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = ()) -> None:
         """Somebody else is about to do a step."""
         with self._gate.write(), self._lock:
+            self._refuse_if_over()
             self._recorder.begin_step(entry, instead_of=instead_of)
 
     def drop(self, entry: Entry = STEP) -> None:
@@ -377,12 +385,13 @@ class Journal:
         with frames.account:
             instead_of = list(hand_over(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
+            self._refuse_if_over()
             self._recorder.begin_step(frame.entry, instead_of=instead_of)
 
     def leave(self, frame: Frame) -> None:
         """It was begun and raised."""
         with self._lock:
-            if frame.entry is not None:
+            if frame.entry is not None and not self._over:
                 self._recorder.drop_step(frame.entry)
 
     def give_back(self, place: Place) -> None:
@@ -393,10 +402,15 @@ class Journal:
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
         """It was done. ``told``: somebody tells of it on the event bus."""
         with self._lock:
+            self._refuse_if_over()
             self._recorder.record_step(
                 frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
             )
             self._recorded[frame.key] = text
+
+    def _refuse_if_over(self) -> None:
+        if self._over:
+            raise self._gate.stopping or Interrupted("the task is over")
 
     def _drop(self, frame: Frame, watch: Watch | None, error: BaseException) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
@@ -415,7 +429,7 @@ class Journal:
                 watch.failed(error)
             raise
         with self._gate.write():
-            self.keep_result(frame, text)
+            self.keep_result(frame, text, told=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
         crashpoints.reached("step recorded, task not ended")

@@ -67,6 +67,7 @@ def ask(
         tools=[*tools_of(task), *mcp.tools_for(agent.mcps, agent=agent, journal=work.journal)],
         task=task,
         response_model=model,
+        role=fill(agent.role),
         callbacks=[step_callback],
     )
     if not said.messages:

@@ -15,7 +15,7 @@ from pydantic_core import to_jsonable_python
 from runner.agents import words
 from runner.agents.fitting import SHARE, fit, tokens
 from runner.agents.job import Job
-from runner.calls import Heard, calling
+from runner.calls import Heard
 from runner.errors import ContextTooLong
 from runner.events.bus import event_bus
 from runner.events.call_events import (
@@ -79,62 +79,68 @@ def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch:
 
 
 def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
-    """The transport journals it, so what is replayed comes back here as if it had just been answered."""
-    watch.began()
-    heard: list[Heard] = []
+    """The transport journals it: what is replayed comes back here as if it had just been answered."""
     try:
-        with calling(job.agent.role, announced=True, heard=heard.append):
-            completion = model.complete(
-                list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
-            )
+        completion = model.complete(
+            list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
+        )
     except BaseException as error:
         watch.failed(error)
         raise
-    watch.ended(completion, replayed=bool(heard) and all(one.replayed for one in heard))
+    watch.ended(completion)
     return completion.message()
 
 
 class Watch:
-    """Tells of the calls, and takes down the answer before anybody hears that it came."""
+    """Hears of one call, takes down its answer before anybody is told that it came, and tells of it: once, when it is
+    really made."""
 
     def __init__(self, job: Job, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
         self._job, self._take, self._tools = job, take, tools
         self._about = {"model": str(job.model.model), **job.about}
         self._source = job.model
+        self._begun = False
+        self.tells = job.journal.watched
         self.taken = False
         self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
 
     def began(self) -> None:
-        """A call is about to be made."""
-        event_bus.emit(
-            self._source,
-            LLMCallStartedEvent(
-                messages=list(self._job.conversation.messages), tools=list(self._tools) or None, **self._about
-            ),
-        )
+        """A call is about to be made; the client may make it several times."""
+        if self._begun:
+            return
+        self._begun = True
+        messages = list(self._job.conversation.messages)
+        self._tell(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
+
+    def heard(self, call: Heard) -> None:
+        """It ended, here or in an attempt before."""
+        for name in ("prompt_tokens", "completion_tokens"):
+            self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
 
     def chunk(self, text: str) -> None:
         """A piece of the answer came."""
-        event_bus.emit(self._source, LLMStreamChunkEvent(chunk=text, **self._about))
+        if self._begun:
+            event_bus.emit(self._source, LLMStreamChunkEvent(chunk=text, **self._about))
 
-    def ended(self, value: Any, *, replayed: bool = False) -> None:
-        """It was answered: now, or when its task was done before."""
+    def ended(self, value: Any) -> None:
+        """It was answered."""
         completion = value if isinstance(value, Completion) else None
-        usage = dict(completion.usage) if completion is not None else None
         message = completion.message() if completion is not None else self.read(value)
-        for name, count in (usage or {}).items():
-            self._job.usage[name] = self._job.usage.get(name, 0) + count
+        usage = dict(completion.usage) if completion is not None else None
         with self._job.journal.gate.write():
             self._take(message)
             self.taken = True
             response = message.get("tool_calls") or message["content"]
-            event_bus.emit(
-                self._source, LLMCallCompletedEvent(response=response, usage=usage, replayed=replayed, **self._about)
-            )
+            self._tell(LLMCallCompletedEvent(response=response, usage=usage, **self._about))
 
     def failed(self, error: BaseException) -> None:
         """It was not."""
-        event_bus.emit(self._source, LLMCallFailedEvent(error=str(error), **self._about))
+        self._tell(LLMCallFailedEvent(error=str(error), **self._about))
+        self._begun = False  # the next one may be shorter
+
+    def _tell(self, event: LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent) -> None:
+        if self._begun and self.tells:
+            event_bus.emit(self._source, event)
 
 
 def is_ours(model: BaseLLM) -> TypeGuard[LLM]:

@@ -19,7 +19,8 @@ from runner.work import Conversation
 class Job:
     """One conversation of one agent, and what it is to lead to.
 
-    ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with.
+    ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
+    ``role`` what the ledger calls the agent.
     ``usage`` gathers the tokens of the calls that were made here.
     """
 
@@ -31,6 +32,7 @@ class Job:
     task: Any = None
     response_model: type[BaseModel] | None = None
     origin: str = ""
+    role: str = ""
     callbacks: tuple[Callable[[Any], Any], ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
 

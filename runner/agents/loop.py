@@ -46,6 +46,7 @@ def job_for(
     task: Any = None,
     response_model: type[BaseModel] | None = None,
     origin: str | None = None,
+    role: str = "",
     callbacks: Sequence[Callable[[Any], Any] | None] = (),
     told: bool = True,
 ) -> Job:
@@ -62,6 +63,7 @@ def job_for(
         task=task,
         response_model=response_model,
         origin=origin_here() if origin is None else origin,
+        role=role or agent.role,
         callbacks=tuple(one for one in (agent.step_callback, *callbacks) if one is not None and told),
     )
 
@@ -107,7 +109,8 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
         conversation.say(message)
 
     watch = asking.Watch(job, take, tools)
-    message = asking.ask(job, conversation.messages, tools, watch)
+    with calling(job.role, announced=watch.tells, heard=watch.heard, leaving=watch.began):
+        message = asking.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)
 

@@ -5,6 +5,7 @@ better: it is recorded like any other result.
 """
 
 import concurrent.futures
+import contextlib
 import contextvars
 import json
 import threading
@@ -67,8 +68,8 @@ def _side_by_side(uses: "Sequence[_Use]") -> list[Message]:
                     raise stop
         return [result.result() for result in results]
     except BaseException:
-        for thread in threads:
-            if thread.is_alive() and thread.ident is not None and not is_delicate(thread.ident):
+        for thread, result in zip(threads, results, strict=False):
+            if not result.done() and thread.ident is not None and not is_delicate(thread.ident):
                 raise_in(thread.ident, Interrupted)
         raise
 
@@ -79,12 +80,13 @@ def _into(
     run: Callable[..., Message],
     function: Callable[[], Message],
 ) -> None:
-    try:
-        with free:
-            result.set_result(run(function))
-    except BaseException as error:
-        if not result.done():
-            result.set_exception(error)
+    with contextlib.suppress(Interrupted):  # it may come late
+        try:
+            with free:
+                result.set_result(run(function))
+        except BaseException as error:
+            if not result.done():
+                result.set_exception(error)
 
 
 class _Use:

@@ -23,10 +23,14 @@ def journaled(journal: Journal, *, strays: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def calling(
-    agent: str = "", *, announced: bool = False, heard: Callable[[Heard], None] | None = None
+    agent: str = "",
+    *,
+    announced: bool = False,
+    heard: Callable[[Heard], None] | None = None,
+    leaving: Callable[[], None] | None = None,
 ) -> Iterator[Caller]:
     """Calls of models in this context are this agent's, in the ledger; see `Caller`."""
-    found = Caller(agent, announced, heard)
+    found = Caller(agent, announced, heard, leaving)
     token = caller.set(found)
     try:
         yield found

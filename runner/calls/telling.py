@@ -40,7 +40,7 @@ def teller(call: Call, caller: Caller, model: str, *, stray: bool) -> Teller:
     if stray:  # it is no part of any event's scope
         return _Silent(call, announced=False)
     if caller.announced:
-        return _Silent(call, announced=True)
+        return _Announced(call, caller)
     return _Told(call, caller.agent, model) if call.watched else _Silent(call, announced=False)
 
 
@@ -57,6 +57,18 @@ class _Silent:
 
     def diverged(self) -> None:
         event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
+
+
+class _Announced(_Silent):
+    """Who asks tells of it."""
+
+    def __init__(self, call: Call, caller: Caller) -> None:
+        super().__init__(call, announced=True)
+        self._caller = caller
+
+    def began(self) -> None:
+        if self._caller.leaving is not None:
+            self._caller.leaving()
 
 
 class _Told(_Silent):

@@ -107,6 +107,7 @@ class _Asked:
             event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
             raise
         finally:
+            journal.close()
             steps.end(journal.take_replayed())
         with gate.write():
             progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)

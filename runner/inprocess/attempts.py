@@ -193,6 +193,7 @@ class Attempts:
             with timed(gate, planned.timeout), journaled(journal), originating(f"{self.origin}:{key}"):
                 stored = self._adapter.perform(self._crew, work)
         finally:
+            journal.close()
             self._gates.discard(gate)
             steps.end(journal.take_replayed())
         raw, data = outputs.load(json.loads(stored))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,7 @@ class Client:
         """One for each process: its connections are no good in a fork."""
         if self._own is None or self._own[0] != os.getpid():
             self._own = (os.getpid(), anthropic.Anthropic(**self._about))
+            weakref.finalize(self, _close, *self._own).atexit = False
         return self._own[1]
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -159,3 +161,9 @@ def _whole(answer: Any) -> Completion:
     if getattr(answer, "stop_reason", None) is None:
         raise Unreadable("the stream was cut off")
     return _read(answer)
+
+
+def _close(pid: int, client: anthropic.Anthropic) -> None:
+    """Nobody asks with it any more."""
+    if pid == os.getpid():
+        client.close()

@@ -1,6 +1,7 @@
 """OpenAI's own client, for OpenAI and for all servers that speak its protocol."""
 
 import os
+import weakref
 from typing import Any
 
 import openai
@@ -59,6 +60,7 @@ class Client:
         """One for each process: its connections are no good in a fork."""
         if self._own is None or self._own[0] != os.getpid():
             self._own = (os.getpid(), openai.OpenAI(**self._about))
+            weakref.finalize(self, _close, *self._own).atexit = False
         return self._own[1]
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -86,3 +88,9 @@ def _whole(gathered: Gathered) -> Completion:
     if not gathered.complete:
         raise Unreadable("the stream was cut off")
     return gathered.completion()
+
+
+def _close(pid: int, client: openai.OpenAI) -> None:
+    """Nobody asks with it any more."""
+    if pid == os.getpid():
+        client.close()
