@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
 
 from runner import live
-from runner.config import CheckpointConfig
+from runner.config import CheckpointConfig, Setting
 from runner.llm import as_model, model_name
 from runner.mcp.servers import as_servers
 from runner.output import LiteAgentOutput
@@ -62,7 +62,7 @@ class Agent(BaseModel):
     max_execution_time: float | None = Field(default=None, gt=0)
     respect_context_window: bool = True
     step_callback: Callable[[Any], Any] | None = Field(default=None, exclude=True)
-    checkpoint: CheckpointConfig | bool | None = None
+    checkpoint: Setting = None
     checkpoint_kickoff_event_id: str | None = None
 
     _crew: Link = PrivateAttr(default_factory=Link)

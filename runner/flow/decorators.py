@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 from runner.errors import BadFlow
 from runner.flow.conditions import condition as as_condition
 from runner.flow.definition import MARK, Feedback, Method
+from runner.llm import as_model
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,16 +69,20 @@ def human_feedback(
 ) -> Callable[[F], F]:
     """Ask a person about the method's output before the flow goes on.
 
-    With ``emit`` the answer becomes one of those labels: by its own words, or by what ``llm`` makes of them; an empty
-    answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)`` asks the person some other
-    way than the terminal; raising `HumanFeedbackPending` there, the flow waits and is gone on with by ``resume``.
+    With ``emit`` the answer becomes one of those labels: by its own words, or by what ``llm``, a model or its name,
+    makes of them; an empty answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)``
+    asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits and is gone
+    on with by ``resume``.
     """
     if default_outcome is not None and not emit:
         raise ValueError("default_outcome requires emit to be specified.")
     if emit and default_outcome is not None and default_outcome not in emit:
         raise ValueError(f"default_outcome {default_outcome!r} must be one of the emit options: {list(emit)}")
+    model = as_model(llm)
+    if model is not None and not callable(getattr(model, "call", None)):
+        raise BadFlow(f"llm is a model's name or an object with call(), not {model!r}")
     labels = tuple(map(str, emit or ()))
-    asked = Feedback(message, labels, llm, default_outcome, dict(metadata or {}), provider)
+    asked = Feedback(message, labels, model, default_outcome, dict(metadata or {}), provider)
     return _marking(feedback=asked, **({"router": True, "emit": labels} if labels else {}))
 
 

@@ -136,7 +136,7 @@ def named_in(text: str, labels: Sequence[str]) -> str | None:
 
 
 def _ask_model(answer: str, labels: Sequence[str], llm: Any) -> str | None:
-    """What a model makes of an answer. A model that is only named, or gives something else, decides nothing."""
+    """What a model makes of an answer. One that gives something else decides nothing. Raises `ModelError`."""
     call = getattr(llm, "call", None)
     if not callable(call):
         return None

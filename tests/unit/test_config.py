@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from runner import CheckpointConfig, Crew, RuntimeState, Task
+from runner import Agent, CheckpointConfig, Crew, RuntimeState, Task
 from runner.errors import BadCheckpoint
 from runner.providers import CheckpointNotFound, JsonProvider, RedisProvider, SqliteProvider
 
@@ -60,7 +60,7 @@ def test_only_a_setting_is_one():
     with pytest.raises(ValidationError, match=r"not 'yes': CheckpointConfig\(location='yes'\) writes there"):
         Crew(tasks=[], checkpoint="yes")
     with pytest.raises(ValidationError, match="takes True, False, None or a CheckpointConfig, not 1"):
-        Crew(tasks=[], checkpoint=1)
+        Agent(role="r", checkpoint=1)
     assert Crew(tasks=[], checkpoint=True).checkpoint is True
 
 

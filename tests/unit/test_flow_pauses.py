@@ -6,10 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from runner.errors import BadInput, Conflict
+from runner.errors import BadFlow, BadInput, Conflict
 from runner.events import event_bus
 from runner.flow import Flow, HumanFeedbackPending, HumanFeedbackResult, human_feedback, listen, or_, start
 from runner.flow.feedback import PendingFeedbackContext, choose, named_in
+from runner.testing import ModelServer
 
 
 class Later:
@@ -310,3 +311,21 @@ def test_a_question_as_json_and_back():
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(ValueError, match=message):
         human_feedback("?", **options)
+
+
+def test_a_model_that_is_named_reads_the_answer(monkeypatch):
+    with ModelServer("rejected") as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+
+        class Asks(Flow[dict]):
+            @start()
+            @human_feedback("Good?", emit=["approved", "rejected"], llm="openai/gpt-4o-mini")
+            def draft(self):
+                return "Owls."
+
+        with patch("runner.flow.execution.on_terminal", return_value="throw it away"):
+            assert Asks().kickoff() == "rejected"
+        assert server.paid == 1
+    with pytest.raises(BadFlow, match="llm is a model's name or an object with call"):
+        human_feedback("?", llm=3)
