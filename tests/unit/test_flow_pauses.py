@@ -325,7 +325,9 @@ def test_a_model_that_is_named_reads_the_answer(monkeypatch):
                 return "Owls."
 
         with patch("runner.flow.execution.on_terminal", return_value="throw it away"):
-            assert Asks().kickoff() == "rejected"
+            flow = Asks()
+            flow.kickoff()
+        assert flow.last_human_feedback.outcome == "rejected"
         assert server.paid == 1
     with pytest.raises(BadFlow, match="llm is a model's name or an object with call"):
         human_feedback("?", llm=3)
