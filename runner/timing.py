@@ -4,7 +4,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from runner.breakin import is_delicate, raise_in
+from runner.breakin import Span
 from runner.errors import TaskTimeout, TimedOut
 from runner.gate import Gate
 
@@ -18,29 +18,26 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
     if timeout is None:
         yield
         return
-    thread, stop = threading.get_ident(), TimedOut(f"it ran longer than its timeout of {timeout:g} s")
-    over = threading.Event()
+    stop = TimedOut(f"it ran longer than its timeout of {timeout:g} s")
+    span = Span()
 
     def break_in() -> None:
-        counted = 0.0
-        while (asked := gate.with_person()) > counted and not over.wait(asked - counted):
-            counted = asked
+        over, counted = span.wait(timeout), 0.0
+        while not over and (asked := gate.with_person()) > counted:
+            over, counted = span.wait(asked - counted), asked
+        if over:
+            return
         gate.ask(stop)
         pause = 0.0
-        while not over.wait(pause):
-            pause = LOOK_AGAIN
-            if gate.may_break_in(force=True) and not is_delicate(thread):
-                raise_in(thread, TimedOut)
-                pause = SAY_AGAIN
+        while not span.wait(pause):
+            pause = SAY_AGAIN if gate.may_break_in(force=True) and span.break_in(TimedOut) else LOOK_AGAIN
 
-    timer = threading.Timer(timeout, break_in)
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=break_in, name="timeout", daemon=True).start()
     try:
-        yield
+        try:
+            yield
+        finally:
+            span.over()
     except TimedOut:
+        span.over()  # it may have come while that was said
         raise TaskTimeout(str(stop)) from None
-    finally:
-        over.set()
-        timer.cancel()
-        raise_in(thread, None)

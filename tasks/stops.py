@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from runner.breakin import is_delicate, raise_in
-from runner.errors import ClaimLost, Interrupted, TimedOut
+from runner.breakin import Span, is_delicate
+from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
 
@@ -30,11 +30,11 @@ DRAINS = (
 AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _InFlight:
     gate: Gate
     claim: Claim
-    thread: int
+    span: Span
 
 
 class TaskStops:
@@ -69,23 +69,30 @@ class TaskStops:
     @contextlib.contextmanager
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
-        me = threading.get_ident()
-        timer = threading.Timer(timeout, self._time_out, (me, timeout)) if timeout else None
-        self._flying[me] = _InFlight(gate, claim, me)
+        task = _InFlight(gate, claim, Span())
+        timer = threading.Timer(timeout, self._time_out, (task, timeout)) if timeout else None
         try:
-            if self._draining:
-                gate.ask(Interrupted("the worker is draining"))
-                gate.check()
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
-            yield
-        finally:
-            self._flying.pop(me, None)
-            if timer is not None:
-                timer.cancel()
-            if not self._on_main_thread:
-                raise_in(me, None)
+            try:
+                self._flying[task.span.thread] = task
+                if self._draining:
+                    gate.ask(Interrupted("the worker is draining"))
+                    gate.check()
+                if timer is not None:
+                    timer.daemon = True
+                    timer.start()
+                yield
+            finally:
+                self._landed(task, timer)
+        except Stop:
+            self._landed(task, timer)  # it may have come in the midst of that
+            raise
+
+    def _landed(self, task: _InFlight, timer: threading.Timer | None) -> None:
+        """Whatever the next task in this thread is, no stop of this one reaches it."""
+        task.span.over()
+        self._flying.pop(task.span.thread, None)
+        if timer is not None:
+            timer.cancel()
 
     def drain(self, cause: str = "SIGTERM") -> None:
         """Take no more tasks; stop those between steps now, those in a call when it ends or the time is up."""
@@ -142,11 +149,9 @@ class TaskStops:
             raise SystemExit(0)
         self.drain()
 
-    def _time_out(self, thread: int, timeout: float) -> None:
-        task = self._flying.get(thread)
-        if task is not None:
-            task.gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
-            self._poke()
+    def _time_out(self, task: _InFlight, timeout: float) -> None:
+        task.gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
+        self._poke()
 
     def _force_out(self) -> None:
         self._force = True
@@ -165,11 +170,9 @@ class TaskStops:
             stop = task.gate.stopping
             if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
                 continue
-            if is_delicate(task.thread):
+            if self._on_main_thread and not is_delicate(task.span.thread):
+                raise stop
+            if self._on_main_thread or not task.span.break_in(type(stop)):
                 again = threading.Timer(AGAIN, self._poke)
                 again.daemon = True
                 again.start()
-                continue
-            if self._on_main_thread:
-                raise stop
-            raise_in(task.thread, type(stop))

@@ -189,6 +189,8 @@ def test_a_task_that_runs_longer_than_its_timeout_fails():
         crew.kickoff()
 
 
+# What comes in a destructor or a weak reference's callback is printed and lost, and said again.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_timeout_breaks_in_whatever_the_task_is_at(recorded, tmp_path):
     """It may be telling, recording, starting a thread or waiting for one: no lock stays taken, no thread unborn."""

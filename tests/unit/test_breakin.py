@@ -1,0 +1,58 @@
+"""What breaks into a task reaches that task, and nothing after it."""
+
+import threading
+import time
+
+import pytest
+
+from runner import timing
+from runner.breakin import Span
+from runner.errors import TaskTimeout, TimedOut
+from runner.gate import Gate
+
+
+def test_a_span_that_is_over_is_not_broken_into():
+    span = Span()
+    span.over()
+    assert span.wait(0)
+    assert span.break_in(TimedOut)
+    time.sleep(0)  # where it would come
+
+
+def test_what_comes_while_a_span_ends_comes_out_of_its_end(eventually):
+    span, begun = Span(), threading.Event()
+
+    def break_in() -> None:
+        begun.set()
+        eventually(lambda: span.break_in(TimedOut), why="it is at a place where it may be broken into")
+
+    other = threading.Thread(target=break_in)
+    other.start()
+    with pytest.raises(TimedOut):  # noqa: PT012
+        while True:
+            begun.is_set()
+    span.over()
+    other.join()
+    assert span.wait(0)
+
+
+@pytest.mark.parametrize("microseconds", range(0, 60, 3))
+def test_a_task_that_ends_as_its_time_does_is_one_or_the_other(microseconds: int) -> None:
+    """And what comes after it is left alone, whichever it was."""
+    for _ in range(20):
+        end = time.monotonic() + 0.002 + microseconds / 1e6
+        try:
+            with timing.timed(Gate(), 0.002):
+                while time.monotonic() < end:
+                    pass
+        except TaskTimeout:
+            pass
+        for _ in range(300):
+            time.sleep(0)
+
+
+def test_whoever_waits_for_the_end_of_a_span_is_told_at_once() -> None:
+    span = Span()
+    assert not span.wait(0)
+    threading.Timer(0.01, span.over).start()
+    assert span.wait(60)
