@@ -15,6 +15,7 @@ import signal
 import threading
 import time
 import warnings
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,11 @@ logger = logging.getLogger("runner.state")
 PATIENCE = 30.0  #: seconds that the end of a kickoff waits for a checkpoint that a signal asked for
 INSIST = 5.0  #: seconds that a checkpoint is being written before the same signal, sent again, acts without it
 KICK_SECONDS = 0.05  #: how often the main thread is told again that a handler waits for it
+
+_LEFT = 0x80
+"""Set in what the main thread writes to the other: it got this signal, and left it to that one to have it act."""
+_ALL_READ = 0
+"""Written to be answered once everything before it has been seen to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +64,9 @@ class _Watcher:
         self._began = 0.0
         self._heard: set[int] = set()  # the main thread knows of this one, too
         self._written: set[int] = set()  # done: the main thread may pass it on
-        self._idle = threading.Event()
-        self._idle.set()
+        self._acted: Counter[int] = Counter()  # signals that were seen to, and that the main thread has yet to leave
+        self._unread: deque[int] = deque()
+        self._asking: deque[threading.Event] = deque()
         self._warned = False
 
     # -- kickoffs come and go
@@ -87,7 +94,7 @@ class _Watcher:
     def leave(self, live: _Live) -> None:
         """The kickoff is over. What was asked for while it ran is written first."""
         try:
-            self._idle.wait(PATIENCE)
+            self._await_thread()
         finally:
             self._live.remove(live)
         if threading.current_thread() is not threading.main_thread():
@@ -115,10 +122,22 @@ class _Watcher:
         if self.process != os.getpid():  # never, or in another process that forked us
             self.process = os.getpid()
             self._heard, self._written = set(), set()
-            self._idle.set()
+            self._acted, self._unread, self._asking = Counter(), deque(), deque()
             self._reading, self._writing = os.pipe()
             os.set_blocking(self._writing, False)
             threading.Thread(target=self._listen, name="signal-checkpoints", daemon=True).start()
+
+    def _await_thread(self) -> None:
+        """Until the thread has seen to every signal that came: it may not even have been woken yet."""
+        if self.process == os.getpid():
+            seen = threading.Event()
+            self._asking.append(seen)
+            self._write(_ALL_READ)
+            seen.wait(PATIENCE)
+
+    def _write(self, word: int) -> None:
+        with contextlib.suppress(BlockingIOError):  # full of the same
+            os.write(self._writing, bytes([word]))
 
     def _be_woken(self) -> bool:
         """Whether the thread hears of signals by itself; it does unless somebody else is woken by them."""
@@ -139,7 +158,8 @@ class _Watcher:
         elif any(one.wanting(name) for one in self._live):
             self._heard.add(number)
             if not self._be_woken():
-                os.write(self._writing, bytes([number]))
+                self._write(number)
+            self._write(number | _LEFT)
         else:
             self._pass_on(number, frame)
 
@@ -156,23 +176,34 @@ class _Watcher:
 
     def _listen(self) -> None:
         while True:
-            number = os.read(self._reading, 1)[0]
-            name = signal.Signals(number).name if number in self._before else ""
-            wanting = [(live, found) for live in list(self._live) if (found := live.wanting(name))]
-            if not wanting:
-                continue  # the main thread passes it on
-            self._idle.clear()
-            self._heard.discard(number)  # the main thread may hear of the one before only now
-            self._began = time.monotonic()
-            self._at_work = number
-            for live, settings in wanting:
-                try:
-                    live.context.copy().run(_write, live.state, settings, number)
-                except BaseException:
-                    logger.exception("no checkpoint was written at %s", name)
-            self._have_it_act(number)
-            self._at_work = 0
-            self._idle.set()
+            word = self._unread.popleft() if self._unread else os.read(self._reading, 1)[0]
+            number = word & ~_LEFT
+            if word == _ALL_READ:
+                self._asking.popleft().set()
+            elif not word & _LEFT:
+                self._see_to(number)
+            elif self._acted[number]:
+                self._acted[number] -= 1
+            else:
+                os.kill(os.getpid(), number)  # the kickoff was over before it was seen to; nobody has it act but us
+
+    def _see_to(self, number: int) -> None:
+        name = signal.Signals(number).name if number in self._before else ""
+        wanting = [(live, found) for live in list(self._live) if (found := live.wanting(name))]
+        if not wanting:
+            self._acted[number] = 0
+            return  # the main thread passes it on
+        self._heard.discard(number)  # the main thread may hear of the one before only now
+        self._began = time.monotonic()
+        self._at_work = number
+        for live, settings in wanting:
+            try:
+                live.context.copy().run(_write, live.state, settings, number)
+            except BaseException:
+                logger.exception("no checkpoint was written at %s", name)
+        self._have_it_act(number)
+        self._at_work = 0
+        self._acted[number] += 1
 
     def _have_it_act(self, number: int) -> None:
         before = self._before.get(number, signal.SIG_DFL)
@@ -185,13 +216,14 @@ class _Watcher:
             while number in self._written:
                 signal.pthread_kill(main, number)
                 threading.Event().wait(KICK_SECONDS)
-            self._forget_kicks()
+            self._forget_kicks(number)
 
-    def _forget_kicks(self) -> None:
+    def _forget_kicks(self, kicked: int) -> None:
+        """What came of kicking; what else came meanwhile is kept."""
         os.set_blocking(self._reading, False)
         with contextlib.suppress(BlockingIOError):
-            while os.read(self._reading, 100):
-                pass
+            while words := os.read(self._reading, 100):
+                self._unread.extend(word for word in words if word & ~_LEFT != kicked)
         os.set_blocking(self._reading, True)
 
 

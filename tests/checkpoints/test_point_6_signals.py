@@ -171,3 +171,35 @@ def test_point_6_stopped_and_continued_it_writes_both_times_and_goes_on(program,
     assert process.communicate("the end\n", timeout=60)[0] == "the end\n"
     assert process.returncode == 0
     assert [data["trigger"] for data in place.all] == ["SIGTSTP", "SIGCONT"]
+
+
+LATE = """
+    import os, signal, sys, time
+    from runner import CheckpointConfig, Crew, Task
+    from runner.state import signals
+
+    class Live(list):
+        def remove(self, live):
+            if {seen_to}:
+                os.kill(os.getpid(), signal.SIGTERM)
+            super().remove(live)
+
+    def leave(self, live, leave=signals._Watcher.leave):
+        if not {seen_to}:
+            os.kill(os.getpid(), signal.SIGTERM)
+        leave(self, live)
+
+    signals._Watcher.leave, signals._watcher._live = leave, Live()
+    tasks = [Task(name="work", run=lambda ctx: "done")]
+    crew = Crew(tasks=tasks, checkpoint=CheckpointConfig(location=sys.argv[1], on_events=["SIGTERM"]))
+    sys.setswitchinterval(5)  # the thread that writes comes to nothing as long as this one does not wait
+    crew.kickoff()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("seen_to", [False, True], ids=["before all is seen to", "after"])
+def test_point_6_a_signal_that_comes_as_a_kickoff_ends_is_not_lost(program, place, seen_to):
+    process = program(LATE.format(seen_to=seen_to), place.location)
+    assert process.wait(timeout=50) == -signal.SIGTERM, process.stderr.read()
+    assert seen_to or len(place.infos) == 1
