@@ -5,7 +5,7 @@ Two leaders do no harm: each thing done here is one script that looks again befo
 
 import contextlib
 import logging
-import threading
+import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -54,7 +54,8 @@ class Supervisor:
         self._settings = settings
         self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
         self._send = send
-        self._stop = threading.Event()
+        self._stopped = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._leading = False
         self._table = Timetable()
         self._known: list[WorkerInfo] = []
@@ -72,7 +73,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Until `stop`. Redis being away is waited out."""
-        while not self._stop.is_set():
+        while not self._stopped:
             try:
                 if not self._me:
                     self._arrive()
@@ -83,14 +84,16 @@ class Supervisor:
             except Exception:
                 log.exception("the supervisor stumbled and goes on")
                 pause = 0.5
-            self._stop.wait(pause)
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=pause)
         if self._leading:
             with contextlib.suppress(*NOT_NOW):  # then the term runs out
                 self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
 
     def stop(self) -> None:
-        """End the loop soon."""
-        self._stop.set()
+        """End the loop soon. Safe in a signal's handler in the very thread of the loop, as `threading.Event` is not."""
+        self._stopped = True
+        self._wake.put(None)
 
     def _arrive(self) -> None:
         """Learn who we are on this server: connections are judged only on the server that saw them open."""

@@ -62,7 +62,8 @@ class Presence(threading.Thread):
         self._recheck = 0
         self._offset = 0.0
         self._wake_r, self._wake_w = os.pipe()
-        os.set_blocking(self._wake_r, False)
+        for end in (self._wake_r, self._wake_w):
+            os.set_blocking(end, False)
         self._draining = False  # no Event: its lock would be taken again by a signal inside of a signal's handler
         self._drain_seen = False
         self._cause = signal.SIGTERM
@@ -76,22 +77,26 @@ class Presence(threading.Thread):
 
     def child_starts(self) -> None:
         """In a pool child, before it takes its first job: be watched from now on."""
-        os.write(self._wake_w, CHILD)
+        self._wake_up(CHILD)
 
     def drain(self, cause: signal.Signals) -> None:
         """The worker was asked to end: hand everything back. Safe in a signal's handler, and in one inside of it."""
         if not self._draining:
             self._cause = cause
         self._draining = True
-        os.write(self._wake_w, b"d")
+        self._wake_up(b"d")
 
     def leave(self) -> None:
         """The worker ends: nothing of it is left in the store."""
         self._stopped.set()
-        os.write(self._wake_w, b"s")
+        self._wake_up(b"s")
         self.join(5)
         with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses
             self._workers().reap(self._worker, reason="its worker left", max_attempts=self._settings.max_attempts)
+
+    def _wake_up(self, why: bytes) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
+            os.write(self._wake_w, why)
 
     # -- the thread
 

@@ -153,7 +153,8 @@ def _asked_by(got: signal.Signals) -> signal.Signals:
 
 def _free_slot(pid: int) -> None:
     """Celery would count a dead child's job as running for seconds yet, and take no other in its place."""
-    for request in list(state.active_requests):
+    # Not of the set of weak references itself: it may change meanwhile.
+    for request in [found for ref in list(state.active_requests.data) if (found := ref()) is not None]:
         if request.worker_pid == pid:
             state.active_requests.discard(request)
             state.reserved_requests.discard(request)
