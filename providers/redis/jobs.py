@@ -19,6 +19,8 @@ from runner.providers.redis.connection import Client, Line, patiently
 from runner.providers.redis.scripts import Executor
 from runner.used import NOTHING, Used
 
+AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -203,6 +205,7 @@ class ClaimedTask:
         self._begin = scripts.load("begin_step")
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._noted = False
+        self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
         self.told = (0, 0)
 
@@ -213,11 +216,19 @@ class ClaimedTask:
         return step
 
     def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
-        """Note that a step begins. It costs no round trip: nobody waits for the answer."""
+        """Note that a step begins. It costs no round trip: nobody waits for the answer.
+
+        But where nothing was heard for a while, the process may have been frozen, and its claim lost: what it paid for
+        then nobody would count. Raises `ClaimLost`.
+        """
         with self._lock:
             self._open.subtract(instead_of)
             self._open[entry] += 1
-            self._note_open()
+            if time.monotonic() - self._heard > AWAY:
+                self._held(self._begin, task=self._task, token=self._claim.token, begun=self._open.text())
+                self._noted = True
+            else:
+                self._note_open()
 
     def record_step(
         self,
@@ -310,6 +321,7 @@ class ClaimedTask:
             answer = int(patiently(partial(script, self._line, **slots)))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+        self._heard = time.monotonic()
         return answer
 
     def commit(
@@ -395,6 +407,7 @@ class ClaimedTask:
             answer = patiently(partial(script, self._line, **self._who, **slots))
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
+        self._heard = time.monotonic()
         return answer
 
 

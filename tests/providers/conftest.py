@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,14 @@ settings.register_profile(
     phases=[Phase.generate, Phase.shrink] if EXAMPLES else [Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_was_frozen() -> Iterator[None]:
+    """However slow the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "AWAY", 3600)
+        yield
 
 
 class Clock:

@@ -302,7 +302,7 @@ def test_a_begun_step_is_counted_by_a_server_that_does_not_know_the_script(drive
     assert driver.runs.get(run).in_doubt == 1
 
 
-def test_a_lost_claim_says_so_on_every_write(driver: Driver) -> None:
+def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
     driver.workers.reap("w0", reason="gone", max_attempts=5)
@@ -314,4 +314,8 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver) -> None:
         task.note("log", "late")
     task.begin_step()
     task.drop_step()
+    # Of a step too, where the process may have been frozen since it last heard that it holds it
+    monkeypatch.setattr(jobs, "AWAY", 0)
+    with pytest.raises(ClaimLost):
+        task.begin_step()
     assert not jobs.holds(driver.redis, task._claim)
