@@ -25,19 +25,41 @@ LOGGED = """
         trace(f"step {{label}} {{i}}")
         return {{"label": label, "i": i, "pid": os.getpid()}}
 
-    def steps(label, n, seconds):
+    def hold(label):
+        trace(f"held {{label}}")
+        while not (os.path.exists({go!r}) or os.path.exists({go!r} + " " + label)):
+            time.sleep(0.01)
+
+    def until(line):
+        while line not in open({log!r}).read().splitlines():
+            time.sleep(0.01)
+
+    def steps(label, n, seconds, held_at=-1):
         def run(ctx):
             trace(f"task {{label}} {{ctx.attempt}}")
-            return " ".join(str(ctx.step("work", work, label, i, seconds)["i"]) for i in range(n))
+            done = []
+            for i in range(n):
+                if i == held_at:
+                    hold(label)
+                done.append(str(ctx.step("work", work, label, i, seconds)["i"]))
+            return " ".join(done)
         return run
 """
 
 
 @dataclass
 class Trace:
-    """What the steps wrote."""
+    """What the steps wrote; and the way on for the tasks that are held."""
 
     path: Path
+
+    def held(self, label: str) -> int:
+        """How often a task of this label has come to where it is held."""
+        return self.lines().count(f"held {label}")
+
+    def let_go(self, label: str = "") -> None:
+        """Nobody is held any more, or nobody of this label."""
+        self.path.with_name(f"go {label}".strip()).touch()
 
     def lines(self) -> list[str]:
         return self.path.read_text().splitlines() if self.path.exists() else []
@@ -57,10 +79,14 @@ def trace(tmp_path: Path) -> Trace:
 
 @pytest.fixture
 def crew_of(write_crew: Callable[..., Path], trace: Trace) -> Callable[[str], Path]:
-    """A crew file of the given tasks; ``steps(label, n, seconds)`` is a run of n traced steps."""
+    """A crew file of the given tasks; ``steps(label, n, seconds)`` is a run of n traced steps.
+
+    ``held_at=i``: before the i-th it is held until the trace lets it go, so that it is in flight, and not in a step;
+    as ``hold(label)`` does anywhere. ``until(line)`` waits for a line of the trace.
+    """
 
     def make(tasks: str, name: str = "crew") -> Path:
-        head = textwrap.dedent(LOGGED).format(log=str(trace.path))
+        head = textwrap.dedent(LOGGED).format(log=str(trace.path), go=str(trace.path.with_name("go")))
         return write_crew(head + "\n" + textwrap.dedent(tasks), name)
 
     return make

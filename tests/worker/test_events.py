@@ -195,7 +195,7 @@ def test_what_handlers_do_is_done_before_the_worker_ends(
     handle = client.submit(crew_of(tasks))
     assert handle.wait(60).status == "completed"
     worker.terminate()
-    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    eventually(lambda: worker.process.poll() is not None, why="the worker ends")
     assert trace.lines() == ["heard it"]
 
 
@@ -233,6 +233,7 @@ KILLED = """
         return run
 
     crew = Crew(tasks=[
+        Task(name="held", run=steps("held", 1, 0, held_at=0)),
         Task(name="first", run=told("first", 3)),
         *(Task(name=f"side{i}", run=told(f"side{i}", 12), async_execution=True) for i in range(4)),
         Task(name="last", run=told("last", 3)),
@@ -241,7 +242,7 @@ KILLED = """
 
 
 def test_parallel_tasks_that_are_killed_are_told_once(
-    fleet: Any, client: Client, redis: Any, crew_of: Any, reconcile: Any, well_told: Any
+    fleet: Any, client: Client, redis: Any, crew_of: Any, trace: Any, reconcile: Any, well_told: Any, eventually: Any
 ) -> None:
     """Workers and pool children die, are stopped and asked to end; each task has one start and one end all the same."""
     rand = random.Random(SEED)
@@ -250,6 +251,14 @@ def test_parallel_tasks_that_are_killed_are_told_once(
     for worker in fleet.workers:
         worker.ready()
     handle = client.submit(crew_of(KILLED))
+    records = f"runner:{{p0}}:run:{handle.id}:branch:main:task:*"
+
+    def busy() -> list[int]:
+        return [int(pid) for record in redis.scan_iter(records) if (pid := redis.hget(record, "process"))]
+
+    eventually(lambda: trace.held("held"), why="the first task is in flight")
+    os.kill(busy()[0], signal.SIGKILL)
+    trace.let_go()
     blows = 0
     while client.store.runs.status(handle.id).value == "running" and blows < 30:
         time.sleep(rand.uniform(0.02, 0.15))  # the pace of the blows
@@ -257,11 +266,9 @@ def test_parallel_tasks_that_are_killed_are_told_once(
         if len(living) < 3:
             fleet.start("--concurrency", "2", "--lease", "1", wait=False, RUNNER_MAX_ATTEMPTS="50")
         worker = rand.choice(living)
-        records = redis.scan_iter(f"runner:{{p0}}:run:{handle.id}:branch:main:task:*")
-        busy = [int(pid) for record in records if (pid := redis.hget(record, "process"))]
-        if busy and rand.random() < 0.7:
+        if (pids := busy()) and rand.random() < 0.7:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(rand.choice(busy), rand.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+                os.kill(rand.choice(pids), rand.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
         elif len(living) > 1:
             worker.kill_group() if rand.random() < 0.7 else worker.terminate()
         blows += 1

@@ -298,19 +298,19 @@ def test_what_ends_after_the_failure_of_another_is_kept_and_gone_on_with(
     fleet: Any, client: Client, flow_of: Any, trace: Any, tmp_path: Path, eventually: Callable[..., Any]
 ) -> None:
     fleet.start("--concurrency", "2")
-    go, may = tmp_path / "go", tmp_path / "may"
+    may = tmp_path / "may"
     handle = client.submit(
         flow_of(f"""
             class Late(Flow[dict]):
                 @start()
                 def slow(self):
-                    while not os.path.exists({str(go)!r}):
-                        time.sleep(0.01)
+                    hold("slow")
                     trace("method slow")
                     self.state["slow"] = 1
 
                 @start()
                 def breaks(self):
+                    until("held slow")
                     trace("method breaks")
                     if not os.path.exists({str(may)!r}):
                         raise OSError("broken")
@@ -325,12 +325,12 @@ def test_what_ends_after_the_failure_of_another_is_kept_and_gone_on_with(
             """)
     )
     assert handle.wait(60).status == "failed"
-    go.touch()
+    trace.let_go()
     eventually(lambda: "slow" in handle.result().outputs, why="what was at work is kept")
     assert "after" not in handle.result().outputs
     may.touch()
     assert client.resume(handle.id).wait(60).result == "1"
-    assert Counter(trace.lines()) == {"method slow": 1, "method breaks": 2, "method after": 1}
+    assert Counter(trace.lines()) == {"held slow": 1, "method slow": 1, "method breaks": 2, "method after": 1}
 
 
 def test_changed_code_takes_over_the_state_and_its_new_listener_runs(
@@ -361,7 +361,9 @@ def test_changed_code_takes_over_the_state_and_its_new_listener_runs(
     assert Counter(trace.lines()) == {"method a": 1, "method route": 1, "method target": 2, "method beside": 1}
 
 
-def test_a_handler_of_the_file_hears_of_methods(fleet: Any, client: Client, flow_of: Any, trace: Any) -> None:
+def test_a_handler_of_the_file_hears_of_methods(
+    fleet: Any, client: Client, flow_of: Any, trace: Any, eventually: Callable[..., Any]
+) -> None:
     fleet.start("--concurrency", "1")
     handle = client.submit(
         flow_of("""
@@ -382,6 +384,7 @@ def test_a_handler_of_the_file_hears_of_methods(fleet: Any, client: Client, flow
             """)
     )
     assert handle.wait(60).status == "completed"
+    eventually(lambda: "heard flow_finished" in trace.lines(), why="handlers hear after the store")
     heard = Counter(line for line in trace.lines() if line.startswith("heard") and "created" not in line)
     assert heard == {
         "heard flow_started": 1,

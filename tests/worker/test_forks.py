@@ -17,6 +17,8 @@ TASKS = """
     def made(label, n=5):
         def run(ctx):
             for i in range(n):
+                if i == n // 2 and label == "b" and ctx.branch in ("main", "from/the-start"):
+                    hold(ctx.branch)
                 ctx.step("work", work, f"{ctx.branch} {label}", i, 0.03)
             word = ctx.inputs.get(label, label)
             return f"{word}({','.join(output.raw for output in ctx.context)})"
@@ -58,17 +60,20 @@ def test_workers_are_killed_while_branches_go_on_side_by_side(
         fleet.start("--concurrency", "4")
     run = client.submit(crew_of(TASKS))
     main = client.run(run.id, "main")
-    eventually(lambda: "c" in did(main), why="main has done a and c, and is in b")
+    eventually(lambda: "c" in did(main) and trace.held("main"), why="main has done a and c, and is in b")
     handles = [main, run.fork(edits={"a": "A"}), run.fork(edits={"c": "C"}), run.fork(inputs={"c": "other"})]
     eventually(lambda: trace.steps()[f"step {handles[1].branch} b 1"], why="the first fork is at work")
+    trace.let_go("main")
     fleet.workers[0].kill_group()
     fleet.start("--concurrency", "4")
     first = client.checkpoints(run.id, "main")[0].id
     handles += [run.fork(checkpoint=first, branch="from/the-start"), handles[1].fork(edits={"a": "AA"})]
-    eventually(lambda: trace.steps()["step from/the-start b 3"], why="the last fork is at work")
+    eventually(lambda: trace.held("from/the-start"), why="the last fork is at work")
+    (held,) = (t.worker for t in client.store.runs.in_flight(run.id, "from/the-start") if t.task == "b")
     for worker in fleet.workers[1:]:
-        os.kill(random.choice(worker.children()), signal.SIGKILL)
-    fleet.workers[1].kill_group()
+        os.kill(random.choice(eventually(worker.children, why="it has a pool")), signal.SIGKILL)
+    next(worker for worker in fleet.workers[1:] if worker.about().get("id") == held).kill_group()
+    trace.let_go()
     results = [handle.wait(90).result for handle in handles]
 
     each_once(handles)
@@ -87,9 +92,10 @@ def test_workers_are_killed_while_branches_go_on_side_by_side(
 
 
 def test_a_fork_goes_on_though_who_asked_for_it_is_killed(
-    fleet: Any, client: Client, crew_of: Any, each_once: Any, tmp_path: Path
+    fleet: Any, client: Client, crew_of: Any, trace: Any, each_once: Any, tmp_path: Path
 ) -> None:
     fleet.start("--concurrency", "2")
+    trace.let_go()
     run = client.submit(crew_of(TASKS))
     run.wait(60)
     flag = tmp_path / "crashed"

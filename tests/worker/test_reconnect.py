@@ -26,7 +26,7 @@ def test_redis_is_away_for_longer_than_the_lease(
     result = handle.wait(60)
     assert result.status == "completed"
     assert trace.repeated() <= result.ledger["in_doubt"]
-    assert worker.main_pid() == before
+    assert eventually(worker.about, why="it has its lease again")["pid"] == before
     again = own_client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=steps("b", 3, 0))])', "again"))
     assert again.wait(30).status == "completed"
 

@@ -1,6 +1,5 @@
 """What a run does on real workers when nobody kills anything: checkpoints, isolation, retries, timeouts, cancelling."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +142,7 @@ def test_retries_replay_steps_and_timeouts_are_failures(fleet: Any, client: Clie
             return f"attempt {ctx.attempt}"
         crew = Crew(tasks=[
             Task(name="shaky", run=shaky, max_retries=2, retry_delay=0.05, async_execution=True),
-            Task(name="slow", run=slow, timeout=0.3, max_retries=1, retry_delay=0.05, async_execution=True),
+            Task(name="slow", run=slow, timeout=1, max_retries=1, retry_delay=0.05, async_execution=True),
         ])
     """)
     handle = client.submit(crew)
@@ -152,16 +151,19 @@ def test_retries_replay_steps_and_timeouts_are_failures(fleet: Any, client: Clie
     assert result.outputs["slow"] == "attempt 2"
     assert trace.steps()["step shaky 0"] == 1
     reasons = [e.fields["reason"] for e in handle.events() if e.type == "task_retried"]
-    assert any("timeout of 0.3 s" in reason for reason in reasons)
+    assert any("timeout of 1 s" in reason for reason in reasons)
     assert any(reason.startswith("ValueError: attempt 1") and "crew.py:" in reason for reason in reasons)
 
 
-def test_no_attempts_left_fails_the_run_with_the_reason(fleet: Any, client: Client, crew_of: Any, trace: Any) -> None:
+def test_no_attempts_left_fails_the_run_with_the_reason(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
     """What runs beside the failing task is not lost; resuming does only what is left."""
     fleet.start("--concurrency", "2")
     crew = crew_of(
         """
         def bad(ctx):
+            until("task long 1")
             if not os.path.exists(GO):
                 raise ValueError("not yet")
             return "good"
@@ -177,8 +179,7 @@ def test_no_attempts_left_fails_the_run_with_the_reason(fleet: Any, client: Clie
     result = handle.wait(60)
     assert (result.status, int(result.exit_code)) == ("failed", 1)
     assert str(result.error).startswith("task 'bad': ValueError: not yet (crew.py:")
-    while "long" not in handle.result().outputs:
-        time.sleep(0.05)
+    eventually(lambda: "long" in handle.result().outputs, why="what was at work is kept")
     (trace.path.parent / "go").touch()
     result = client.resume(handle.id).wait(60)
     assert (result.status, result.outputs["end"]) == ("completed", "end")
@@ -202,11 +203,11 @@ def test_cancel_stops_a_task_in_a_call_and_resume_goes_on(
     handle = client.submit(crew)
     eventually(lambda: "in the call" in trace.lines(), why="the call")
     handle.cancel()
-    result = handle.wait(5)
+    result = handle.wait(30)
     assert (result.status, int(result.exit_code)) == ("cancelled", 3)
     eventually(lambda: client.store.workers.claimed(worker.about()["id"]) == 0, why="the claim is gone")
     # The slot is free again: the call was broken off, and the run goes on without doing the recorded step again.
-    result = client.resume(handle.id).wait(20)
+    result = client.resume(handle.id).wait(60)
     assert result.status == "completed"
     assert trace.steps()["step before 0"] == 1
 
@@ -250,10 +251,10 @@ def test_another_broker_than_the_state(fleet: Any, server: Any, crew_of: Any) ->
 
 def test_a_finished_run_expires(fleet: Any, client: Client, crew_of: Any, redis: Redis, eventually: Any) -> None:
     fleet.start("--concurrency", "1")
-    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'), keep=1.5)
+    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'), keep=3)
     handle.wait(30)
     run_keys = list(redis.scan_iter(f"*{handle.id}*"))
-    assert all(redis.pttl(key) > 0 for key in run_keys)
+    assert all(redis.pttl(key) != -1 for key in run_keys)
     eventually(lambda: not list(redis.scan_iter(f"*{handle.id}*")), why="the run's keys expire")
     eventually(lambda: not list(redis.scan_iter("*:bundle:*")), why="so does its bundle")
 

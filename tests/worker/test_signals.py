@@ -10,7 +10,7 @@ from runner.client import Client
 pytestmark = pytest.mark.timeout(120)
 
 TASKS = """
-    crew = Crew(tasks=[Task(name="a", run=steps("a", 20, 0.05)), Task(name="b", run=steps("b", 2, 0.01))])
+    crew = Crew(tasks=[Task(name="a", run=steps("a", 6, 0.05, held_at=3)), Task(name="b", run=steps("b", 2, 0.01))])
 """
 
 
@@ -21,12 +21,13 @@ def test_a_signal_that_ends_a_worker(
 ) -> None:
     worker = fleet.start("--concurrency", "1", "--pool", pool)
     handle = client.submit(crew_of(TASKS), checkpoint_on=[name])
-    eventually(lambda: trace.steps()["step a 2"], why="the third step")
+    eventually(lambda: trace.held("a"), why="the third step")
     worker.process.send_signal(getattr(signal, name))
     # The checkpoint is there when the process has ended, with the exit code that it always has.
     assert worker.process.wait(30) == 0
     kept = client.checkpoints(handle.id)
     assert [(c.trigger, c.task) for c in kept] == [(name, "a")]
+    trace.let_go()
     fleet.start("--concurrency", "1")
     handle.wait(60)
     reconcile(client, handle)
@@ -39,11 +40,12 @@ def test_a_pause_and_its_end(
     """Ctrl-Z in the worker's terminal, and fg."""
     worker = fleet.start("--concurrency", "1", "--pool", pool)
     handle = client.submit(crew_of(TASKS), checkpoint_on=["SIGTSTP", "SIGCONT"])
-    eventually(lambda: trace.steps()["step a 2"], why="the third step")
+    eventually(lambda: trace.held("a"), why="the third step")
     worker.signal_group(signal.SIGTSTP)
     eventually(lambda: [c.trigger for c in client.checkpoints(handle.id)] == ["SIGTSTP"], why="the first checkpoint")
     worker.signal_group(signal.SIGCONT)
     eventually(lambda: [c.trigger for c in client.checkpoints(handle.id)][-1] == "SIGCONT", why="the second")
+    trace.let_go()
     handle.wait(60)
     reconcile(client, handle)
 
@@ -53,7 +55,7 @@ def test_a_run_that_did_not_ask_gets_none(
 ) -> None:
     worker = fleet.start("--concurrency", "1")
     handle = client.submit(crew_of(TASKS), checkpoint_on=["crew_kickoff_completed"])
-    eventually(lambda: trace.steps()["step a 2"], why="the third step")
+    eventually(lambda: trace.held("a"), why="the third step")
     worker.terminate()
     assert worker.process.wait(30) == 0
     assert client.checkpoints(handle.id) == []
