@@ -110,6 +110,8 @@ class TaskFailed(Exception):
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back, not even why it failed: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):
+        case Refusal("draining") if process().stops.leaving:
+            raise SystemExit(0)  # told alone, it would refuse all that the pool gives it; the next child does not
         case Fail():
             raise TaskFailed(f"runner show {run}")
         case Retry() | Release():  # only for what Flower shows: the store sends the next attempt

@@ -54,7 +54,13 @@ class TaskStops:
         self._on_main_thread = on_main_thread
         self._flying: dict[int, _InFlight] = {}
         self._draining = False
+        self._leaving = False
         self._force = False
+
+    @property
+    def leaving(self) -> bool:
+        """Whether this process was itself asked to end, and does once its task is handed back."""
+        return self._leaving
 
     @property
     def draining(self) -> bool:
@@ -143,7 +149,8 @@ class TaskStops:
         self.mark("SIGCONT")
 
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
-        """The whole process group was asked to end: hand the task back, then go."""
+        """This process was asked to end, perhaps with its whole group: hand the task back, then go."""
+        self._leaving = True
         if not self._flying:
             self._draining = True
             raise SystemExit(0)

@@ -86,6 +86,21 @@ def test_a_pool_child_that_is_stopped_alone_is_noticed_after_a_lease(
     assert "its process died" in [e.fields["reason"] for e in handle.events() if e.type == "task_recovered"]
 
 
+def test_a_pool_child_that_is_asked_to_end_alone_hands_back_and_is_replaced(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
+) -> None:
+    worker = fleet.start("--concurrency", "1")
+    handle = client.submit(crew_of(TASKS))
+    eventually(lambda: trace.held("a"), why="the fifth step")
+    (busy,) = client.store.workers.beat(worker.about()["id"], 5000).claims
+    os.kill(int(busy.process), signal.SIGTERM)
+    eventually(lambda: any(e.type == "task_released" for e in handle.events()), why="it hands back")
+    trace.let_go()
+    result = handle.wait(60)
+    reconcile(client, handle)
+    assert (trace.repeated(), result.ledger["in_doubt"]) == (0, 0)
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_sigterm_hands_back_between_steps(
