@@ -116,9 +116,21 @@ def nest(name: str, *about: Any) -> Nest | None:
 
 
 class Journal:
-    """The steps of one task in flight. ``watched``: somebody wants to hear of its calls of models."""
+    """The steps of one task in flight.
 
-    def __init__(self, recorded: Mapping[str, str], recorder: Recorder, gate: Gate, *, watched: bool = False) -> None:
+    ``watched``: somebody wants to hear of its calls of models. ``all_again``: the task begins anew, and asks for all
+    that is recorded; one that goes on in a conversation does not.
+    """
+
+    def __init__(
+        self,
+        recorded: Mapping[str, str],
+        recorder: Recorder,
+        gate: Gate,
+        *,
+        watched: bool = False,
+        all_again: bool = True,
+    ) -> None:
         self._recorded = dict(recorded)
         self._recorder = recorder
         self.gate = self._gate = gate
@@ -128,6 +140,7 @@ class Journal:
         self._lock = threading.Lock()
         self._replayed = Tally()
         self.watched = watched
+        self.all_again = all_again
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
         self._over = False
 
@@ -364,7 +377,7 @@ class Journal:
     def diverged(self, place: Place) -> bool:
         """Whether another call was recorded at a place, and is not asked for."""
         with self._lock:
-            return self._calls.diverged(place)
+            return self.all_again and self._calls.diverged(place)
 
     def _begin(self, frame: Frame, watch: Watch | None) -> None:
         with self._gate.write():

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-_KEY = re.compile(r"(?:.*/)?@[0-9a-f]+#\d+:\d+", re.DOTALL)
+_CALL = re.compile(r"@[0-9a-f]{32}#\d+:\d+$")
+_KEY = re.compile(rf"(?:.*/)?{_CALL.pattern}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,12 @@ class Places:
         self._numbers: defaultdict[str, int] = defaultdict(int)
         self._inside: defaultdict[str, list[str]] = defaultdict(list)
         for key in keys:
-            if is_call(key):
+            if _KEY.fullmatch(key):
                 self._put(key)
+            if _CALL.search(key):
+                for end, char in enumerate(key):
+                    if char == "/":
+                        self._inside[key[:end]].append(key)
         for waiting in self._waiting.values():
             waiting.sort()
 
@@ -44,10 +49,6 @@ class Places:
         self._waiting[request].append((int(count), key))
         self._at[request.rpartition("@")[0], int(number)].add(key)
         self._highest[request] = max(self._highest[request], int(count))
-        prefix = request.rpartition("@")[0]
-        for end, char in enumerate(prefix):
-            if char == "/":
-                self._inside[prefix[:end]].append(key)
 
     def take(self, prefix: str, digest: str, *, stray: bool = False) -> Place:
         """The place of the next call with this request; of a ``stray`` one nobody knows inside of what it is."""
@@ -89,14 +90,9 @@ class Places:
         return rest
 
     def inside(self, step: str) -> list[str]:
-        """The calls that were recorded inside of a step."""
+        """The calls that were recorded inside of a step, also by a kickoff in it."""
         return self._inside.get(step, [])
 
     def diverged(self, place: Place) -> bool:
         """Whether another request was recorded where this one was made, and nobody has asked for it."""
         return bool(self._at.get((place.prefix, place.number)))
-
-
-def is_call(key: str) -> bool:
-    """Whether a step of this name is a call that was journaled where it left the process."""
-    return _KEY.fullmatch(key) is not None

@@ -16,7 +16,7 @@ import machine
 from servers import serving
 from table import Row, markdown
 
-NAMES = ("child", "worker", "frozen", "term", "steps", "crew", "runs", "storage", "fork", "heartbeat")
+NAMES = ("child", "worker", "frozen", "term", "steps", "crew", "runs", "calls", "storage", "fork", "heartbeat")
 
 
 def arguments() -> argparse.Namespace:
@@ -31,6 +31,7 @@ def arguments() -> argparse.Namespace:
 
 def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     """Each group on a fresh server."""
+    import calls
     import forks
     import handover
     import heartbeat
@@ -43,6 +44,9 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if wanted & {"steps", "crew", "runs"}:
         with serving() as server:
             yield from throughput.measure(server, wanted, rounds)
+    if "calls" in wanted:
+        with serving() as server:
+            yield from calls.measure(server, rounds)
     if "storage" in wanted:
         with serving() as server:
             yield from storage.measure(server, tasks=2000 if quick else 10_000)

@@ -92,7 +92,7 @@ class _Asked:
             said.say(*self._told())
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
-        journal = Journal(steps.recorded, steps, gate, watched=True)
+        journal = Journal(steps.recorded, steps, gate, watched=True, all_again=False)
         try:
             with (
                 timed(gate, agent.max_execution_time),

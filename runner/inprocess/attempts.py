@@ -161,7 +161,7 @@ class Attempts:
 
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = StateGate(self._lock), Steps(progress, self._nest, key), self._crew.by_key.get(key)
-        journal = Journal(steps.recorded, steps, gate, watched=True)
+        journal = Journal(steps.recorded, steps, gate, watched=True, all_again=not progress.messages)
         self._gates.add(gate)
         if self._stop is not None:
             gate.ask(self._stop)

@@ -219,6 +219,25 @@ def test_sigterm_in_a_call_over_the_drain_timeout_leaves_it_in_doubt(
     assert (found["paid"], found["in_doubt"]) == (1, 1)
 
 
+def test_a_call_that_differs_from_the_recorded_one_is_said(
+    models: ModelServer, crew_of: Any, fleet: Any, client: Client, well_told: Any
+) -> None:
+    task = """
+    def a(ctx):
+        said = ask("the same") + ask(f"attempt {ctx.attempt}")
+        if ctx.attempt == 1:
+            raise RuntimeError("once more")
+        return said + ask(f"in attempt {ctx.attempt}")
+
+    crew = Crew(tasks=[Task(name="a", run=a, max_retries=1, retry_delay=0)])
+    """
+    fleet.start("--concurrency", "1")
+    handle = client.submit(crew_of(CREW.format(url=models.url) + task))
+    found = balanced(handle.wait(60), models)
+    assert (found["paid"], found["replayed"]) == (4, 1)
+    assert [event.fields["call"] for event in well_told(handle) if event.type == "call_diverged"] == ["2"]
+
+
 def test_a_fork_pays_for_what_it_does_and_the_comparison_says_so(
     models: ModelServer, crew: Path, fleet: Any, client: Client
 ) -> None:

@@ -44,6 +44,28 @@ def journal(ctx: TaskContext) -> dict[str, float]:
     return {"steps": count, "seconds": time.perf_counter() - began}
 
 
+def asked(url: str, count: int) -> float:
+    """How long so many calls take by the HTTP client that the vendors' clients use."""
+    import httpx2
+
+    with httpx2.Client() as client:
+        began = time.perf_counter()
+        for i in range(count):
+            body = {"model": "instant", "messages": [{"role": "user", "content": f"{i:06d}"}]}
+            client.post(url, json=body).raise_for_status()
+        return time.perf_counter() - began
+
+
+def ask(ctx: TaskContext) -> dict[str, float]:
+    """Calls on a path that is no model's, and calls of a model; in the second attempt those come from the journal."""
+    url, count = ctx.inputs["url"], ctx.inputs["calls"]
+    took = {"without": asked(f"{url}/nothing", count), "with": asked(f"{url}/v1/chat/completions", count)}
+    first = ctx.step("first", lambda: took)
+    if ctx.attempt == 1:
+        raise RuntimeError("once more")
+    return {**first, "replayed": took["with"]}
+
+
 def nothing(ctx: TaskContext) -> str:  # noqa: ARG001 - what a task takes
     return "done"
 
@@ -51,4 +73,5 @@ def nothing(ctx: TaskContext) -> str:  # noqa: ARG001 - what a task takes
 walker = Crew(name="walker", tasks=[Task(name="walk", run=walk)])
 steps = Crew(name="steps", tasks=[Task(name="journal", run=journal)])
 hundred = Crew(name="hundred", tasks=[Task(name=f"task {i:03d}", run=nothing) for i in range(100)])
+calls = Crew(name="calls", tasks=[Task(name="ask", run=ask, max_retries=1, retry_delay=0)])
 one = Crew(name="one", tasks=[Task(name="only", run=nothing)])

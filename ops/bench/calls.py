@@ -1,0 +1,57 @@
+"""What the journal costs a call of a model: with it, without it, and served from it; in one task, against a server that
+answers at once."""
+
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from fleet import HERE, Fleet
+from servers import Server
+from table import Row, median_ratio, rate
+
+from runner.client import Client, prepare
+
+CALLS = 1000
+
+
+@contextlib.contextmanager
+def instant() -> Iterator[str]:
+    """The address of a model server that answers at once."""
+    with subprocess.Popen([sys.executable, HERE / "instant.py"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}"  # type: ignore[union-attr]
+        finally:
+            process.terminate()
+
+
+def measure(server: Server, rounds: int) -> Iterator[Row]:
+    crew = prepare(f"{HERE / 'crews' / 'crew.py'}:calls")
+    found: dict[str, list[float]] = {"with": [], "without": [], "replayed": []}
+    with instant() as url, Client(server.url) as client, Fleet(server, 1):
+        for number in range(rounds + 1):
+            told = json.loads(client.submit(crew, {"url": url, "calls": CALLS}).wait(120).result or "{}")
+            if number:  # the first round warms up
+                for name, rates in found.items():
+                    rates.append(CALLS / told[name])
+    yield row(found["with"], found["without"])
+    yield replayed_row(found["replayed"], found["without"])
+
+
+def row(ours: list[float], bare: list[float]) -> Row:
+    added = statistics.median(1e6 / a - 1e6 / b for a, b in zip(ours, bare, strict=True))
+    return Row(
+        "calls", f"calls of a model, journaled: {added:.0f} µs more each", added, rate(ours), "", None,
+        f"{rate(bare)}: the same client, not journaled", f"{median_ratio(ours, bare):.2f}",
+        {"ours": ours, "peer": bare},
+    )  # fmt: skip
+
+
+def replayed_row(ours: list[float], bare: list[float]) -> Row:
+    return Row(
+        "calls", "calls of a model, served from the journal", statistics.median(ours), rate(ours), "", None,
+        f"{rate(bare)}: the same client, not journaled", f"{median_ratio(ours, bare):.2f}",
+        {"ours": ours, "peer": bare},
+    )  # fmt: skip
