@@ -12,11 +12,15 @@ T = TypeVar("T")
 
 
 class Outputs(Mapping[str, TaskOutput]):
-    """The outputs of the tasks this one depends on, directly or not, by name; each is fetched when it is first used."""
+    """The outputs of the tasks this one depends on, directly or not, by name; each is fetched when it is first used.
 
-    def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
+    The ``hidden`` one is there for who asks for it by name.
+    """
+
+    def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None) -> None:
         self._work = work
         self._finish = finish
+        self._hidden = hidden
         self._have: dict[str, TaskOutput] = {key: finish(key, output) for key, output in work.given.items()}
         self._names: list[str] | None = None
 
@@ -36,14 +40,14 @@ class Outputs(Mapping[str, TaskOutput]):
         return self._have[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._earlier())
+        return (name for name in self._earlier() if name != self._hidden)
 
     def __len__(self) -> int:
-        return len(self._earlier())
+        return sum(1 for _ in self)
 
     def fetch_all(self) -> None:
         """Get what is missing in one go."""
-        missing = [name for name in self._earlier() if name not in self._have]
+        missing = [name for name in self if name not in self._have]
         if missing:
             for name, output in self._work.fetch(missing).items():
                 self._have[name] = self._finish(name, output)
@@ -52,14 +56,16 @@ class Outputs(Mapping[str, TaskOutput]):
 class TaskContext:
     """Inputs, earlier outputs, durable steps, and a way to say how it goes.
 
-    ``feedback`` is what a guardrail said of the output before, when the task is asked again.
+    ``feedback`` is what a guardrail, or a person, said of the output before, when the task is asked again.
     """
 
-    def __init__(self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput]) -> None:
+    def __init__(
+        self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None
+    ) -> None:
         self._work = work
         self.task = task
         self._inputs = work.uses.watch(work.inputs)
-        self.outputs = Outputs(work, finish)
+        self.outputs = Outputs(work, finish, hidden)
         self.run_id = work.run_id
         self.branch = work.branch
         self.attempt = work.attempt

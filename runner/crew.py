@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
 
 from runner import live
 from runner.agent import Agent
 from runner.config import CheckpointConfig, Setting
+from runner.llm import as_model, model_name
 from runner.output import TaskOutput
+from runner.planning import KEY as PLANNING
+from runner.planning import planner_task
 from runner.task import Task
 
 
@@ -22,7 +25,7 @@ class Process(StrEnum):
     graph = "graph"
     """Each task as soon as the tasks in its ``context`` are done."""
     hierarchical = "hierarchical"
-    """A manager gives the tasks out; not supported yet."""
+    """One after the other; a manager does each of them, and gives work to the crew's agents."""
 
 
 class CrewOutput(BaseModel):
@@ -50,6 +53,10 @@ class Crew(BaseModel):
     tasks: list[Task] = Field(default_factory=list)
     agents: list[Agent] = Field(default_factory=list)
     process: Process = Process.sequential
+    manager_llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
+    manager_agent: Agent | None = None
+    planning: bool = False
+    planning_llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
     checkpoint: Setting = None
     before_kickoff_callbacks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = Field(default_factory=list)
     after_kickoff_callbacks: list[Callable[[CrewOutput], CrewOutput | None]] = Field(default_factory=list)
@@ -61,6 +68,8 @@ class Crew(BaseModel):
     checkpoint_inputs: dict[str, Any] | None = None
     checkpoint_kickoff_event_id: str | None = None
 
+    _manager: Agent | None = PrivateAttr(default=None)
+    _planner: Task | None = PrivateAttr(default=None)
     _by_key: dict[str, Task] = PrivateAttr(default_factory=dict)
     _inputs: dict[str, Any] | None = PrivateAttr(default=None)
     _kickoff_event_id: str | None = PrivateAttr(default=None)
@@ -75,9 +84,9 @@ class Crew(BaseModel):
 
     def adopt(self) -> None:
         """Make this the crew of its tasks and agents; they may have been in another one."""
-        for task in self.tasks:
+        for task in self.all_tasks:
             task.crew = self
-        for agent in self.everyone:
+        for agent in self.staff:
             agent.crew = self
 
     @property
@@ -92,9 +101,64 @@ class Crew(BaseModel):
         return list(found.values())
 
     @property
+    def manager(self) -> Agent | None:
+        """Who does the tasks of a hierarchical crew."""
+        if self.process is not Process.hierarchical:
+            return None
+        if self.manager_agent is None and self.manager_llm is not None and self._manager is None:
+            self._manager = Agent(
+                role="Crew Manager",
+                goal="Have the crew do the task at hand, and answer for the result.",
+                backstory="You know what each of your coworkers is good at. You give them work with all that they need "
+                "to know for it, look at what they bring, and are content with nothing less than what was asked for.",
+                llm=self.manager_llm,
+                allow_delegation=True,
+            )
+        return self.manager_agent or self._manager
+
+    @property
+    def staff(self) -> list[Agent]:
+        """Everyone, and who manages and plans."""
+        others = [self.manager, self.planner.agent if self.planner else None]
+        return [*self.everyone, *(agent for agent in others if agent is not None)]
+
+    def doer(self, task: Task) -> Agent | None:
+        """Who does a task, if it is no function: in a hierarchical crew its manager, else the task's own agent."""
+        return (
+            self.manager if self.manager is not None and task is not self.planner and task.run is None else task.agent
+        )
+
+    def coworkers(self, task: Task) -> list[Agent]:
+        """To whom work may be given by who does the task."""
+        doer = self.doer(task)
+        if task.run is not None or doer is None or task is self.planner:
+            return []
+        if doer is self.manager:
+            return [task.agent] if task.agent is not None else self.everyone
+        return [agent for agent in self.everyone if agent is not doer] if doer.allow_delegation else []
+
+    @property
+    def planner(self) -> Task | None:
+        """The task that makes the plan, where there is ``planning``."""
+        if self.planning and self._planner is None:
+            models = (self.planning_llm, *(agent.llm for agent in self.everyone), self.manager_llm)
+            self._planner = planner_task(self.tasks, next((llm for llm in models if llm is not None), None))
+        return self._planner
+
+    @planner.setter
+    def planner(self, task: Task | None) -> None:
+        self._planner = task
+
+    @property
+    def all_tasks(self) -> list[Task]:
+        """Its tasks, and before them the making of the plan, where there is ``planning``."""
+        return [self.planner, *self.tasks] if self.planner is not None else self.tasks
+
+    @property
     def task_keys(self) -> list[str]:
-        """The key of each task: its name, or ``task_N``."""
-        return [task.name or f"task_{i}" for i, task in enumerate(self.tasks, 1)]
+        """The key of each of `all_tasks`: its name, or ``task_N``."""
+        first = [PLANNING] if self.planner is not None else []
+        return first + [task.name or f"task_{i}" for i, task in enumerate(self.tasks, 1)]
 
     @property
     def by_key(self) -> dict[str, Task]:
@@ -103,7 +167,7 @@ class Crew(BaseModel):
 
     def file_keys(self) -> None:
         """Look again which task has which key: a copy of a crew has tasks of its own."""
-        self._by_key = dict(zip(self.task_keys, self.tasks, strict=True))
+        self._by_key = dict(zip(self.task_keys, self.all_tasks, strict=True))
 
     @property
     def kickoff_event_id(self) -> str | None:

@@ -188,20 +188,22 @@ class Journal:
         *,
         kind: Kind = "step",
         model: str = "",
+        counted: bool = True,
     ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
 
-        ``kind`` says where it counts; the model of a call by its name.
+        ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
+        own, and those alone are in the account.
         """
         outer = frames.current.get()
-        entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind)
+        entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind) if counted else None
         with self._lock:
             identity = self._within(outer) + values.identity(name, args, kwargs)
             self._occurrences[identity] += 1
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
-                self._replayed.update(self._calls_inside(frame.key) or {entry: 1})
+                self._replayed.update(self._calls_inside(frame.key) or ({entry: 1} if entry is not None else {}))
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -393,8 +395,9 @@ class Journal:
                 self._recorder.drop_step(entry)
 
     def enter(self, frame: Frame) -> None:
-        """Count it as begun. A call of a model stands for the steps around it."""
-        assert frame.entry is not None
+        """Count it as begun, if it counts. A call of a model stands for the steps around it."""
+        if frame.entry is None:
+            return
         with frames.account:
             instead_of = list(hand_over(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:

@@ -4,11 +4,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner import agents, conversation, mcp
+from runner import agents, conversation, mcp, planning
 from runner import output as outputs
+from runner.agent import Agent
 from runner.agents import structure
 from runner.agents.judging import judge
 from runner.context import TaskContext
+from runner.crew import Crew
 from runner.errors import GuardrailFailed
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
@@ -31,16 +33,16 @@ def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
 
 
 @contextlib.contextmanager
-def agent_at_work(task: Task, context: TaskContext) -> Iterator[None]:
+def agent_at_work(crew: Crew, task: Task, context: TaskContext) -> Iterator[None]:
     """The events of the agent that does the task; a resumed one goes on under its first start."""
-    agent = task.agent
+    agent = crew.doer(task)
     if agent is None or task.run is not None:
         yield
         return
     about: dict[str, Any] = {"agent": agent, "task": task}
     if not resume_start("agent_execution_started", str(task.id)):
         prompt = context.task.description
-        event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(task), task_prompt=prompt, **about))
+        event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(crew, task), task_prompt=prompt, **about))
     try:
         yield
     except BaseException as error:
@@ -49,26 +51,20 @@ def agent_at_work(task: Task, context: TaskContext) -> Iterator[None]:
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
 
 
-def ask(
-    task: Task,
-    context: TaskContext,
-    work: Work,
-    fill: Callable[[str], str],
-    step_callback: Callable[[Any], Any] | None = None,
-) -> str:
-    """Have the task's agent do it, from where its conversation stands."""
-    agent, said = task.agent, work.conversation
+def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:
+    """Have the task's agent do it, or the crew's manager, from where its conversation stands."""
+    agent, said = crew.doer(task), work.conversation
     assert agent is not None, "the plan refuses tasks with neither run nor agent"
     model = task.output_model()
     job = agents.job_for(
         agent,
         said,
         work.journal,
-        tools=[*tools_of(task), *mcp.tools_for(agent.mcps, agent=agent, journal=work.journal)],
+        tools=[*tools_of(crew, task, fill), *mcp.tools_for(agent.mcps, agent=agent, journal=work.journal)],
         task=task,
         response_model=model,
         role=fill(agent.role),
-        callbacks=[step_callback],
+        callbacks=[crew.step_callback],
     )
     if not said.messages:
         told = context.task
@@ -80,15 +76,28 @@ def ask(
     return agents.work(job)
 
 
-def tools_of(task: Task) -> list[Any]:
-    """What its agent may use for it: the task's own tools, else the agent's."""
-    return task.tools or (task.agent.tools if task.agent else [])
+def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[Any]:
+    """What who does it may use for it: the task's own tools, else the agent's; and coworkers, where there are."""
+    agent = crew.doer(task)
+    own = task.tools or (agent.tools if agent else [])
+    coworkers = crew.coworkers(task)
+    return [*own, *agents.delegation_tools(coworkers, fill)] if coworkers else own
 
 
-def checked(task: Task, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]) -> TaskOutput:
+def planned(crew: Crew, task: Task, context: TaskContext) -> str:
+    """The task's description with what the crew's plan says of it."""
+    told = context.task.description
+    number = next(i for i, one in enumerate(crew.tasks, 1) if one is task)
+    plan = planning.plan_of(number, context.outputs[planning.KEY].to_dict())
+    return f"{told}\n\nThe plan for it:\n{plan}" if plan else told
+
+
+def checked(
+    task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
+) -> TaskOutput:
     """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
     for asked in range(task.guardrail_max_retries + 1):
-        output, why = _through_guardrails(task, attempt(), asked, work)
+        output, why = _through_guardrails(task, doer, attempt(), asked, work)
         if why is None:
             return output
         context.feedback = why
@@ -98,13 +107,15 @@ def checked(task: Task, context: TaskContext, work: Work, attempt: Callable[[], 
     raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
 
 
-def _through_guardrails(task: Task, output: TaskOutput, asked: int, work: Work) -> tuple[TaskOutput, str | None]:
+def _through_guardrails(
+    task: Task, doer: Agent | None, output: TaskOutput, asked: int, work: Work
+) -> tuple[TaskOutput, str | None]:
     """The output as the guardrails leave it, or what the first one that objects says."""
     for guardrail in task.checks:
-        about: dict[str, Any] = {"from_task": task, "from_agent": task.agent, "retry_count": asked}
+        about: dict[str, Any] = {"from_task": task, "from_agent": doer, "retry_count": asked}
         event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
         try:
-            passed, result = _judged(guardrail, task, output, work)
+            passed, result = _judged(guardrail, task, doer, output, work)
         except BaseException as error:
             event_bus.emit(guardrail, LLMGuardrailFailedEvent(error=type(error).__name__, **about))
             raise
@@ -118,13 +129,13 @@ def _through_guardrails(task: Task, output: TaskOutput, asked: int, work: Work) 
     return output, None
 
 
-def _judged(guardrail: Any, task: Task, output: TaskOutput, work: Work) -> tuple[Any, Any]:
+def _judged(guardrail: Any, task: Task, doer: Agent | None, output: TaskOutput, work: Work) -> tuple[Any, Any]:
     """What a guardrail says: a function of the output, or words for the agent's model to judge by."""
     if not isinstance(guardrail, str):
         found: tuple[Any, Any] = guardrail(output)
         return found
-    assert task.agent is not None, "the plan refuses guardrails in words where nobody can judge"
-    return judge(guardrail, output.raw, task.agent, work.journal, task=task)
+    assert doer is not None, "the plan refuses guardrails in words where nobody can judge"
+    return judge(guardrail, output.raw, doer, work.journal, task=task)
 
 
 def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:

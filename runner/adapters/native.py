@@ -4,24 +4,25 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from runner import output as outputs
+from runner import planning
 from runner.adapters import doing
+from runner.adapters.refusing import refuse_staff, refuse_task
 from runner.adapters.reviewing import reviewed
 from runner.agent import Agent
 from runner.config import CheckpointConfig, resolve
 from runner.context import TaskContext
 from runner.crew import Crew, Process
 from runner.errors import BadCrew, TaskError
-from runner.llm import model_for
 from runner.mcp import connections
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.task import ConditionalTask, Task
-from runner.tools import as_tools
 from runner.used import EVERYTHING
 from runner.work import Work
 
@@ -41,21 +42,21 @@ class NativeAdapter:
         """The crew's plan. Raises `BadCrew`."""
         if not crew.tasks:
             raise BadCrew("the crew has no tasks")
-        if crew.process is Process.hierarchical:
-            raise BadCrew(
-                "Process.hierarchical needs a manager that calls models, which is not supported yet: "
-                "use Process.sequential or Process.graph"
-            )
-        keys = keys_of(crew)
+        refuse_staff(crew)
+        keys = keys_of(crew)[len(crew.all_tasks) - len(crew.tasks) :]
         by_task = {id(task): key for task, key in zip(crew.tasks, keys, strict=True)}
         context = {key: _context(task, key, by_task) for task, key in zip(crew.tasks, keys, strict=True)}
         after = _after(crew, keys, context)
         for task, key in zip(crew.tasks, keys, strict=True):
-            _refuse_what_cannot_run(crew, task, key, after[key])
+            refuse_task(crew, task, key, after[key])
         planned = [
-            PlannedTask(key, after[key], context[key], _timeout(task))
+            PlannedTask(key, after[key], context[key], _timeout(crew, task))
             for task, key in zip(crew.tasks, keys, strict=True)
         ]
+        if crew.planner is not None:
+            crew.planner.description = planning.described(crew.tasks)
+            first = PlannedTask(planning.KEY, context=())
+            planned = [first, *(one if one.after else replace(one, after=(first.key,)) for one in planned)]
         return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
 
     def checkpoints(self, crew: Crew) -> CheckpointConfig | None:
@@ -73,7 +74,7 @@ class NativeAdapter:
 
     def output_files(self, crew: Crew) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
-        return {key: t.output_file for key, t in zip(keys_of(crew), crew.tasks, strict=True) if t.output_file}
+        return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}
 
     def perform(self, crew: Crew, work: Work) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
@@ -85,7 +86,8 @@ class NativeAdapter:
                 output.pydantic = model.model_validate(output.json_dict)
             return output
 
-        _note_what_is_told(task, work)
+        doer = crew.doer(task)
+        _note_what_is_told(task, doer, work)
         told = task.model_copy(
             update={
                 "name": work.key,
@@ -93,17 +95,24 @@ class NativeAdapter:
                 "expected_output": interpolate(task.expected_output, work.inputs),
             }
         )
-        context = TaskContext(work, told, finish)
+        context = TaskContext(work, told, finish, hidden=planning.KEY if crew.planner is not None else None)
+        if crew.planner is not None and task is not crew.planner and task.run is None:
+            told.description = doing.planned(crew, task, context)
         if isinstance(task, ConditionalTask) and not doing.is_wanted(task, work, context):
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)
 
         def attempt() -> TaskOutput:
-            with connections(), doing.agent_at_work(task, context):
-                return doing.checked(task, context, work, lambda: self._attempt(crew, task, context, work, finish))
+            with connections(), doing.agent_at_work(crew, task, context):
+                return doing.checked(
+                    task, doer, context, work, lambda: self._attempt(crew, task, context, work, finish)
+                )
 
-        output = reviewed(task, context, work, attempt, lambda raw, data: _as_output(context, work, finish, raw, data))
-        for callback in (task.callback, crew.task_callback):
+        def again(raw: str, data: Any) -> TaskOutput:
+            return _as_output(doer, context, work, finish, raw, data)
+
+        output = reviewed(task, context, work, attempt, again)
+        for callback in (task.callback, crew.task_callback if task is not crew.planner else None):
             if callback is not None:
                 callback(output)
         return outputs.dump(output.raw, output.json_dict)
@@ -119,12 +128,12 @@ class NativeAdapter:
         value = (
             task.run(context)
             if task.run is not None
-            else doing.ask(task, context, work, lambda text: interpolate(text, work.inputs), crew.step_callback)
+            else doing.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
         )
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         raw, data = _as_declared(work.key, task.output_model(), *outputs.from_value(value))
-        return _as_output(context, work, finish, raw, data)
+        return _as_output(crew.doer(task), context, work, finish, raw, data)
 
 
 NATIVE = NativeAdapter()
@@ -147,65 +156,28 @@ def interpolate(text: str, inputs: Any) -> str:
     return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
 
 
-def _note_what_is_told(task: Task, work: Work) -> None:
+def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
     """The inputs in a task's texts count as used; an agent is told its own texts, and the context, also on resuming."""
     texts = [task.description, task.expected_output]
     if task.run is None:
-        texts += [task.agent.role, task.agent.goal, task.agent.backstory] if task.agent else []
+        texts += [doer.role, doer.goal, doer.backstory] if doer else []
         if task.context_is_default:
             work.uses.task(EVERYTHING)
     for name in _PLACEHOLDER.findall(" ".join(texts)):
         work.uses.input(name)
 
 
-def _refuse_what_cannot_run(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> None:
-    if crew.is_data and task.output is not None:
-        return  # it needs no code any more
-    if crew.is_data and task.run is None:
-        raise BadCrew(
-            f"task {key!r} needs its code, which no checkpoint holds: make the crew first, "
-            "and then restore it, or say crew.kickoff(from_checkpoint=...)"
-        )
-    if task.run is None and task.agent is None:
-        raise BadCrew(f"task {key!r} has nothing that does it: give it run=callable, or an agent")
-    if task.agent is not None and (task.run is None or any(isinstance(check, str) for check in task.checks)):
-        _refuse_agent(task, task.agent, key)
-    for check in task.checks:
-        if not callable(check) and not (isinstance(check, str) and task.agent is not None):
-            raise BadCrew(
-                f"the guardrail of task {key!r} is no function of the output that returns (True, output) or "
-                "(False, why), nor words with an agent whose model can judge by them"
-            )
-    if isinstance(task, ConditionalTask) and not after:
-        raise BadCrew(f"the conditional task {key!r} has no task before it whose output its condition could judge")
-    if isinstance(task, ConditionalTask) and task.condition is None:
-        raise BadCrew(f"the conditional task {key!r} has no condition=")
-
-
-def _refuse_agent(task: Task, agent: Agent, key: str) -> None:
-    """Raise `BadCrew` if an agent has no model that can be called, or a tool that is none."""
-    if model_for(agent.llm) is None:
-        what = "has no model" if agent.llm is None else f"has {agent.llm!r:.60} for a model, which cannot be called"
-        raise BadCrew(
-            f'the agent {agent.role!r} of task {key!r} {what}: give it llm="openai/gpt-4o-mini", an LLM(...) or a '
-            f"subclass of runner.BaseLLM{', or set OPENAI_MODEL_NAME' if agent.llm is None else ''}"
-        )
-    try:
-        as_tools(doing.tools_of(task))
-    except BadCrew as error:
-        raise BadCrew(f"task {key!r}: {error}") from None
-
-
-def _timeout(task: Task) -> float | None:
+def _timeout(crew: Crew, task: Task) -> float | None:
     """A task ends with what its agent may take, if that is sooner."""
-    limits = [task.timeout, task.agent.max_execution_time if task.agent and task.run is None else None]
+    doer = crew.doer(task)
+    limits = [task.timeout, doer.max_execution_time if doer and task.run is None else None]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _task(crew: Crew, key: str) -> Task:
     found = crew.by_key.get(key)
     if found is None:
-        crew.by_key.update(zip(keys_of(crew), crew.tasks, strict=True))
+        crew.by_key.update(zip(keys_of(crew), crew.all_tasks, strict=True))
         found = crew.by_key.get(key)
     if found is None:
         raise BadCrew(
@@ -216,8 +188,7 @@ def _task(crew: Crew, key: str) -> Task:
 
 def _inputs(crew: Crew) -> frozenset[str]:
     texts = [text for task in crew.tasks for text in (task.description, task.expected_output, task.output_file or "")]
-    agents = {id(agent): agent for agent in [*crew.agents, *(task.agent for task in crew.tasks if task.agent)]}
-    texts += [text for agent in agents.values() for text in (agent.role, agent.goal, agent.backstory)]
+    texts += [text for agent in crew.staff for text in (agent.role, agent.goal, agent.backstory)]
     return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
 
 
@@ -259,10 +230,15 @@ def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | Non
 
 
 def _as_output(
-    context: TaskContext, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], raw: str, data: Any
+    doer: Agent | None,
+    context: TaskContext,
+    work: Work,
+    finish: Callable[[str, TaskOutput], TaskOutput],
+    raw: str,
+    data: Any,
 ) -> TaskOutput:
     told = context.task
-    role = interpolate(told.agent.role, work.inputs) if told.agent else ""
+    role = interpolate(doer.role, work.inputs) if doer else ""
     return finish(
         work.key, TaskOutput(name=work.key, description=told.description, raw=raw, json_dict=data, agent=role)
     )

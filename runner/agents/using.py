@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
 from runner.breakin import is_delicate, raise_in
-from runner.errors import Interrupted, Stop
+from runner.errors import Interrupted, ModelError, Stop
 from runner.events.bus import event_bus
 from runner.events.call_events import (
     ToolSelectionErrorEvent,
@@ -122,17 +122,12 @@ class _Use:
             with keyed(key):
                 return self._run(tool, arguments)
 
-        if tool.composed:
-            watch.began()
-            try:
-                text = run()
-            except BaseException as error:
-                watch.failed(error)
-                raise
-            watch.ended(text)
-        else:
-            given = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
-            text = str(job.journal.step(f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool"))
+        given = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+        text = str(
+            job.journal.step(
+                f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool", counted=not tool.composed
+            )
+        )
         if watch.heard:  # it was really used
             self._told(self._call, text)
         return text
@@ -143,6 +138,8 @@ class _Use:
         except Stop:
             raise
         except Exception as error:
+            if tool.composed and isinstance(error, ModelError):
+                raise  # a coworker's model is away, which is not for another model to judge
             said = " ".join(str(error).split())[:ERROR_LENGTH]
             return ERROR + scrub(f"{type(error).__name__}: {said}", getattr(self._job.model, "api_key", None))
 

@@ -118,7 +118,7 @@ def _is_agent(thing: object) -> bool:
 
 def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
     """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
-    by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "tasks", ()), strict=True))
+    by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "all_tasks", ()), strict=True))
     unknown = sorted(order.edits.keys() - by_key.keys())
     if unknown:
         raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be another one")

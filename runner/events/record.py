@@ -149,6 +149,14 @@ class EventRecord(BaseModel):
                 return None
             return latest.event.event_id
 
+    def latest_open(self, event_type: str, task_id: str) -> str | None:
+        """The id of the latest event of this type of a task that has not ended; None if all have."""
+        with self._lock:
+            starts = [n for n in self.nodes.values() if n.event.type == event_type and n.event.task_id == task_id]
+            found = [n for n in starts if not n.neighbors("completed_by")]
+            latest = max(reversed(found), key=lambda node: node.event.emission_sequence or 0, default=None)
+            return latest.event.event_id if latest is not None else None
+
     def last_sequence(self) -> int:
         """The highest number that an event of this record has."""
         with self._lock:

@@ -204,7 +204,8 @@ class Attempts:
 def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:
     """A task's output with what the code at hand adds: the model, the agent's role, the description."""
     task = crew.by_key[key]
-    role = task.agent.role if task.agent else ""
+    doer = crew.doer(task)
+    role = doer.role if doer else ""
     output = TaskOutput(
         name=key,
         description=task.description,

@@ -148,7 +148,7 @@ class CrewRun:
                 changed = callback(result)
                 result = result if changed is None else changed
         except BaseException as error:
-            reason = describe(error, *crew.everyone)
+            reason = describe(error, *crew.staff)
             event_bus.emit(crew, CrewKickoffFailedEvent(crew_name=crew.name, crew=crew, error=reason))
             raise
         event_bus.emit(crew, CrewKickoffCompletedEvent(crew_name=crew.name, crew=crew, output=result))
@@ -192,7 +192,7 @@ class CrewRun:
             try:
                 output, used = self._attempts.perform(key)
             except BaseException as error:
-                reason = describe(error, *self._crew.everyone)
+                reason = describe(error, *self._crew.staff)
                 event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
                 raise
             if self._nest is not None:
@@ -209,7 +209,7 @@ class CrewRun:
             raw=last.raw,
             json_dict=last.json_dict,
             pydantic=last.pydantic,
-            tasks_output=[self._done[task.key] for task in self._plan.tasks],
+            tasks_output=[self._done[key] for key, task in self._crew.by_key.items() if task is not self._crew.planner],
         )
 
 

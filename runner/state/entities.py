@@ -141,20 +141,22 @@ class CrewKind:
         """The crew as it is in this state's kickoff of it; without one, as it stands."""
         progress: Progress | None = state.progress.get(id(entity)) if state is not None else None
         if progress is None:
-            done = {key: task.output for key, task in zip(entity.task_keys, entity.tasks, strict=True) if task.output}
+            done = {
+                key: task.output for key, task in zip(entity.task_keys, entity.all_tasks, strict=True) if task.output
+            }
             progress = Progress(
                 inputs=dict(entity.checkpoint_inputs or {}),
                 kickoff_event_id=entity.checkpoint_kickoff_event_id,
                 outputs=done,
             )
-        keys = {id(task): key for key, task in zip(entity.task_keys, entity.tasks, strict=True)}
+        keys = {id(task): key for key, task in zip(entity.task_keys, entity.all_tasks, strict=True)}
         return {
             "entity_type": "crew",
             "id": str(entity.id),
             "name": entity.name,
             "process": entity.process.value,
             "agents": [AGENT.describe(agent, None) for agent in entity.everyone],
-            "tasks": [_describe_task(task, keys, progress) for task in entity.tasks],
+            "tasks": [_describe_task(task, keys, progress) for task in entity.all_tasks],
             "given": progress.given,
             "checkpoint_inputs": jsonable(progress.inputs),
             "checkpoint_kickoff_event_id": progress.kickoff_event_id,
@@ -210,29 +212,30 @@ class CrewKind:
         )
         return same and all(
             mine.name or mine.description == theirs.description
-            for mine, theirs in zip(code.tasks, stored.tasks, strict=True)
+            for mine, theirs in zip(code.all_tasks, stored.all_tasks, strict=True)
         )
 
     def graft(self, code: Crew, stored: Crew, state: Any, *, sure: bool) -> Crew:
         """The code's crew, in which the stored one's tasks are done."""
-        then = dict(zip(stored.task_keys, stored.tasks, strict=True))
+        then = dict(zip(stored.task_keys, stored.all_tasks, strict=True))
         if then and not (self.fits(code, stored) or (sure and set(then) & set(code.task_keys))):
             raise BadCheckpoint(
                 f"the checkpoint is of a crew with the tasks {_names(then)}; this one has {_names(code.task_keys)}"
             )
         agents = {id(agent): agent.model_copy() for agent in code.everyone}
-        tasks = {id(task): task.model_copy() for task in code.tasks}
+        tasks = {id(task): task.model_copy() for task in code.all_tasks}
         crew = code.model_copy(
             update={
                 "id": stored.id,
                 "agents": [agents[id(agent)] for agent in code.agents],
-                "tasks": list(tasks.values()),
+                "tasks": [tasks[id(task)] for task in code.tasks],
                 "checkpoint_inputs": stored.checkpoint_inputs,
                 "checkpoint_kickoff_event_id": stored.checkpoint_kickoff_event_id,
             }
         )
-        for key, task in zip(code.task_keys, crew.tasks, strict=True):
-            task.agent = agents[id(task.agent)] if task.agent else None
+        crew.planner = tasks[id(code.planner)] if code.planner is not None else None
+        for key, task in zip(code.task_keys, crew.all_tasks, strict=True):
+            task.agent = agents.get(id(task.agent), task.agent)
             if not task.context_is_default and task.context:
                 task.context = [tasks.get(id(other), other) for other in task.context]
             past = then.get(key)
@@ -250,7 +253,7 @@ class CrewKind:
     def adopt(self, code: Crew, stored: Crew, state: Any) -> None:
         """The living crew itself goes on as the stored one."""
         code.id = stored.id
-        for mine, theirs in zip(code.tasks, stored.tasks, strict=True):
+        for mine, theirs in zip(code.all_tasks, stored.all_tasks, strict=True):
             mine.id, mine.output = theirs.id, theirs.output
         _same_agents(code, stored)
         _move(state, stored, code)

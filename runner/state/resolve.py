@@ -45,7 +45,7 @@ def inside(source: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def kicked_off(crew: Any) -> Iterator[None]:
     """In this context the crew's tasks and agents are this crew's, also where they are others' too."""
-    members = frozenset(map(id, (*crew.tasks, *crew.everyone)))
+    members = frozenset(map(id, (*crew.all_tasks, *crew.staff)))
     token = _crew.set((crew, members))
     try:
         yield

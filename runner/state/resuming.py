@@ -13,9 +13,9 @@ _FAILURES = {start: end for end, start in VALID_EVENT_PAIRS.items() if end.endsw
 
 
 def resume_start(event_type: str, task_id: str) -> bool:
-    """Go on under the latest start of this type of a task, if it is recorded and open. See `resume_task_scope`."""
+    """Go on under the latest open start of this type of a task, if one is recorded. See `resume_task_scope`."""
     state = event_bus.runtime_state
-    started = state.event_record.open_start(event_type, task_id) if state is not None else None
+    started = state.event_record.latest_open(event_type, task_id) if state is not None else None
     if started is None or any(event_id == started for event_id, _ in event_stack()):
         return False
     push_event_scope(started, event_type)
@@ -31,7 +31,8 @@ def is_open(state: RuntimeState | None, event_id: str | None) -> bool:
 def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None:
     """End what a task had begun when it was stopped (a call of a model, of a tool), except for the types in ``but``.
 
-    It will be begun again if it has to be; the one that was stopped did not come to an end of its own.
+    It will be begun again if it has to be; the one that was stopped did not come to an end of its own. That goes for
+    all that was open inside of it, too: for a coworker who was at work for a tool.
     """
     state = event_bus.runtime_state
     if state is None:
@@ -39,7 +40,9 @@ def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None
     stack, record = event_stack(), state.event_record
     for node in reversed(record.all_nodes()):
         event = node.event
-        if event.task_id != task_id or event.type not in SCOPE_STARTING_EVENTS or event.type in but:
+        if event.task_id != task_id or event.type not in SCOPE_STARTING_EVENTS:
+            continue
+        if event.type in but and not _is_inside(record, node, but):
             continue
         if node.neighbors("completed_by") or event.type not in _FAILURES:
             continue
@@ -47,6 +50,16 @@ def close_interrupted(source: Any, task_id: str, *, but: frozenset[str]) -> None
         ended = load_event({"type": _FAILURES[event.type], "error": "interrupted", **_about(event)})
         event_bus.emit(source, ended)
     restore_event_scope(stack)
+
+
+def _is_inside(record: EventRecord, node: EventNode, but: frozenset[str]) -> bool:
+    """Whether it began inside of something of the same task whose type is none of ``but``."""
+    task_id, parent = node.event.task_id, node.event.parent_event_id
+    while parent and (outer := record.get(parent)) is not None and outer.event.task_id == task_id:
+        if outer.event.type not in but:
+            return True
+        parent = outer.event.parent_event_id
+    return False
 
 
 def _stack_of(record: EventRecord, node: EventNode | None) -> Stack:

@@ -30,7 +30,7 @@ class BaseTool(BaseModel, ABC):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     composed: ClassVar[bool] = False
-    """Whether a use of it is made of steps of its own, and so is none itself."""
+    """Whether a use of it is made of steps of its own, which are in the account in its stead."""
 
     name: str
     description: str

@@ -1,0 +1,135 @@
+"""Giving work to coworkers: tools with which a manager, or an agent that may delegate, has another agent do something.
+
+The coworker's calls are made inside the use of the tool: they are in the same task's journal, under that use, and each
+is paid once, also where the process dies in between.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from runner import conversation, mcp
+from runner.agent import Agent
+from runner.agents import loop
+from runner.agents.job import Job, current
+from runner.errors import TaskError, said
+from runner.events.bus import event_bus
+from runner.events.work_events import (
+    AgentExecutionCompletedEvent,
+    AgentExecutionErrorEvent,
+    AgentExecutionStartedEvent,
+)
+from runner.models import scrub
+from runner.output import TaskOutput
+from runner.tools import BaseTool
+from runner.tools.keys import idempotency_key
+from runner.work import Conversation
+
+_EXPECTED = "your best answer, complete: whoever asked you sees nothing else of what you did"
+
+
+class DelegateWorkToolSchema(BaseModel):
+    """What work is given with."""
+
+    task: str = Field(description="the task, with all that is to be done")
+    context: str = Field(default="", description="all that the coworker has to know for it: they know nothing else")
+    coworker: str = Field(description="the role of the coworker")
+
+
+class AskQuestionToolSchema(BaseModel):
+    """What a question is asked with."""
+
+    question: str = Field(description="the question")
+    context: str = Field(default="", description="all that the coworker has to know for it: they know nothing else")
+    coworker: str = Field(description="the role of the coworker")
+
+
+class _CoworkerTool(BaseTool):
+    composed: ClassVar[bool] = True
+
+    coworkers: list[Any] = Field(exclude=True, repr=False)
+    fill: Callable[[str], str] = Field(exclude=True, repr=False)
+
+    def _hand_over(self, coworker: str, request: str, context: str) -> str:
+        job = current()
+        if job is None:
+            raise TaskError(f"{self.name!r} is for an agent at work on a task")
+        agent, told = self._find(coworker), Conversation()
+        told.say(
+            conversation.introduce(agent, self.fill),
+            conversation.brief(request, _EXPECTED, [TaskOutput(raw=context)] if context else []),
+        )
+        with mcp.connections():
+            inner = loop.job_for(
+                agent,
+                told,
+                job.journal,
+                tools=[*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=job.journal)],
+                task=job.task,
+                origin=idempotency_key(),
+                role=self.fill(agent.role),
+            )
+            with _at_work(inner, request):
+                return loop.work(inner)
+
+    def _find(self, name: str) -> Agent:
+        wanted = _plain(name.strip("[]").split(",")[0] if name.startswith("[") else name)
+        for agent in self.coworkers:
+            if wanted in (_plain(agent.role), _plain(self.fill(agent.role))):
+                return agent  # type: ignore[no-any-return]
+        there = ", ".join(repr(self.fill(agent.role)) for agent in self.coworkers)
+        raise TaskError(f"there is no coworker {name!r}; there are: {there}")
+
+
+class DelegateWorkTool(_CoworkerTool):
+    """Has a coworker do something."""
+
+    name: str = "Delegate work to coworker"
+    args_schema: Any = DelegateWorkToolSchema
+
+    def _run(self, task: str, coworker: str, context: str = "") -> str:
+        return self._hand_over(coworker, task, context)
+
+
+class AskQuestionTool(_CoworkerTool):
+    """Asks a coworker something."""
+
+    name: str = "Ask question to coworker"
+    args_schema: Any = AskQuestionToolSchema
+
+    def _run(self, question: str, coworker: str, context: str = "") -> str:
+        return self._hand_over(coworker, question, context)
+
+
+def delegation_tools(coworkers: Sequence[Agent], fill: Callable[[str], str] = str) -> list[BaseTool]:
+    """The tools with which these may be given work and asked; ``fill`` puts the inputs into their roles."""
+    who = "; ".join(
+        f"{fill(agent.role)} ({fill(agent.goal)})" if agent.goal else fill(agent.role) for agent in coworkers
+    )
+    given: dict[str, Any] = {"coworkers": list(coworkers), "fill": fill}
+    return [
+        DelegateWorkTool(
+            description=f"Have a coworker do a task, and be told what came of it. There are: {who}", **given
+        ),
+        AskQuestionTool(description=f"Ask a coworker a question, and be told the answer. There are: {who}", **given),
+    ]
+
+
+@contextmanager
+def _at_work(job: Job, prompt: str) -> Iterator[None]:
+    agent, about = job.agent, {"agent": job.agent, "task": job.task}
+    event_bus.emit(agent, AgentExecutionStartedEvent(tools=list(job.tools.values()), task_prompt=prompt, **about))
+    try:
+        yield
+    except BaseException as error:
+        why = scrub(f"{type(error).__name__}: {said(error)[:500]}", getattr(agent.llm, "api_key", None))
+        event_bus.emit(agent, AgentExecutionErrorEvent(error=why, **about))
+        raise
+    event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+
+
+def _plain(role: str) -> str:
+    """A role as models may well write it: in any case, with any quotes and spaces."""
+    return " ".join(role.split()).strip("\"'` ").replace('"', "").casefold()
