@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from runner.calls.loading import watch_imports
-from runner.journal import Journal, inside_of
+from runner.journal import Journal
 from runner.ledger import Caller, Heard, Usage, caller
+from runner.nesting import inside_of
 
 __all__ = ["Caller", "Heard", "Usage", "caller", "calling", "journaled"]
 

@@ -22,7 +22,8 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.inprocess.attempts import KeptConversation, StateGate, Steps
-from runner.journal import Journal, Nest, nest
+from runner.journal import Journal
+from runner.nesting import Nest, nest
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.state.progress import Progress
 from runner.state.resolve import inside

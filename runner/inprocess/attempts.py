@@ -15,8 +15,9 @@ from runner.errors import Interrupted
 from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.gate import Gate
-from runner.journal import Journal, Nest
+from runner.journal import Journal
 from runner.ledger import STEP, Entry, Tally
+from runner.nesting import Nest
 from runner.output import TaskOutput
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress

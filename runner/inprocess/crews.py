@@ -27,7 +27,7 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.inprocess.attempts import Attempts, as_output
-from runner.journal import nest
+from runner.nesting import nest
 from runner.output import TaskOutput
 from runner.plan import Plan, frontier
 from runner.state.entities import jsonable

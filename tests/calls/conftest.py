@@ -7,8 +7,9 @@ import pytest
 
 from runner.calls import journaled
 from runner.gate import Gate
-from runner.journal import Journal, journal_here
+from runner.journal import Journal
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally
+from runner.nesting import journal_here
 from runner.testing import ModelServer
 
 GPT = Entry("model", "", "gpt")
