@@ -1,18 +1,23 @@
 """Checkpoints as files: ``LOCATION/BRANCH/ID_p-PARENT.json``, for people to read and for tools to copy.
 
-A file appears under its name when all of it is on the disk: it is written under a hidden name, synced, and renamed.
+A file appears under its name when all of it is on the disk: it is written under a hidden name, synced, and renamed. Its
+writer holds a lock on it meanwhile, so what a dead one left is known, and removed by who comes next.
 """
 
 import contextlib
 import errno
+import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from runner.crashpoints import reached
+from runner.errors import BadCheckpoint
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -31,12 +36,17 @@ from runner.providers.base import (
 _END = b"\n\n"
 """What our files end with. No JSON that we or others write has an empty line in it, so a part of a file never does."""
 
-_ABANDONED = 3600.0  #: seconds after which a hidden file has no writer any more
+_ABANDONED = 3600.0  #: seconds after which a hidden file has no writer any more, where the file system has no locks
+
+_STRANGE = 100  #: folders with files of which none is a checkpoint: a place with more of them is none of checkpoints
 
 _LOOKS = 20
 """How often to look at a folder that changes: one look may miss a file that came while its forerunner went."""
 
 _LINK = "_p-"
+_NAME = re.compile(rf"(?!\.)(.+{_LINK}.+|\d{{8}}T\d{{6}}_[0-9a-f]+.*)\.json")
+
+_HIDDEN = re.compile(r"\.\d{8}T\d{6}_[0-9a-f]{8}\.tmp")
 
 
 class CheckpointFileNotFound(CheckpointNotFound, FileNotFoundError):
@@ -87,7 +97,9 @@ class JsonProvider(BaseProvider):
             path = folder / f"{checkpoint_id}{_LINK}{parent_id or 'none'}.json"
             # Two processes may make one id in one microsecond; the hidden name is one process's only.
             if _write(path, folder / f".{checkpoint_id}.tmp", whole, micros(checkpoint_id) or 0):
-                return str(path)
+                break
+        _sweep_once(folder)
+        return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
         """Remove the oldest files of a branch, or of the line of ``head``."""
@@ -142,9 +154,17 @@ def _files(location: str, branch: str | None) -> list[_File]:
     if branch is not None:
         return _files_of(_folder(location, branch), branch)
     found: list[_File] = []
-    for folder, names, _ in os.walk(location):
+    strange = 0
+    for folder, names, others in os.walk(location):
         names[:] = [name for name in names if not name.startswith(".")]
-        found += _files_of(Path(folder), Path(folder).relative_to(location).as_posix())
+        here = _files_of(Path(folder), Path(folder).relative_to(location).as_posix())
+        found += here
+        strange += not here and any(not name.startswith(".") for name in others)
+        if strange > _STRANGE:
+            raise BadCheckpoint(
+                f"{location} is no place of checkpoints: more than {_STRANGE} folders in it hold other files; "
+                "name the directory that they were written to"
+            )
     return sorted(found, key=lambda file: file.order)
 
 
@@ -174,7 +194,7 @@ def _scan(folder: Path, branch: str) -> list[_File]:
 
 
 def _is_checkpoint(name: str) -> bool:
-    return name.endswith(".json") and not name.startswith(".")
+    return _NAME.fullmatch(name) is not None
 
 
 def _info(file: _File) -> CheckpointInfo:
@@ -214,22 +234,25 @@ def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> bool:
         except FileExistsError:
             return False
     try:
-        try:
-            half = len(data) // 2
-            _write_all(fd, data[:half])
-            reached("checkpoint begun, not whole")
-            _write_all(fd, data[half:])
-            # The id's own time, so that the order of times is the order of ids even where the clock went back.
-            os.utime(fd, ns=(at_micros * 1000, at_micros * 1000))
-            reached("checkpoint whole, not synced")
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        if not os.fstat(fd).st_nlink:
+            return False  # it was swept before it was locked
+        half = len(data) // 2
+        _write_all(fd, data[:half])
+        reached("checkpoint begun, not whole")
+        _write_all(fd, data[half:])
+        # The id's own time, so that the order of times is the order of ids even where the clock went back.
+        os.utime(fd, ns=(at_micros * 1000, at_micros * 1000))
+        reached("checkpoint whole, not synced")
+        os.fsync(fd)
         reached("checkpoint synced, not named")
         hidden.rename(path)
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(fd)
     _sync_folder(path.parent)
     reached("checkpoint named, not told")
     return True
@@ -262,10 +285,26 @@ def _sync_folder(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove what writers that died left under hidden names."""
-    before = time.time() - _ABANDONED
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
         for entry in entries:
-            if entry.name.startswith(".") and entry.name.endswith(".tmp"):
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.stat().st_mtime < before:
-                        Path(entry.path).unlink()
+            if _HIDDEN.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    _sweep_one(entry.path)
+
+
+@lru_cache(maxsize=256)
+def _sweep_once(folder: Path) -> None:
+    """With the first write of this process to a folder: those before it may have been killed."""
+    _sweep(folder)
+
+
+def _sweep_one(path: str) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)  # noqa: PTH108  (as opened)
+    except OSError:
+        if os.fstat(fd).st_mtime < time.time() - _ABANDONED:
+            os.unlink(path)  # noqa: PTH108
+    finally:
+        os.close(fd)

@@ -1,6 +1,7 @@
 """A process is killed while it writes checkpoints: the newest whole one is used, and nothing torn is taken for one."""
 
 import contextlib
+import fcntl
 import itertools
 import json
 import logging
@@ -231,16 +232,37 @@ def test_a_whole_file_of_another_writer_is_taken(three: list[Path]) -> None:
     assert newest(three) == 7
 
 
-def test_what_a_dead_writer_left_is_no_checkpoint_and_goes_in_the_end(three: list[Path]) -> None:
-    provider, folder = JsonProvider(), three[0].parent
-    old, fresh = folder / ".20200101T000000_00000000.tmp", folder / ".20990101T000000_00000000.tmp"
-    for path in (old, fresh):
+@pytest.mark.parametrize("prune", [False, True])
+def test_what_a_dead_writer_left_is_no_checkpoint_and_goes(tmp_path: Path, prune: bool) -> None:
+    provider, folder = JsonProvider(), tmp_path / "main"
+    folder.mkdir()
+    left, held = folder / ".20200101T000000_00000000.tmp", folder / ".20990101T000000_00000000.tmp"
+    for path in (left, held):
         path.write_text('{"i": 9')
-    os.utime(old, (0, 0))
-    assert newest(three) == 2
-    assert len(provider.checkpoints(str(folder.parent))) == 3
-    assert provider.prune(str(folder.parent), 3) == 0
-    assert (old.exists(), fresh.exists()) == (False, True)  # the fresh one may have a writer yet
+    assert provider.checkpoints(str(tmp_path)) == []
+    with held.open() as writer:
+        fcntl.flock(writer, fcntl.LOCK_EX)
+        if prune:
+            assert provider.prune(str(tmp_path), 3) == 0
+        else:
+            provider.checkpoint("{}", str(tmp_path))
+        assert (left.exists(), held.exists()) == (False, True)
+
+
+def test_a_file_that_was_swept_before_its_writer_locked_it_is_written_anew(
+    three: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, swept = fcntl.flock, []
+
+    def slow(fd: int, how: int) -> None:
+        if not swept:
+            swept.extend(three[0].parent.glob(".*.tmp"))
+            swept[0].unlink()
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    path = Path(JsonProvider().checkpoint('{"i": 3}', str(three[0].parents[1])))
+    assert (newest(three), path.stem in swept[0].name) == (3, False)
 
 
 def test_a_disk_that_is_full_leaves_nothing_half(three: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,6 +77,23 @@ def test_what_is_not_there_is_said_in_the_readers_words(tmp_path, missing):
         crew.kickoff(from_checkpoint=CheckpointConfig(restore_from=tmp_path / missing))
 
 
+def test_a_place_of_other_files_is_refused_before_the_disk_is_walked(tmp_path):
+    for i in range(300):
+        folder = tmp_path / f"{i}"
+        folder.mkdir()
+        (folder / "package.json").write_text("{}")
+    with pytest.raises(BadCheckpoint, match=f"{tmp_path} is no place of checkpoints: more than 100 folders in it hold"):
+        Crew.from_checkpoint(CheckpointConfig(restore_from=tmp_path))
+
+
+def test_what_lies_beside_checkpoints_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=CheckpointConfig(location=".")).kickoff()
+    (tmp_path / "package.json").write_text("{}")
+    (tmp_path / "main" / "notes.json").write_text("{}")
+    assert len(JsonProvider().checkpoints(".")) == 1
+
+
 def test_a_file_that_was_copied_elsewhere_is_gone_on_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=True)
