@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
+from runner.tasks.steps import await_end
 
 TASKS = """
     crew = Crew(tasks=[
@@ -277,3 +278,13 @@ def test_the_submitter_is_killed_and_wait_gives_the_result(
     done = fleet.runner("wait", run_id, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["outputs"]["d"] == "0 1 2"
+
+
+def test_a_dying_child_is_waited_for_until_it_can_be_replaced() -> None:
+    # Celery hears of a death when the files are closed, and looks for whom to replace: that may be a moment too early.
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert not await_end(child.pid, within=0.01)
+        child.kill()
+        assert await_end(child.pid, within=30)
+        assert os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
+    assert await_end(child.pid)
