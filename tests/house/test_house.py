@@ -33,6 +33,7 @@ CORE = (
     *(
         "journal",
         "ledger",
+        "nesting",
         "live",
         "llm",
         "output",
