@@ -1,11 +1,13 @@
 """Tasks that agents do, on workers: with a model of the crew's own, its answers are steps like any other."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from runner.client import Client
+from runner.testing import Answer, Call, ModelServer, Rule
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -44,3 +46,133 @@ def test_agents_do_tasks_on_the_fleet_and_no_recorded_answer_is_paid_again(
     again = 1 if point == "step done, not recorded" else 0
     assert len([line for line in trace.lines() if line.startswith("asked")]) == 4 + again
     well_told(handle)
+
+
+# -- agents that call a model over HTTP, and use tools
+
+WITH_TOOLS = """
+    from runner import Agent, tool
+    from runner.tools import idempotency_key
+
+    @tool
+    def add(x: int) -> str:
+        "Adds to the shop."
+        trace(f"add {x} {idempotency_key()}")
+        return f"added {x}"
+
+    @tool
+    def hang() -> None:
+        "Hangs."
+        trace("hangs")
+        time.sleep(600)
+
+    agent = Agent(role="clerk of {shop}", llm="openai/m", tools=[add, hang])
+"""
+
+ADDING = """
+    crew = Crew(tasks=[
+        Task(name="fill", description="Fill it.", agent=agent),
+        Task(name="price", description="Price it at {price}.", agent=Agent(role="cashier", llm="openai/m"), context=[]),
+        Task(name="tell", description="Tell.", agent=Agent(role="herald", llm="openai/m")),
+    ])
+"""
+
+
+def shop(request: Any) -> Any:
+    """Two rounds of two things to add, then what came of them; others just answer."""
+    if "You are clerk" in request.text and request.turn < 2:
+        return [Call("add", {"x": 2 * request.turn + i}) for i in range(2)]
+    return Answer(f"{request.messages[0]['content'].split()[2]} {len(request.results)} {request.last[:20]}")
+
+
+@pytest.fixture
+def model() -> Any:
+    with ModelServer(shop) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("point", "again"), [("step done, not recorded", 2), ("model answered, not recorded", 0)])
+def test_tools_are_used_once_and_keep_their_key(
+    point: str,
+    again: int,
+    fleet: Any,
+    client: Client,
+    crew_of: Any,
+    trace: Any,
+    well_told: Any,
+    model: Any,
+    tmp_path: Path,
+) -> None:
+    flag = tmp_path / "died"
+    fleet.start("--concurrency", "1", **model.environment, RUNNER_CRASH_AT=f"{point}:{flag}")
+    handle = client.submit(crew_of(WITH_TOOLS + ADDING), {"shop": "Oslo", "price": "3"})
+    result = handle.wait(60)
+    assert (result.status, result.outputs["fill"]) == ("completed", "clerk 4 added 3"), result
+    assert flag.exists()
+    used = [line.split() for line in trace.lines() if line.startswith("add ")]
+    assert len({key for _, _, key in used}) == 4
+    assert {key.rpartition(":")[0] for _, _, key in used} == {f"{handle.id}:fill"}
+    assert {x: key[-1] for _, x, key in used} == {"0": "1", "1": "2", "2": "3", "3": "4"}
+    assert len(used) <= 4 + again, "at most the round that was in flight is used again"
+    ledger = result.ledger
+    assert ledger["paid"] + ledger["in_doubt"] == model.paid
+    assert model.paid <= 5 + ("model" in point)
+    tools = ledger["tools"]
+    assert tools["paid"] == 4
+    assert len(used) <= tools["paid"] + tools["in_doubt"]
+    assert {(one["agent"], one["calls"]) for one in ledger["by"] if one["task"] == "fill"} >= {("clerk of Oslo", 3)}
+    well_told(handle)
+
+
+@pytest.mark.parametrize(("pool", "beside"), [("prefork", []), ("threads", [Call("add", {"x": 1})])])
+def test_a_tool_that_hangs_is_stopped_when_the_time_is_up(
+    pool: str, beside: list[Call], fleet: Any, client: Client, crew_of: Any, model: Any
+) -> None:
+    fleet.start("--concurrency", "1", "--pool", pool, **model.environment)
+    inputs = {"shop": "Oslo", "price": "3"}
+    assert client.submit(crew_of(WITH_TOOLS + ADDING), inputs).wait(60).status == "completed"
+    model.use(lambda r: [Call("hang"), *beside] if r.turn < 1 else "done")
+    task = 'crew = Crew(tasks=[Task(name="a", description="Go.", agent=agent, timeout=1.5)])'
+    result = client.submit(crew_of(WITH_TOOLS + textwrap.indent(task, "    "), "hangs"), inputs).wait(60)
+    assert (result.status, result.error) == ("failed", "task 'a': it ran longer than its timeout of 1.5 s")
+    model.use(shop)
+    assert client.submit(crew_of(WITH_TOOLS + ADDING, "next"), inputs).wait(60).status == "completed", "it goes on"
+
+
+def test_faults_of_models_end_a_run_in_one_line(fleet: Any, client: Client, crew_of: Any, model: Any) -> None:
+    fleet.start("--concurrency", "2", **{**model.environment, "OPENAI_API_KEY": "sk-secret-of-mine"})
+    task = 'crew = Crew(tasks=[Task(name="a", description="Go.", agent=agent)])'
+    crew = crew_of(WITH_TOOLS + textwrap.indent(task, "    "))
+    model.use(Answer("the key sk-secret-of-mine is wrong", status=401))
+    failed = client.submit(crew, {"shop": "Oslo"}).wait(60)
+    assert failed.status == "failed"
+    assert failed.error.startswith("task 'a': the model 'm' at 127.0.0.1:")
+    assert "refused: 401: the key *** is wrong (is the key right" in failed.error
+    faults = [Answer(status=429, retry_after=0.05), Answer(status=500), Answer("x", malformed=True)]
+    model.use([Rule(None, *faults[:2], times=2), Rule(None, faults[2], times=1), Rule(None, "well")])
+    assert client.submit(crew, {"shop": "Oslo"}).wait(60).result == "well"
+    environment = crew_of(WITH_TOOLS.replace('llm="openai/m"', "llm=None") + textwrap.indent(task, "    "), "nobody")
+    refused = fleet.runner("submit", str(environment), "--input", "shop=Oslo")
+    assert refused.returncode == 2
+    assert "the agent 'clerk of {shop}' of task 'a' has no model: give it llm=" in refused.stderr
+
+
+def test_a_fork_asks_only_the_agents_that_were_told_what_it_changes(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, model: Any
+) -> None:
+    fleet.start("--concurrency", "1", **model.environment)
+    run = client.submit(crew_of(WITH_TOOLS + ADDING), {"shop": "Oslo", "price": "3"})
+    run.wait(60)
+    assert model.paid == 5
+    fork = run.fork(inputs={"price": "4"})
+    assert fork.wait(60).status == "completed"
+    assert model.paid == 7, "the cashier is told the price, the herald what the cashier said"
+    assert "Price it at 4." in model.log[-2].text
+    fork = run.fork(inputs={"shop": "Rome"}, branch="rome")
+    fork.wait(60)
+    assert model.paid == 7 + 4, "the clerk is told its role"
+    keys = {line.split()[2] for line in trace.lines() if line.startswith("add ")}
+    assert {key for key in keys if ":rome:" in key} == {f"{run.id}:rome:fill:{n}" for n in range(1, 5)}
+    fork = run.fork(edits={"fill": "by hand"})
+    fork.wait(60)
+    assert model.paid == 7 + 4 + 1
