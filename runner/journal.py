@@ -80,6 +80,12 @@ class Journal:
         with self._lock:
             self._occurrences = Counter(self._calls.go_to(position))
 
+    def did(self, name: str, args: tuple[Any, ...], times: int) -> None:
+        """A step was done so often in what this task does not do again: the next one is another."""
+        with self._lock:
+            identity = self._within(frames.current.get()) + values.identity(name, args, {})
+            self._occurrences[identity] = max(self._occurrences[identity], times)
+
     def take_replayed(self) -> Tally:
         """What was replayed since this was last asked."""
         count, self._replayed = self._replayed, Tally()

@@ -79,6 +79,7 @@ def work(job: Job) -> str:
         answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
         unfit=_unfit(job.response_model),
     )
+    using.recall(job)
     with at_work(job), calling(job.agent.role):
         while True:
             match next_move(job.conversation.messages, rules):

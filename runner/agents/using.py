@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,16 @@ def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message,
     if len(uses) == 1 and threading.current_thread() is threading.main_thread():
         return [uses[0].message()]  # signals break into it wherever it is
     return _side_by_side(uses)
+
+
+def recall(job: Job) -> None:
+    """The uses whose results are in the conversation: where it was restored, its journal has not seen them."""
+    told = {message["tool_call_id"] for message in job.conversation.messages if message["role"] == "tool"}
+    calls = [call for message in job.conversation.messages for call in message.get("tool_calls") or ()]
+    uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in told]
+    done = Counter(step for one in uses if (step := one.step()) is not None)
+    for (name, given), times in done.items():
+        job.journal.did(name, (json.loads(given),), times)
 
 
 def _side_by_side(uses: "Sequence[_Use]") -> list[Message]:
@@ -99,13 +110,26 @@ class _Use:
         self._given = call["function"]["arguments"]
         self.name = str(call["function"]["name"])
 
+    def step(self) -> tuple[str, str] | None:
+        """The step that it is: its name, and what it is known by, as JSON. None for what is no step."""
+        try:
+            tool = self._tool()
+            return (
+                None if tool is None else (f"tool {self.name}", json.dumps(_as_given(arguments_of(tool, self._given))))
+            )
+        except BadArguments:
+            return None
+
+    def _tool(self) -> BaseTool | None:
+        return self._job.tools.get(self.name) or self._job.tools.get(tool_name(self.name))
+
     def message(self) -> Message:
         """What the model is told of it."""
         return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
 
     def _result(self) -> str:
         job = self._job
-        tool = job.tools.get(self.name) or job.tools.get(tool_name(self.name))
+        tool = self._tool()
         if tool is None:
             there = ", ".join(job.tools) or "none"
             return self._refused(ToolSelectionErrorEvent, f"there is no tool {self.name!r}; there are: {there}")
@@ -122,7 +146,7 @@ class _Use:
             with keyed(key):
                 return self._run(tool, arguments)
 
-        given = to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+        given = _as_given(arguments)
         text = str(
             job.journal.step(
                 f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool", counted=not tool.composed
@@ -177,6 +201,11 @@ class _Watch:
 
     def failed(self, error: BaseException) -> None:
         event_bus.emit(self._tool, ToolUsageErrorEvent(error=error, **self._about))
+
+
+def _as_given(arguments: dict[str, Any]) -> Any:
+    """Arguments as a step is known by them."""
+    return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
 
 
 def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
