@@ -105,6 +105,7 @@ class BranchRecord:
     checkpoint: str = ""
     head: str = ""
     error: str = ""
+    created_at: int | None = None
     ended_at: int | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
 
@@ -242,6 +243,7 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
         checkpoint=found.get("from", ""),
         head=found.get("head", found.get("from", "")),
         error=found.get("error", ""),
+        created_at=int(float(found["created_at"])) if found.get("created_at") else None,
         ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
         inputs=json.loads(found.get("inputs", "{}")),
     )

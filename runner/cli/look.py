@@ -13,7 +13,7 @@ from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, only, out, print_json, print_whole
 from runner.cli.submit import follow
 from runner.client import Client
-from runner.providers.redis.records import COUNTERS, BranchRecord, Event
+from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 
@@ -80,6 +80,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         committed = store.committed(run_id, result.branch)
         flying = {task.task: task for task in store.in_flight(run_id, result.branch)}
         lines = store.branch_records(run_id)
+        times = _times(run, next(line for line in lines if line.name == result.branch))
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
     rows = []
     for task in plan.shown([*sorted(committed, key=lambda key: committed[key].seq), *sorted(flying)]):
@@ -94,10 +95,10 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
             rows.append({"task": task.key, "state": "waiting"})
     if as_json:
         branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
-        whole = {**_run_json(run), **result.to_dict(), "tasks": rows, "checkpoints": kept, "branches": branches}
-        print_json(whole)
+        this = {**_run_json(run), **result.to_dict(), **times}
+        print_json(this | {"tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
-    took = ((run.ended_at or _now()) - run.created_at) / 1000
+    took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
     out.print(
         Text.assemble(
             (run.crew, "bold"),
@@ -134,6 +135,11 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         soft_wrap=True,
     )
     return 0
+
+
+def _times(run: RunRecord, line: BranchRecord) -> dict[str, Any]:
+    """When a branch of a run began, and when it ended."""
+    return {"created_at": line.created_at or run.created_at, "ended_at": line.ended_at}
 
 
 def _branch_table(lines: list[BranchRecord]) -> Table:

@@ -17,7 +17,7 @@ if redis.call("EXISTS", branch) == 1 then return "taken" end
 if r[2] ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 local at = now()
 local given = cjson.decode(fields)
-local flat = {"parent", parent, "left", tasks_left}
+local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", branch, unpack(flat))
 redis.call("SADD", branches_key(run), name)

@@ -30,7 +30,7 @@ for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = v
 if #flat > 0 then redis.call("HSET", run, unpack(flat)) end
 if parent ~= "" then
   redis.call("SADD", branches_key(run), name)
-  redis.call("HSET", branch, "seq", parent_seq, "parent", parent, "parent_seq", parent_seq, "from", start)
+  redis.call("HSET", branch, "seq", parent_seq, "parent", parent, "parent_seq", parent_seq, "from", start, "created_at", at)
   local inputs = redis.call("HGET", branch_key(run, parent), "inputs")
   if inputs then redis.call("HSET", branch, "inputs", inputs) end
 end
