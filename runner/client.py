@@ -139,13 +139,22 @@ class Client:
             run = runs.get(run_id)
             start = runs.find_checkpoint(run_id, checkpoint) if checkpoint else None
             if start is not None and branch not in (None, start.branch):
-                raise Conflict(f"checkpoint {start.id} is on branch {start.branch}, not on {branch}")
+                raise Conflict(
+                    f"checkpoint {start.id} is on branch {start.branch}, not on {branch}: "
+                    f"`runner fork {run_id} --checkpoint {start.id} --branch {branch}` begins another branch there"
+                )
             after = runs.last_event(run_id)
             name = start.branch if start else branch or run.branch
             if start is not None and start.seq >= runs.last_commit(run_id, name):
                 start = None  # nothing was committed after it: the branch goes on
             status = run.status
             if start is not None:
+                if branch is not None:
+                    raise Conflict(
+                        f"branch {branch} of run {run_id} has gone on since checkpoint {start.id}: `runner fork "
+                        f"{run_id} --checkpoint {start.id}` begins another branch there, `runner resume {run_id} "
+                        f"--branch {branch}` goes on from its newest"
+                    )
                 name = f"resume/{start.id}_{secrets.token_hex(3)}"
             elif name != run.branch:
                 status = runs.status(run_id, name)
@@ -171,7 +180,9 @@ class Client:
             if answer == "resumed":
                 self.ensure_worker(run.queue)
                 beside = runs.get(run_id).branch != name
-                return RunHandle(self, run_id, branch=name if beside else None, _from=after)
+                moved = not beside and name != run.branch
+                notes = (f"the current line of run {run_id} is now {name}; it was {run.branch}",) if moved else ()
+                return RunHandle(self, run_id, branch=name if beside else None, notes=notes, _from=after)
             if answer == "busy":
                 raise Conflict(
                     f"a branch of run {run_id} is running on the code as it was: wait for it, or cancel it with "

@@ -68,6 +68,8 @@ class RunHandle:
     branch: str | None = None
     to_do: int = 0
     """With how many tasks a fork began."""
+    notes: tuple[str, ...] = ()
+    """What a person should hear of how it began."""
     _from: str = field(default="0", repr=False)
 
     @property

@@ -32,7 +32,10 @@ def resume(
     as_json: bool,
     redis_url: str | None,
 ) -> int:
-    """Let RUN go on where it stopped. What is committed is not done again; recorded steps are replayed."""
+    """Let RUN go on where it stopped. What is committed is not done again; recorded steps are replayed.
+
+    A branch that goes on becomes the run's current line, unless that one is still running.
+    """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         handle = client.resume(
@@ -45,6 +48,8 @@ def resume(
         if not handle.created:
             say(f"run {run_id} is completed: nothing is left to do")
             return deliver(handle, handle.result(), as_json, write)
+        for note in handle.notes:
+            say(note)
         if detach:
             write(detached(handle, as_json))
             return 0

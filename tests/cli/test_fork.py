@@ -113,6 +113,10 @@ def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, flee
     }  # fmt: skip
     assert (shown[waits]["parent"], shown[waits]["inputs"]) == ("main", {"colour": "red"})
     assert shown[waits]["checkpoint"] == next(c.id for c in client.checkpoints(run_id, "main") if c.task == "colour")
+    mine = read(cli("show", run_id, "--branch", "goes", "--json"))
+    assert (mine["branch"], mine["status"], mine["ended_at"]) == ("goes", "completed", shown["goes"]["ended_at"])
+    assert mine["created_at"] == shown["goes"]["created_at"] <= mine["ended_at"]
+    assert read(cli("show", run_id, "--json"))["ended_at"] is None, "main goes on"
     table = cli("show", run_id, "--branch", waits).out
     assert f"running  branch {waits}" in table
     assert re.search(rf"^{waits} +running +1 +main at {shown[waits]['checkpoint']}$", table, re.MULTILINE), table
@@ -125,7 +129,9 @@ def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, flee
     assert f"go on with it: runner resume {run_id} --branch {waits}" in said.err
     (tmp_path / "open").touch()
     assert read(cli("wait", run_id, "--json"))["result"] == "hen owl with grey feathers"
-    assert read(cli("resume", run_id, "--branch", waits, "--json"))["result"] == "hen owl with red feathers"
+    said = cli("resume", run_id, "--branch", waits, "--json")
+    assert read(said)["result"] == "hen owl with red feathers"
+    assert said.err.startswith(f"the current line of run {run_id} is now {waits}; it was main\n")
 
 
 def test_diff(cli, client, run_id):
@@ -172,6 +178,14 @@ def test_what_is_refused(cli, client, run_id):
     said = cli("diff", run_id, "main", "nope")
     assert said.code == 2
     assert said.error.startswith(f"run {run_id} has neither a branch nor a checkpoint 'nope'; branches: main; ")
+    said = cli("resume", run_id, "--checkpoint", at, "--branch", "main")
+    assert said.code == 2
+    assert said.error == (
+        f"branch main of run {run_id} has gone on since checkpoint {at}: `runner fork {run_id} --checkpoint {at}` "
+        f"begins another branch there, `runner resume {run_id} --branch main` goes on from its newest"
+    )
+    said = cli("resume", run_id, "--checkpoint", at, "--branch", "new")
+    assert (said.code, "`runner fork" in said.error) == (2, True)
     said = cli("wait", run_id, "--branch", "nope")
     assert (said.code, said.error) == (2, f"run {run_id} has no branch 'nope'; there are: main")
     assert client.store.runs.branches(run_id) == ["main"]
