@@ -262,7 +262,8 @@ class Client:
         )
         crashpoints.reached("forked, nothing waited for")
         self.ensure_worker(where.queue)
-        return RunHandle(self, run_id, branch=name, to_do=where.to_do, _from=after)
+        notes = forking.warnings(self.store.client, where, inputs or ())
+        return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=after)
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:
         """What differs between two branches of a run, or checkpoints. Raises `NotFound`."""

@@ -1,18 +1,20 @@
 """A fork, decided: what it does again, and what a person's edits become; then created, under a name of its own."""
 
+import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from runner import branching, regrowth
 from runner import output as outputs
 from runner.errors import BadInput, Conflict
-from runner.providers.redis import forks
+from runner.providers.redis import forks, history
 from runner.providers.redis.connection import Client
 from runner.providers.redis.forks import Position, Regrown
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import Committed
+from runner.used import EVERYTHING
 
 Edit = str | dict[str, Any] | list[Any]
 
@@ -66,6 +68,26 @@ def fork(
         if answer == "no bundle":
             raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
     raise Conflict(f"run {run_id} kept changing while it was to be forked: try again")
+
+
+def warnings(client: Client, where: Position, inputs: Iterable[str]) -> tuple[str, ...]:
+    """Of the inputs given to a fork, those that nothing reads, each in a sentence.
+
+    Tasks that were never done may read any: then only what looks like another input's name is one of them.
+    """
+    given = [] if where.plan.grows else [name for name in inputs if name not in where.plan.inputs]
+    if not given:
+        return ()
+    done = [one for line in history.order(client, where.run_id, where.branch) for one in history.in_order(line)]
+    known = {one.task for one in done if not one.used.edited}
+    read = frozenset[str]().union(*(one.used.inputs for one in done))
+    found = []
+    for name in given:
+        near = difflib.get_close_matches(name, sorted({*where.inputs, *where.plan.inputs, *read} - {name}), n=1)
+        unread = known.issuperset(where.plan.by_key) or (near and name not in where.inputs)
+        if unread and read.isdisjoint((name, EVERYTHING)):
+            found.append(f"warning: no task reads the input {name!r}{f': did you mean {near[0]!r}?' if near else ''}")
+    return tuple(found)
 
 
 def _regrown(client: Client, where: Position, inputs: Mapping[str, Any], edits: Mapping[str, str]) -> Regrown:

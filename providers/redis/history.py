@@ -76,7 +76,7 @@ def order(client: Client, run_id: str, branch: str) -> list[Ancestor]:
     return read(client, run_id, branch, lambda pipe, key: pipe.lrange(keys.key("order_key", branch_key=key), 0, -1))
 
 
-def in_order(one: Ancestor, upto: float) -> list[Done]:
+def in_order(one: Ancestor, upto: float = float("inf")) -> list[Done]:
     """What was edited on a branch, then the order of its commits up to a sequence, decoded."""
     first = int(one.fields.get("parent_seq", 0)) + 1
     edits = [Done(task, seq, EDITED) for seq, task in enumerate(json.loads(one.fields.get("edits", "[]")), first)]

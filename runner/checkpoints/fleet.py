@@ -114,7 +114,7 @@ class RunHand:
                 )
                 branch = handle.branch
         wait = f"runner wait {self.run_id}" + (f" --branch {branch}" if branch else "")
-        return f"{order.verb}: it goes on{f' on {branch}' if branch else ''}; {wait}"
+        return "; ".join([f"{order.verb}: it goes on{f' on {branch}' if branch else ''}", *handle.notes, wait])
 
 
 @contextlib.contextmanager

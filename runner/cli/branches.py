@@ -59,6 +59,8 @@ def fork(
             tasks = f"{handle.to_do} task{'' if handle.to_do == 1 else 's'} to "  # a worker may be at them already
             tasks += "begin with" if grows else "do"
             say(f"{line.name} leaves {line.parent} at {line.checkpoint or 'its newest position'}: {tasks}")
+            for note in handle.notes:
+                say(note)
             if detach:
                 write(detached(handle, as_json))
                 return 0

@@ -95,6 +95,14 @@ def test_a_fork_that_leaves_nothing_to_do_is_completed_at_once(cli, run_id):
     assert (found["status"], found["result"]) == ("completed", "by hand")
 
 
+def test_an_input_that_nothing_reads_is_named(cli, run_id):
+    said = cli("fork", run_id, "--input", "topics=bats", "--input", "colour=red", "--json")
+    assert read(said)["result"] == "hen owl with red feathers"
+    assert [line for line in said.err.splitlines() if line.startswith("warning: ")] == [
+        "warning: no task reads the input 'topics': did you mean 'topic'?"
+    ]
+
+
 def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, fleet, crew, tmp_path, eventually):
     fleet.start("--concurrency", "3")
     run_id = cli("submit", crew, "--input", "topic=x", "--input", "wait=yes", "--detach").out.strip()
