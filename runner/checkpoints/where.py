@@ -43,21 +43,17 @@ def opened(where: str) -> Iterator[Source]:
     yield source
 
 
-@contextlib.contextmanager
-def opened_here() -> Iterator[Source]:
-    """What is meant when nothing is named: ``./.checkpoints``, else the newest run."""
+def here() -> str:
+    """What is meant when nothing is named: ``./.checkpoints``, else the newest run. Raises `NotFound`."""
     if Path(HERE).exists():
-        with opened(HERE) as source:
-            yield source
-        return
-    from runner.checkpoints.fleet import RunSource
+        return HERE
     from runner.client import Client
 
     with Client() as client:
         newest = client.runs(1)
-        if not newest:
-            raise NotFound(f"there is no {HERE} here and no run yet: name a run, a directory, a file or a redis:// URL")
-        yield RunSource(client, newest[0].id)
+    if not newest:
+        raise NotFound(f"there is no {HERE} here and no run yet: name a run, a directory, a file or a redis:// URL")
+    return newest[0].id
 
 
 def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:

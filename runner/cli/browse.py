@@ -15,7 +15,7 @@ from runner.tui.app import Browser
 
 def open_browser(where: str | None, crew: str | None) -> int:
     """Browse until the person leaves; then carry out the order given, if it is for this process."""
-    with places.opened(where) if where else places.opened_here() as source:
+    with places.opened(where or places.here()) as source:
         hand = _hand(source, crew)
         browser = Browser(source, hand)
         while (order := browser.run()) is not None:

@@ -32,6 +32,7 @@ class Words(click.Group):
 
 
 where_argument = click.argument("where", metavar="WHERE")
+where_or_here = click.argument("where", metavar="[WHERE]", required=False)
 
 
 @click.group(cls=Words, short_help="Look at checkpoints, and go on from one.")
@@ -44,7 +45,7 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("browse", short_help="Open the browser (as without a verb).")
-@click.argument("where", metavar="[WHERE]", required=False)
+@where_or_here
 @click.option("--crew", metavar="TARGET", help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.")
 @options.redis_url
 def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
@@ -58,13 +59,14 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 
 
 @checkpoint.command("list", short_help="List checkpoints.")
-@where_argument
+@where_or_here
 @click.option("--branch", metavar="NAME", help="Of one branch only.")
 @options.as_json
 @options.redis_url
-def list_(where: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
-    """List the checkpoints of WHERE by branch, oldest first."""
+def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+    """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints, or the newest run."""
     options.apply_environment(redis_url=redis_url)
+    where = where or places.here()
     if places.is_run(where):
         return _list_run(where, branch, as_json)
     with places.opened(where) as source:
@@ -99,14 +101,14 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 
 
 @checkpoint.command("show", short_help="Show what one holds.")
-@where_argument
+@where_or_here
 @click.argument("beginning", metavar="[ID]", required=False)
 @options.as_json
 @options.redis_url
-def show(where: str, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
-    """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one."""
+def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one, of what is here."""
     options.apply_environment(redis_url=redis_url)
-    with places.opened(where) as source:
+    with places.opened(where or places.here()) as source:
         details = source.details(find(source, beginning))
     if as_json:
         print_json(_details_json(details))

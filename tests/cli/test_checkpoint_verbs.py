@@ -255,6 +255,12 @@ def test_ids_and_branches_that_are_none(cli, place):
         )
 
 
+def test_what_is_here_is_listed_and_shown_where_nothing_is_named(cli):
+    place = Place(JsonProvider(), "./.checkpoints")
+    assert read(cli("checkpoint", "list", "--json")) == read(cli("checkpoint", "list", ".checkpoints", "--json"))
+    assert read(cli("checkpoint", "show", "--json"))["id"] == place.ids[-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -262,7 +268,8 @@ def test_ids_and_branches_that_are_none(cli, place):
         (["prune", "x", "--keep", "-1"], "invalid value for '--keep': -1 is not in the range x>=0; see"),
         (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid integer range; see"),
         (["diff", "x", "a"], "missing argument 'B'; see runner checkpoint diff --help"),
-        (["list"], "missing argument 'WHERE'; see runner checkpoint list --help"),
+        (["prune", "--keep", "1"], "missing argument 'WHERE'; see runner checkpoint prune --help"),
+        (["list"], "there is no ./.checkpoints here and no run yet: name a run, a directory"),
         (["x", "y"], "got unexpected extra argument (y); see runner checkpoint browse --help"),
     ],
 )
