@@ -1,8 +1,7 @@
 """Runs on real workers that wait for a word on a task: whoever dies meanwhile, nothing is done again for it."""
 
 import json
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +9,16 @@ import pytest
 
 from runner.client import Client
 from runner.errors import BadInput
+from runner.testing import ModelServer, Rule
 
 ASKS = """
-    from runner import Agent, BaseLLM
-
-    class Model(BaseLLM):
-        def call(self, messages, tools=None, **more):
-            said = [m["content"] for m in messages if m["role"] == "user"]
-            trace(f"call {said[0]} {len(said)}")
-            return f"{said[0].lower()} {len(said)}: " + said[-1].partition("says: ")[2].partition(chr(10))[0]
+    from runner import Agent
 
     def plain(ctx):
         number = ctx.step("number", lambda: trace("step number") or 7)
         return {"number": number, "said": ctx.feedback}
 
-    agent = Agent(role="writer", llm=Model("mine"))
+    agent = Agent(role="writer", llm="openai/scripted")
     crew = Crew(process=Process.graph, tasks=[
         Task(name="draft", description="Draft", agent=agent, human_input=True, context=[]),
         Task(name="plain", run=plain, human_input=True, context=[]),
@@ -32,42 +26,56 @@ ASKS = """
     ])
     crew.tasks.append(Task(name="end", run=lambda ctx: ctx.context[0].raw + ctx.context[1].raw, context=crew.tasks[:2]))
     """
+SCRIPT = [Rule("says: shorter", "too early", "draft 2"), Rule("Draft", "draft 1"), Rule("Beside", "beside")]
 
 
-@pytest.mark.parametrize("point", ["", "question put, not asked", "step recorded, task not ended"])
+@pytest.fixture
+def models() -> Iterator[ModelServer]:
+    """Counts the calls of the model."""
+    with ModelServer(SCRIPT) as one:
+        yield one
+
+
+@pytest.mark.parametrize("point", ["question put, not asked", "step recorded, task not ended"])
 def test_every_worker_is_replaced_while_a_run_waits_and_no_call_is_paid_twice(
-    point: str, fleet: Any, client: Client, crew_of: Any, trace: Any, well_told: Callable[..., Any], tmp_path: Path
+    point: str,
+    models: ModelServer,
+    fleet: Any,
+    client: Client,
+    crew_of: Any,
+    trace: Any,
+    well_told: Callable[..., Any],
+    tmp_path: Path,
 ) -> None:
     flag = tmp_path / "died"
-    crash = {"RUNNER_CRASH_AT": f"{point}:{flag}"} if point else {}
-    first = fleet.start("--concurrency", "2", **crash)
+    crash = {"RUNNER_CRASH_AT": f"{point}:{flag}"}
+    first = fleet.start("--concurrency", "2", **models.environment, **crash)
     handle = client.submit(crew_of(ASKS))
     waiting = handle.wait(60)
     assert (waiting.status, int(waiting.exit_code)) == ("waiting", 5)
     assert list(waiting.outputs) == ["beside"], "what does not depend on the answers is done"
     assert {one.task: one.about["method_output"] for one in waiting.asked} == {
-        "draft": "draft 1:", "plain": {"number": 7, "said": None},
+        "draft": "draft 1", "plain": {"number": 7, "said": None},
     }  # fmt: skip
     first.kill_group()
     assert handle.status == "waiting"
-    fleet.start("--concurrency", "2")
+    fleet.start("--concurrency", "2", **models.environment)
     with pytest.raises(BadInput, match="one of three"):
         client.answer(handle.id, "yes", approve=True, task="draft")
     assert client.answer(handle.id, reject="shorter", task="draft").wait(60).status == "waiting"
     again = client.answer(handle.id, reject="larger", task="plain").wait(60)
     assert {one.task: one.about["method_output"] for one in again.asked} == {
-        "draft": "draft 2: shorter", "plain": {"number": 7, "said": "larger"},
+        "draft": "draft 2", "plain": {"number": 7, "said": "larger"},
     }  # fmt: skip
     fleet.workers[-1].kill_group()
-    fleet.start("--concurrency", "2")
+    fleet.start("--concurrency", "2", **models.environment)
     client.answer(handle.id, approve=True, task="draft")
     result = client.answer(handle.id, " ", task="plain").wait(60)
     assert (result.status, result.asked) == ("completed", ())
-    assert result.result == 'draft 2: shorter{"number": 7, "said": "larger"}'
-    assert flag.exists() == bool(point)
-    assert (result.ledger["paid"], result.ledger["in_doubt"]) == (5, 0)
-    paid = Counter(trace.lines())
-    assert paid == {"call Draft 1": 1, "call Draft 2": 1, "call Beside 1": 1, "step number": 2}
+    assert result.result == 'draft 2{"number": 7, "said": "larger"}'
+    assert flag.exists()
+    assert (models.paid, trace.lines()) == (3, ["step number", "step number"])
+    assert (result.ledger["paid"], result.ledger["in_doubt"]) == (3 + 2, 0)
     well_told(handle)
 
 
