@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-FOLLOWED = ("checkpointing.md",)
+FOLLOWED = ("agents.md", "checkpointing.md")
 TYPED = ("python", "sh", "console")
 BROWSER = re.compile(r"runner checkpoint (?!list|show|diff|prune)")
 REDIS = "redis://localhost:6379"
@@ -319,7 +319,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each section of each page that is followed."""
     if "section" in metafunc.fixturenames:
         found = [(DOCS / page, section) for page in FOLLOWED for section in sections(DOCS / page)]
-        metafunc.parametrize(("page", "section"), found, ids=[section.title or section.part for _, section in found])
+        metafunc.parametrize(
+            ("page", "section"), found, ids=[f"{page.stem}: {section.title or section.part}" for page, section in found]
+        )
 
 
 @pytest.fixture

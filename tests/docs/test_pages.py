@@ -1,4 +1,4 @@
-"""docs/checkpointing.md does what it says: its snippets are typed in order, and what comes is what it shows."""
+"""The pages that are followed do what they say: their snippets are typed in order, and what comes is what it shows."""
 
 import pytest
 
