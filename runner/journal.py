@@ -94,7 +94,7 @@ class Journal:
     def add_replayed(self, count: Tally) -> None:
         """So much was replayed by a journal inside of this one."""
         with self._lock:
-            self._replayed.update(count)
+            self._replayed.add(count)
 
     def step(
         self,
@@ -121,7 +121,7 @@ class Journal:
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
-                self._replayed.update(self._calls_inside(frame.key) or ({entry: 1} if entry is not None else {}))
+                self._replayed.add(self._calls_inside(frame.key) or Tally([entry] if entry is not None else []))
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -177,7 +177,7 @@ class Journal:
             place = self._calls.take(self._within(outer), digest, stray=stray)
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
-                self._replayed[entry] += 1
+                self._replayed.served(entry, Usage(*json.loads(recorded)["usage"]))
         if recorded is not None:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
@@ -204,8 +204,11 @@ class Journal:
 
     def _calls_inside(self, key: str) -> Tally:
         """The recorded calls of models that were made inside of a step."""
-        records = (json.loads(self._recorded[name]) for name in self._calls.inside(key))
-        return Tally(Entry("model", one["agent"], one["model"]) for one in records)
+        found = Tally()
+        for name in self._calls.inside(key):
+            one = json.loads(self._recorded[name])
+            found.served(Entry("model", one["agent"], one["model"]), Usage(*one["usage"]))
+        return found
 
     def nest(self, name: str, *about: Any) -> Nest:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
@@ -233,7 +236,7 @@ class Journal:
         """Record what somebody else did, under this very key."""
         with self._gate.write(), self._lock:
             self._refuse_if_over()
-            self._replayed.update(replayed or {})
+            self._replayed.add(replayed or Tally())
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
 

@@ -40,11 +40,25 @@ NO_TOKENS = Usage()
 
 
 class Tally(Counter[Entry]):
-    """How many of what."""
+    """How many of what; of calls that were served, with the tokens that they had taken."""
+
+    def __init__(self, *given: Any) -> None:
+        self.tokens: Counter[Entry] = Counter()
+        super().__init__(*given)
+
+    def served(self, entry: Entry, usage: Usage) -> None:
+        """One more, from the journal."""
+        self[entry] += 1
+        self.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
+
+    def add(self, other: "Tally") -> None:
+        """As many more."""
+        self.update(other)
+        self.tokens.update(other.tokens)
 
     def text(self) -> str:
-        """As the scripts take it: a JSON list of kind, agent, model, how many; "" for nothing."""
-        found = [[one.kind, one.agent, one.model, many] for one, many in self.items() if many > 0]
+        """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
+        found = [[one.kind, one.agent, one.model, many, self.tokens[one]] for one, many in self.items() if many > 0]
         return json.dumps(found, ensure_ascii=False) if found else ""
 
 
@@ -66,6 +80,7 @@ class Line:
     in_doubt: int
     prompt_tokens: int
     completion_tokens: int
+    replayed_tokens: int = 0
 
     def to_dict(self, prices: Prices) -> dict[str, Any]:
         """As ``--json`` prints it; the cost where there is a price."""
@@ -88,7 +103,7 @@ def total(lines: Iterable[Line], prices: Prices) -> float | None:
 def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
     """Several lines in one."""
     found = list(lines)
-    names = ("calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens")
+    names = ("calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "replayed_tokens")
     return {name: sum(getattr(line, name) for line in found) for name in names} | {"cost": total(found, prices)}
 
 

@@ -11,7 +11,7 @@ from runner.states import RunStatus
 
 COUNTERS = (
     *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),
-    *("tools_paid", "tools_replayed", "tools_in_doubt"),
+    *("replayed_tokens", "tools_paid", "tools_replayed", "tools_in_doubt"),
 )
 """What a run's hash counts of its steps."""
 
@@ -38,6 +38,7 @@ class RunRecord:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     recoveries: int = 0
+    replayed_tokens: int = 0
     tools_paid: int = 0
     tools_replayed: int = 0
     tools_in_doubt: int = 0
@@ -51,6 +52,7 @@ class RunRecord:
             "in_doubt": self.in_doubt,
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
+            "replayed_tokens": self.replayed_tokens,
             "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
 
@@ -252,8 +254,7 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
 def ledger_line(field: str, counts: str) -> Line:
     """From a field of the run's ledger and its value."""
     branch, task, agent, model = json.loads(field)
-    paid, replayed, in_doubt, prompt_tokens, completion_tokens = (int(count) for count in json.loads(counts))
-    return Line(branch, task, agent, model, paid, replayed, in_doubt, prompt_tokens, completion_tokens)
+    return Line(branch, task, agent, model, *(int(count) for count in json.loads(counts)))
 
 
 def run_record(run_id: str, found: dict[str, str]) -> RunRecord:

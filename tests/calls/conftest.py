@@ -33,7 +33,7 @@ class Account:
     def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, told=False) -> None:
         assert step not in self.recorded
         self.recorded[step] = value
-        self.replayed.update(replayed)
+        self.replayed.add(replayed)
         self.tokens += usage.prompt_tokens + usage.completion_tokens
         if entry is not None:
             self.open[entry] -= 1
@@ -63,7 +63,7 @@ def attempt(account):
             try:
                 return task()
             finally:
-                account.replayed.update(journal.take_replayed())
+                account.replayed.add(journal.take_replayed())
                 assert not journal.gate.in_call, "no call holds the gate"
 
     return do

@@ -88,6 +88,7 @@ def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
     # The next attempt is served from the journal, as if it had been answered
     assert attempt(lambda: vendor(server, stream), strays=True) == first
     assert (server.requests, account.replayed) == (5, Tally({GPT: 5}))
+    assert account.replayed.tokens == {GPT: account.tokens}
     # One that was killed before its last record pays for that one only
     assert attempt(lambda: vendor(server, stream), strays=True, lose=1) == first
     assert server.paid == 6

@@ -360,4 +360,4 @@ class Model:
         if task.token is not None:
             found |= {"token": task.token, "worker": task.worker, "process": task.process}
         found |= {name: n for name in ("crashes", "failures") if (n := getattr(task, name))}
-        return found | ({"begun": f'[["step", "", "", {task.begun}]]'} if task.begun else {})
+        return found | ({"begun": f'[["step", "", "", {task.begun}, 0]]'} if task.begun else {})

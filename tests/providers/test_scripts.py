@@ -228,7 +228,12 @@ def test_a_step_recorded_twice_is_paid_once(driver: Driver) -> None:
     task.record_step("s#1", "1", replayed=0, usage=Usage(5))
     assert driver.runs.get(run).ledger == {
         **{"paid": 1, "replayed": 0, "in_doubt": 0},
-        **{"prompt_tokens": 5, "completion_tokens": 0, "tools": {"paid": 0, "replayed": 0, "in_doubt": 0}},
+        **{
+            "prompt_tokens": 5,
+            "completion_tokens": 0,
+            "replayed_tokens": 0,
+            "tools": {"paid": 0, "replayed": 0, "in_doubt": 0},
+        },
     }
 
 

@@ -84,7 +84,9 @@ def balanced(result: RunResult, models: ModelServer) -> dict[str, Any]:
     assert found["paid"] + found["in_doubt"] == models.paid, (found, models.log)
     for name, column in (("paid", "calls"), ("replayed", "replayed"), ("in_doubt", "in_doubt")):
         assert found[name] == sum(line[column] for line in found["by"])
-    assert found["prompt_tokens"] == sum(line["prompt_tokens"] for line in found["by"])
+    for name in ("prompt_tokens", "completion_tokens", "replayed_tokens"):
+        assert found[name] == sum(line[name] for line in found["by"])
+    assert bool(found["replayed_tokens"]) == bool(found["replayed"])
     return found
 
 

@@ -1,18 +1,20 @@
 -- Add to the account of a run: paid, replayed or in_doubt. The entries are "" for none, or a JSON list of
--- {kind, agent, model, how many}. Tools are apart. A call of a model also counts where it was made, with
--- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, prompt tokens, completion tokens].
+-- {kind, agent, model, how many, tokens served}. Tools are apart. A call of a model also counts where it was made, with
+-- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, tokens of prompt, of answer, served].
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
 local function account(run, name, task, counter, entries, prompt_tokens, completion_tokens)
   if not entries or entries == "" then return end
   for _, one in ipairs(cjson.decode(entries)) do
-    local kind, agent, model, many = unpack(one)
+    local kind, agent, model, many, served = unpack(one)
     redis.call("HINCRBY", run, (kind == "tool" and "tools_" or "") .. counter, many)
     if kind == "model" then
       local ledger, field = ledger_key(run), cjson.encode({name, task, agent, model})
-      local line = cjson.decode(redis.call("HGET", ledger, field) or "[0,0,0,0,0]")
+      local line = cjson.decode(redis.call("HGET", ledger, field) or "[0,0,0,0,0,0]")
       line[COLUMN[counter]] = line[COLUMN[counter]] + many
       line[4] = line[4] + (prompt_tokens or 0)
       line[5] = line[5] + (completion_tokens or 0)
+      line[6] = line[6] + served
+      if served > 0 then redis.call("HINCRBY", run, "replayed_tokens", served) end
       redis.call("HSET", ledger, field, cjson.encode(line))
       -- Begun after the run was over, it would outlive it.
       local ttl = redis.call("PTTL", run)
