@@ -31,7 +31,7 @@ LOGGED = """
             time.sleep(0.01)
 
     def until(line):
-        while line not in open({log!r}).read().splitlines():
+        while not os.path.exists({log!r}) or line not in open({log!r}).read().splitlines():
             time.sleep(0.01)
 
     def steps(label, n, seconds, held_at=-1):
