@@ -93,6 +93,7 @@ PROGRAM = """
     from runner import CheckpointConfig, Crew, Task
     def step(i):
         print("paid", i, flush=True)
+        sys.stdin.read()  # until the signal is sent
         time.sleep(0.2)
         return i
     def run(ctx):
@@ -104,7 +105,9 @@ PROGRAM = """
 def test_after_ctrl_c_nothing_more_is_paid_for(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
-    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "paid 0\n"
     os.kill(process.pid, signal.SIGINT)

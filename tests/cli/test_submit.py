@@ -114,7 +114,7 @@ def test_json_and_text_and_nothing_else_on_stdout(fleet, write_crew, cli):
     )
     # Who waits later gets the same; an output file that cannot be written is said, and the result is not lost
     Path("out/owl.txt").unlink()
-    assert read(cli("wait", found["run_id"], "--json", "--timeout", "9").out) == found
+    assert read(cli("wait", found["run_id"], "--json", "--timeout", "60").out) == found
     Path("out/owl.txt").unlink()
     Path("out").rmdir()
     Path("out").write_text("a file where a folder is to be")
@@ -139,11 +139,11 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     eventually(lambda: lines().count("before the gate") == 4, why="all four are at the gate")
     killed.kill()
     interrupted.send_signal(signal.SIGINT)
-    out, err = interrupted.communicate(timeout=20)
+    out, err = interrupted.communicate(timeout=60)
     assert (interrupted.returncode, out) == (130, "")
     assert "detached; the run goes on: runner wait r-" in err
     assert "Traceback" not in err
-    killed.communicate(timeout=20)
+    killed.communicate(timeout=60)
     # wait gives up when it is told to, and the run goes on
     said = cli("wait", first["run_id"], "--timeout", "0.1", "--json")
     assert said.code == 124
@@ -154,12 +154,12 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     (tmp_path / "open").touch()
     # Then each run is completed, and wait gives its result
     for run in client.runs():
-        said = cli("wait", run.id, "--json", "--timeout", "30")
+        said = cli("wait", run.id, "--json", "--timeout", "60")
         assert said.code == 0, said.err
         assert read(said.out)["result"] == "after the gate"
     assert sorted(lines()) == sorted(["first", "before the gate", "after the gate"] * 4)
     # and who follows the events gets all of them, and an end
-    out, _ = follow.communicate(timeout=20)
+    out, _ = follow.communicate(timeout=60)
     assert follow.returncode == 0
     events = [json.loads(line) for line in out.splitlines()]
     assert [e["type"] for e in events if e["type"].startswith("crew")] == [
@@ -179,12 +179,12 @@ def test_a_cancelled_run_goes_on_where_it_was(fleet, gated, client, lines, tmp_p
     # When a person cancels it, submit says so
     said = cli("cancel", run.id, "--json")
     assert (said.code, json.loads(said.out)) == (0, {"run_id": run.id, "status": "cancelled"})
-    out, err = submit.communicate(timeout=20)
+    out, err = submit.communicate(timeout=60)
     assert submit.returncode == 3
     assert "Traceback" not in err
     found = read(out)
     assert (found["status"], found["result"], found["outputs"]) == ("cancelled", None, {"first": "first"})
-    eventually((tmp_path / "stopped").exists, within=5, why="the task in flight is stopped")
+    eventually((tmp_path / "stopped").exists, why="the task in flight is stopped")
     # cancelling it twice is refused
     said = cli("cancel", run.id)
     assert said.code == 2
@@ -255,7 +255,7 @@ def test_the_verbs_that_look(fleet, write_crew, cli, start):
             assert "no worker serves the queue 'q2' yet; start one: runner worker --queue q2" in line
             break
     fleet.start("--concurrency", "1", "--queue", "q2")
-    out, _ = waiting.communicate(timeout=30)
+    out, _ = waiting.communicate(timeout=60)
     run_id = read(out)["run_id"]
     # each verb has a table for people and JSON for programs
     [listed] = json.loads(cli("runs", "--json").out)

@@ -32,7 +32,7 @@ sys.stdin.read()
 """
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 15.0) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
     """Return as soon as the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -60,7 +60,7 @@ class Processes:
                 process.terminate()
         for process in reversed(self.started):
             try:
-                process.wait(20)
+                process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -86,7 +86,7 @@ class Part:
         assert found is not True, f"ended with {self.process.returncode}: {self.printed()}"
         return found
 
-    def ended(self, within: float = 15) -> int:
+    def ended(self, within: float = 60) -> int:
         """Wait for its end; gives the exit code."""
         return self.process.wait(within)
 
@@ -102,7 +102,7 @@ class Flower(Part):
         if auth:
             request.add_header("Authorization", "Basic " + base64.b64encode(auth.encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=20) as answer:
+            with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

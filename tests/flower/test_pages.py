@@ -78,8 +78,9 @@ def watched(processes, tmp_path_factory) -> Iterator[Watched]:
     older = processes.runner("older", "worker", "--concurrency", "1", "--queue", "older")
     older.says("ready")
     flower = processes.flower(RUNNER_FLOWER_AUTH="me:open, sesame")
+    older.says("Events of group {task} enabled by remote")  # so Flower has said that it watches
     younger = processes.runner("younger", "worker", "--concurrency", "1", "--queue", "younger")
-    older.says("Events of group {task} enabled by remote")
+    younger.says("ready")
     processes.eventually(lambda: "@" in flower.get("/workers?json=1")[1], why="Flower hears the older worker")
     runs: dict[str, list[str]] = {}
     with Client(processes.environment["RUNNER_REDIS_URL"]) as client:

@@ -46,13 +46,14 @@ class Up:
             env=self.environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
 
-    def left(self) -> list[str]:
+    def left(self, command: str = "") -> list[int]:
         """Every process that was started for it and is still there, by the state folder in its environment."""
         found = []
         for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it ended meanwhile
                 if entry.name.isdigit() and self._ours(entry):
-                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+                    line = (entry / "cmdline").read_text().replace("\0", " ")
+                    found += [int(entry.name)] if line.endswith(command) else []
         return found
 
     def _ours(self, entry: Path) -> bool:
@@ -80,7 +81,7 @@ def up(eventually: Callable[..., Any]) -> Iterator[Up]:
     yield one
     if process.poll() is None:
         process.terminate()
-        process.wait(40)
+        process.wait(60)
     eventually(lambda: not one.left(), why="all processes are gone")
     shutil.rmtree(folder)
 
@@ -91,22 +92,16 @@ def test_it_runs_a_crew_and_ends_with_nothing_left(up: Up, small_crew: Path, sig
     done = up.runner("submit", str(small_crew), "--json")
     assert json.loads(done.stdout)["result"] == "one, two", done.stderr
     up.process.send_signal(signum)
-    assert up.process.wait(40) == 0
+    assert up.process.wait(60) == 0
     up.eventually(lambda: not up.left(), why="all processes are gone")
     assert "Traceback" not in up.log.read_text()
 
 
 def test_a_part_that_ends_by_itself_ends_all_and_is_named(up: Up) -> None:
     up.everything()
-    supervisor = next(
-        int(entry.name)
-        for entry in Path("/proc").iterdir()
-        if entry.name.isdigit()
-        and (entry / "cmdline").read_bytes().endswith(b"\0runner\0supervisor\0")
-        and up._ours(entry)
-    )
+    [supervisor] = up.left("runner supervisor ")
     os.kill(supervisor, signal.SIGKILL)
-    assert up.process.wait(40) == 1
+    assert up.process.wait(60) == 1
     assert up.log.read_text().splitlines()[-1] == "error: supervisor ended by itself, with -9; so all were ended"
 
 

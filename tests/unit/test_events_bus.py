@@ -244,7 +244,7 @@ def test_flush_waits_for_as_long_as_it_was_told(bus):
 def test_without_handlers_there_is_no_future_and_no_thread(bus):
     before = threading.active_count()
     assert bus.emit(None, event()) is None
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # those of other tests may end
 
 
 def test_threads_are_few_however_many_handlers_wait(bus):
