@@ -175,18 +175,18 @@ def test_sigterm_in_a_call_waits_for_its_record(
     ended = threading.Event()
 
     def slowly(request: Any) -> Any:
-        if request.text == "slow" and not ended.wait(20):
+        if request.text == "slow" and not ended.wait(60):
             return Answer("nobody drained", status=500)
         return f"<{request.text}>"
 
     models.use(slowly)
     tasks = f'crew = Crew(tasks=[Task(name="a", run=lambda ctx: {ASKS[how]} + ask("after"))])'
-    worker = fleet.start("--concurrency", "1", "--pool", pool, "--drain-timeout", "15")
+    worker = fleet.start("--concurrency", "1", "--pool", pool, "--drain-timeout", "40")
     handle = client.submit(crew_of(CREW.format(url=models.url) + f"\n    {tasks}\n"))
     models.wait_for(2 if how == "async" else 1)
     worker.terminate()
     ended.set()
-    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    eventually(lambda: worker.process.poll() is not None, within=60, why="the worker ends")
     fleet.start("--concurrency", "1", "--pool", pool)
     found = balanced(handle.wait(60), models)
     assert (found["in_doubt"], found["paid"]) == (0, models.requests)
@@ -212,7 +212,7 @@ def test_sigterm_in_a_call_over_the_drain_timeout_leaves_it_in_doubt(
     )
     models.wait_for(1)
     worker.terminate()
-    eventually(lambda: worker.process.poll() is not None, within=20, why="the worker ends")
+    eventually(lambda: worker.process.poll() is not None, within=60, why="the worker ends")
     drained.set()
     fleet.start("--concurrency", "1")
     result = handle.wait(60)
