@@ -7,7 +7,7 @@ import pytest
 
 CREW = """
     from typing import Literal
-    from runner import Agent, Crew, Task, tool
+    from runner import LLM, Agent, Crew, Task, tool
 
     @tool
     def population(city: Literal["Paris", "Rome"]) -> str:
@@ -19,8 +19,9 @@ CREW = """
         with open(TRACE, "a") as out:
             out.write(line + chr(10))
 
-    researcher = Agent(role="researcher", goal="find facts", llm="anthropic/claude-sonnet-4-5", tools=[population])
-    writer = Agent(role="writer", goal="write short sentences", llm="gpt-4o-mini")
+    claude, gpt = LLM("anthropic/claude-sonnet-4-5", max_tokens=40), LLM("gpt-4o-mini", max_tokens=40)
+    researcher = Agent(role="researcher", goal="find facts", llm=claude, tools=[population])
+    writer = Agent(role="writer", goal="write short sentences", llm=gpt)
     crew = Crew(agents=[researcher, writer], tasks=[
         Task(name="fact", description="How many people live in Paris?", expected_output="a number", agent=researcher),
         Task(name="text", description="Write one sentence about it.", expected_output="a sentence", agent=writer),
