@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from runner.agents import words
+from runner.agents.beside import side_by_side
 from runner.agents.fitting import SHARE, fit, tokens
 from runner.agents.job import Job
 from runner.calls import Heard
@@ -51,7 +52,7 @@ def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: 
 def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
     model = job.model
     if is_ours(model):
-        return _ask_ours(job, model, messages, tools, watch)
+        return side_by_side([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
     native = model.supports_function_calling()
     said = list(messages) if native else words.in_words(messages, tools)
     extra = accepted(

@@ -4,21 +4,17 @@ What goes wrong (a tool that is not there, arguments that do not fit, an excepti
 better: it is recorded like any other result.
 """
 
-import concurrent.futures
-import contextlib
-import contextvars
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from runner.agents.beside import side_by_side
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
-from runner.breakin import is_delicate, raise_in
-from runner.errors import Interrupted, ModelError, Stop
+from runner.errors import ModelError, Stop
 from runner.events.bus import event_bus
 from runner.events.call_events import (
     ToolSelectionErrorEvent,
@@ -33,18 +29,14 @@ from runner.tools.keys import keyed
 
 Message = dict[str, Any]
 
-LOOK = 0.02  #: seconds between looks whether the task is to stop, while its tools are at work
 ERROR_LENGTH = 1000  #: characters of an exception that a model is told
-SIDE_BY_SIDE = 16  #: tools at work at one time
 
 
 def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message, str], None]) -> list[Message]:
     """The results of these calls, as messages in their order. ``told`` hears of each that was really made."""
     limited = _limited(job, calls)
     uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
-    if len(uses) == 1 and threading.current_thread() is threading.main_thread():
-        return [uses[0].message()]  # signals break into it wherever it is
-    return _side_by_side(uses)
+    return side_by_side([one.message for one in uses])
 
 
 def recall(job: Job) -> None:
@@ -55,49 +47,6 @@ def recall(job: Job) -> None:
     done = Counter(step for one in uses if (step := one.step()) is not None)
     for (name, given), times in done.items():
         job.journal.did(name, (json.loads(given),), times)
-
-
-def _side_by_side(uses: "Sequence[_Use]") -> list[Message]:
-    """In threads, so that the task's own can be stopped while a tool hangs. A thread that hangs is left behind."""
-    results: list[concurrent.futures.Future[Message]] = [concurrent.futures.Future() for _ in uses]
-    free = threading.Semaphore(SIDE_BY_SIDE)
-    threads = []
-    for one, result in zip(uses, results, strict=True):
-        # Each in a context of its own: what one opens is not open in another.
-        context = contextvars.copy_context()
-        thread = threading.Thread(
-            target=_into, args=(result, free, context.run, one.message), name=f"tool {one.name}", daemon=True
-        )
-        threads.append(thread)
-        thread.start()
-    try:
-        left = set(results)
-        while left:  # a polite stop waits for all of them, and each is recorded
-            done, left = concurrent.futures.wait(left, LOOK)
-            for result in done:
-                if isinstance(stop := result.exception(), Stop) and not stop.polite:
-                    raise stop
-        return [result.result() for result in results]
-    except BaseException:
-        for thread, result in zip(threads, results, strict=False):
-            if not result.done() and thread.ident is not None and not is_delicate(thread.ident):
-                raise_in(thread.ident, Interrupted)
-        raise
-
-
-def _into(
-    result: "concurrent.futures.Future[Message]",
-    free: threading.Semaphore,
-    run: Callable[..., Message],
-    function: Callable[[], Message],
-) -> None:
-    with contextlib.suppress(Interrupted):  # it may come late
-        try:
-            with free:
-                result.set_result(run(function))
-        except BaseException as error:
-            if not result.done():
-                result.set_exception(error)
 
 
 class _Use:

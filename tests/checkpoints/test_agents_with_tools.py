@@ -278,14 +278,13 @@ def test_a_task_that_is_tried_again_pays_for_nothing_twice(agent, server):
 
 
 @pytest.mark.parametrize("side_by_side", [1, 2])
-def test_a_tool_that_hangs_is_left_behind_when_the_time_is_up(agent, server, side_by_side):
-    let_go, recorded = threading.Event(), threading.Event()
+def test_a_tool_or_a_model_that_hangs_is_left_behind_when_the_time_is_up(agent, server, side_by_side):
+    let_go = threading.Event()
 
     @tool
     def hang(x: int) -> str:
         """Hangs."""
         let_go.wait(60)
-        recorded.set()
         return "late"
 
     server.use([Rule(None, [Call("hang", {"x": i}) for i in range(side_by_side)])])
@@ -293,6 +292,9 @@ def test_a_tool_that_hangs_is_left_behind_when_the_time_is_up(agent, server, sid
     with pytest.raises(TaskTimeout, match=r"it ran longer than its timeout of 0\.3 s"):
         Crew(tasks=[task]).kickoff()
     let_go.set()
+    server.use(Answer("late", delay=60))
+    with pytest.raises(TaskTimeout):
+        Crew(tasks=[Task(name="a", description="Go.", agent=agent(), timeout=0.3)]).kickoff()
     limited = Agent(role="r", llm=agent().llm, tools=[double], max_execution_time=30)
     server.use(results)
     assert Crew(tasks=[Task(description="Go.", agent=limited)]).kickoff().raw == "got 0 20 2 22"
