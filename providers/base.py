@@ -27,6 +27,7 @@ from runner.errors import NotFound, RunnerError
 logger = logging.getLogger(__name__)
 
 _ID = re.compile(r"(\d{8}T\d{6})_([0-9a-f]{8})")
+MAX_BRANCH = 200  #: bytes of a branch's name: a file's may have 255
 _SECOND = 1_000_000
 _PATIENCE = 100  #: how often to list again when what was listed is gone
 
@@ -202,11 +203,14 @@ def torn(location: str) -> CheckpointTorn:
 
 
 def check_branch(branch: str) -> None:
-    """Refuse a name that would lead out of the location, at every provider alike. Raises ValueError."""
+    """Refuse a name that would lead out of the location, or be none, at every provider alike. Raises ValueError."""
+    if not isinstance(branch, str) or not branch.isprintable() or len(branch.encode()) > MAX_BRANCH:
+        named = repr(branch)[:60]
+        raise ValueError(f"Not a branch name: {named}: name it like main, or fork/one, in at most {MAX_BRANCH} bytes")
     parts = branch.split("/")
     if branch.startswith("/") or ".." in parts:
         raise ValueError(f"Branch name escapes checkpoint directory: {branch!r}")
-    if "" in parts or "." in parts or "\0" in branch:
+    if "" in parts or "." in parts:
         raise ValueError(f"Not a branch name: {branch!r}: name it like main, or fork/one")
 
 

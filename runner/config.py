@@ -102,15 +102,18 @@ class CheckpointConfig(BaseModel):
         return self.model_copy(update={"restore_from": None})
 
 
-def _is_setting(value: Any) -> Any:
-    """Words like "yes" are not taken for True: a location given in this place would be."""
+def is_setting(value: Any) -> Any:
+    """What ``checkpoint=`` was given, if it is a setting. Raises ValueError.
+
+    Words like "yes" are not taken for True: a location given in this place would be.
+    """
     if not isinstance(value, CheckpointConfig | bool | dict | None):
         where = f": CheckpointConfig(location={str(value)!r}) writes there" if isinstance(value, str | Path) else ""
-        raise ValueError(f"takes True, False, None or a CheckpointConfig, not {value!r}{where}")
+        raise ValueError(f"checkpoint takes True, False, None or a CheckpointConfig, not {value!r}{where}")
     return value
 
 
-Setting = Annotated[CheckpointConfig | bool | None, BeforeValidator(_is_setting)]
+Setting = Annotated[CheckpointConfig | bool | None, BeforeValidator(is_setting)]
 """What ``checkpoint=`` takes."""
 
 

@@ -37,9 +37,15 @@ def is_new(config: CheckpointConfig) -> bool:
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
 
-def going_on_at(config: CheckpointConfig, branch: str) -> CheckpointConfig:
-    """The config of a run that was restored with ``config``: without a location of its own, it writes where it was."""
+def going_on_at(config: CheckpointConfig, branch: str, own: object) -> CheckpointConfig:
+    """The config of a run that was restored with ``config``: without a location of its own, it writes where it was.
+
+    When to write and how many to keep, where ``config`` does not say, are as in ``own``, the code's setting.
+    """
     settled = config.going_on()
+    if isinstance(own, CheckpointConfig):
+        unsaid = {"on_events", "max_checkpoints"} & own.model_fields_set - config.model_fields_set
+        settled = settled.model_copy(update={name: getattr(own, name) for name in unsaid})
     if "location" in config.model_fields_set or config.location != DEFAULT_LOCATION:
         return settled
     location = str(config.restore_from)

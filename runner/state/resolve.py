@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
-from runner.config import CheckpointConfig
+from runner.config import CheckpointConfig, is_setting
 from runner.events.bus import event_bus
 
 
@@ -26,7 +26,7 @@ def resolve_checkpoint(value: CheckpointConfig | bool | None) -> CheckpointConfi
     if isinstance(value, CheckpointConfig):
         event_bus.enable_recording()
         return value
-    if value:
+    if is_setting(value):  # it may have been assigned
         event_bus.enable_recording()
         return CheckpointConfig()
     return OPTED_OUT if value is False else None

@@ -71,7 +71,7 @@ def restore(
     inner = [one for one in state.root[after:] if id(one) in state.progress]
     state.root[:] = [entity, *inner]
     state.in_flight.update(map(id, inner))
-    entity.checkpoint = locations.going_on_at(config, state.branch)
+    entity.checkpoint = locations.going_on_at(config, state.branch, entity.checkpoint)
     if fork:
         state.fork(branch)
     state.provider = entity.checkpoint.provider

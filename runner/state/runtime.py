@@ -180,8 +180,9 @@ class RuntimeState(RootModel[list[Any]]):
         data = migrate(data)
         state = cls(root=[])
         state._parent_id = data.get("parent_id")
-        state._branch = data.get("branch") or "main"
         try:
+            state._branch = data.get("branch") or "main"
+            check_branch(state._branch)
             state._event_record = EventRecord.load(data.get("event_record") or {})
             for entity in data.get("entities") or []:
                 state.root.append(kind_of(entity["entity_type"]).build(entity, state))
@@ -306,6 +307,8 @@ class RuntimeState(RootModel[list[Any]]):
             unique = uuid.uuid4().hex
             branch = f"fork/{self._checkpoint_id}_{unique[:6]}" if self._checkpoint_id else f"fork/{unique[:8]}"
         check_branch(branch)
+        if branch == self._branch and self._checkpoint_id:
+            raise ValueError(f"a fork leaves the branch {branch!r}: give it another name")
         about: dict[str, Any] = {
             "branch": branch,
             "parent_branch": self._branch,

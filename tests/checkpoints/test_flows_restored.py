@@ -13,6 +13,7 @@ from runner.errors import BadCheckpoint, BadFlow, BadInput
 from runner.flow import (
     Flow,
     HumanFeedbackPending,
+    and_,
     human_feedback,
     listen,
     start,
@@ -289,6 +290,39 @@ def test_a_flow_that_waits_is_answered_after_a_restore(where):
     again = restored.kickoff()
     assert isinstance(again, HumanFeedbackPending)  # nobody answered yet
     assert restored.resume("yes") == ("published", "text", 1, ["beside"])
+
+
+class Asks(Flow[dict]):
+    checkpoint = None  # the test's
+
+    @start()
+    def one(self):
+        return self.pause("first?") + self.pause("second?")
+
+    @start()
+    def two(self):
+        return self.pause("third?")
+
+    @listen(and_(one, two))
+    def both(self, said):
+        return "done"
+
+
+def test_a_restored_flow_writes_checkpoints_when_its_class_says_so(where, monkeypatch):
+    monkeypatch.setattr(
+        Asks,
+        "checkpoint",
+        CheckpointConfig(location=where, on_events=["flow_paused", "method_execution_finished"], max_checkpoints=50),
+    )
+    Asks().kickoff()
+    asked = []
+    for method in ("one", "two", "one"):
+        flow = Asks.from_checkpoint(CheckpointConfig(restore_from=where))  # as another process would
+        assert flow.checkpoint.max_checkpoints == 50
+        asked.append(flow.pending_feedback.message)
+        said = flow.resume("x", method=method)
+    assert asked[0] == "first?" and asked[2] == "second?"
+    assert said == "done"
 
 
 def test_an_answer_that_is_no_label_leaves_a_restored_flow_waiting(where):

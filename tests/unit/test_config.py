@@ -119,3 +119,31 @@ def test_a_branch_that_leads_elsewhere_is_refused_before_anything_runs():
     with pytest.raises(ValueError, match="escapes checkpoint directory"):
         state.fork("../../etc")
     assert state.branch == "main"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, 5, "two\nlines", ""])
+def test_what_names_no_branch_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="Not a branch name"):
+        JsonProvider().checkpoint("{}", str(tmp_path), branch=name)
+
+
+def test_a_fork_has_a_branch_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=True).kickoff()
+    with pytest.raises(ValueError, match="a fork leaves the branch 'main': give it another name"):
+        Crew.fork(CheckpointConfig(restore_from=".checkpoints"), branch="main")
+
+
+def test_a_stored_branch_that_leads_elsewhere_is_no_checkpoint():
+    with pytest.raises(BadCheckpoint, match="escapes checkpoint directory"):
+        RuntimeState.model_validate_json(json.dumps({"branch": "../../evil", "entities": []}))
+
+
+@pytest.mark.parametrize("setting", ["here", 5])
+def test_a_setting_that_is_assigned_is_checked_too(setting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")])
+    crew.checkpoint = setting
+    with pytest.raises(ValueError, match="takes True, False, None or a CheckpointConfig"):
+        crew.kickoff()
+    assert not list(tmp_path.iterdir())
