@@ -316,9 +316,7 @@ def test_point_8_no_key_of_a_model_is_in_any_stored_byte(place, database):
 
 def test_point_8_a_hierarchical_crew_is_refused_in_words():
     crew = Crew(tasks=[Task(run=done("x"))], process=Process.hierarchical)
-    with pytest.raises(
-        BadCrew, match=r"^Process\.hierarchical needs a manager that calls models, which is not supported"
-    ):
+    with pytest.raises(BadCrew, match=r"^Process\.hierarchical needs a manager: give the crew manager_llm="):
         crew.kickoff()
 
 
