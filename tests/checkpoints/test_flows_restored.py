@@ -321,7 +321,7 @@ def test_a_restored_flow_writes_checkpoints_when_its_class_says_so(where, monkey
         assert flow.checkpoint.max_checkpoints == 50
         asked.append(flow.pending_feedback.message)
         said = flow.resume("x", method=method)
-    assert asked[0] == "first?" and asked[2] == "second?"
+    assert (asked[0], asked[2]) == ("first?", "second?")
     assert said == "done"
 
 
