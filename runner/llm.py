@@ -1,6 +1,5 @@
 """Language models: the seam that agents call, and `LLM`, which calls real ones through their vendors' clients."""
 
-import copy
 import importlib
 import os
 import threading
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 
 from runner import backoff, standin
 from runner.errors import ModelError, RunnerError
-from runner.models import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve
+from runner.models import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
 from runner.models.failures import in_words
 
 Messages = str | list[dict[str, Any]]
@@ -238,7 +237,7 @@ class LLM(BaseLLM):
         response_model: Any,
         on_chunk: Callable[[str], None] | None,
     ) -> Request:
-        said = [{"role": "user", "content": messages}] if isinstance(messages, str) else copy.deepcopy(messages)
+        said = sendable([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
         options = dict(self.options)
         if self.temperature is not None:
             options["temperature"] = self.temperature

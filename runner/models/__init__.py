@@ -4,8 +4,18 @@ A client is imported when it is first needed. None of them knows of runs, tasks 
 is journaled where it leaves the process.
 """
 
-from runner.models.completion import Completion, Request, ToolCalls
+from runner.models.completion import Completion, Request, ToolCalls, sendable
 from runner.models.failures import Unreadable, scrub
 from runner.models.names import Target, context_window, resolve
 
-__all__ = ["Completion", "Request", "Target", "ToolCalls", "Unreadable", "context_window", "resolve", "scrub"]
+__all__ = [
+    "Completion",
+    "Request",
+    "Target",
+    "ToolCalls",
+    "Unreadable",
+    "context_window",
+    "resolve",
+    "scrub",
+    "sendable",
+]

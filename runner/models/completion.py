@@ -1,6 +1,7 @@
 """What a model is asked, and what it answers, in the form that OpenAI's protocol gives both."""
 
 import contextlib
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +46,18 @@ class ToolCalls(list[Message]):
     def __init__(self, calls: Sequence[Message], content: str = "") -> None:
         super().__init__(calls)
         self.content = content
+
+
+def sendable(value: Any) -> Any:
+    """A copy that can be sent: half a surrogate pair, such as file names have, is no UTF-8 and becomes a "?"."""
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case Mapping():
+            return {name: sendable(one) for name, one in value.items()}
+        case list() | tuple():
+            return [sendable(one) for one in value]
+    return copy.deepcopy(value)
 
 
 def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     status = getattr(error, "status_code", None)
     text = scrub(_said(error), target.api_key)
     who = f"the model {target.model!r} at {target.place}"
-    times = f", {tries} times" if tries > 1 else ""
+    times = f", in up to {tries} tries" if tries > 1 else ""
     if status in (400, 413, 422) and _TOO_LONG.search(text):
         return ContextTooLong(f"{who} takes less than it was told: {text}")
     if isinstance(status, int):

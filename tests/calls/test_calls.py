@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from typing import Any
 
 import httpx2
@@ -48,7 +50,7 @@ def test_what_breaks_off_is_in_doubt_and_made_again(answer, stream, server, acco
 
     def one() -> Any:
         if not stream:
-            return ask("it", timeout=0.3 if answer.delay else 20)
+            return ask("it", timeout=1 if answer.delay else 20)
         with openai.OpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
             return [*client.chat.completions.create(model="gpt", messages=user("it"), stream=True)]
 
@@ -222,18 +224,49 @@ def test_handlers_hear_of_calls_that_are_made_and_not_what_they_said(server, att
 def test_a_thread_without_a_context_is_part_of_the_only_task_there_is(server, account, attempt, ask):
     def task() -> str:
         said: list[str] = []
-        thread = threading.Thread(target=lambda: said.append(ask("it")))
-        thread.start()
-        thread.join()
-        return said[0]
+        began.put(lambda: said.append(ask("it")))
+        assert arrived.acquire(timeout=20)
+        return said.pop()
 
+    began: Queue[Any] = Queue()
+    arrived = threading.Semaphore(0)
+
+    def outside() -> None:
+        """A thread that was there before any task."""
+        for _ in range(3):
+            began.get(timeout=20)()
+            arrived.release()
+
+    thread = threading.Thread(target=outside)
+    thread.start()
     assert attempt(task, strays=True) == attempt(task, strays=True)
     assert (server.paid, account.paid.total()) == (1, 1)
-    attempt(task)
-    assert server.paid == 2, "in somebody's own process it may be part of anything"
     with journaled(Journal({}, Account(), Gate()), strays=True):
         attempt(task, strays=True)
-    assert server.paid == 3, "there are two: it may be part of either"
+    thread.join(20)
+    assert server.paid == 2, "there are two: it may be part of either"
+
+
+def test_a_thread_is_part_of_the_task_that_began_it(server, account, attempt, ask):
+    def task() -> list[str]:
+        said: list[str] = []
+        thread = threading.Thread(target=lambda: said.append(ask("one")))
+        thread.start()
+        thread.join()
+        with ThreadPoolExecutor(2) as pool:
+            return [*said, *pool.map(ask, ["two", "three"])]
+
+    with journaled(Journal({}, Account(), Gate()), strays=True):  # beside another
+        first = attempt(task, strays=True)
+        assert attempt(task, strays=True) == first
+    assert (server.paid, account.paid.total()) == (3, 3)
+
+
+def test_a_pool_of_threads_keeps_nobodys_journal(server, account, attempt, ask):
+    with ThreadPoolExecutor(1) as pool:
+        attempt(lambda: pool.submit(ask, "one").result(), strays=True)
+        pool.submit(ask, "two").result()
+    assert (server.paid, account.paid.total()) == (2, 1)
 
 
 def test_outside_of_tasks_nothing_is_recorded(server, ask):

@@ -117,6 +117,12 @@ def test_an_answer_that_fits_a_model(llm, server):
 # -- what goes wrong
 
 
+def test_what_is_no_utf8_is_sent_all_the_same(llm, server):
+    server.use("read")
+    assert llm().call([{"role": "user", "content": "the file a\udc80b, für \U0001f989"}]) == "read"
+    assert "the file a?b, für \U0001f989" in str(server.log[-1].body["messages"])
+
+
 def test_what_passes_is_tried_again(llm, server):
     server.use([Rule(None, Answer(status=429, retry_after=0.01), Answer(status=503, retry_after=0.01), times=2)])
     assert llm().call("?").startswith("answer")
@@ -140,8 +146,8 @@ def test_half_an_answer_is_asked_for_again(llm, server, stream, fault):
     [
         (Answer(f"wrong key {KEY}", status=401), r"refused: 401: wrong key \*\*\* \(is the key right"),
         (Answer("no such model", status=404), r"refused: 404: no such model \(is the model's name right"),
-        (Answer("slow\ndown", status=429, retry_after=0.01), "refused, 2 times: 429: slow down"),
-        (Answer("broken", status=500, retry_after=0.01), "refused, 2 times: 500: broken"),
+        (Answer("slow\ndown", status=429, retry_after=0.01), "refused, in up to 2 tries: 429: slow down"),
+        (Answer("broken", status=500, retry_after=0.01), "refused, in up to 2 tries: 500: broken"),
     ],
 )
 def test_what_does_not_pass_is_said_in_a_line_without_the_key(llm, server, fault, line):
