@@ -46,6 +46,8 @@ _LOOKS = 20
 _LINK = "_p-"
 _NAME = re.compile(rf"(?!\.)(.+{_LINK}.+|\d{{8}}T\d{{6}}_[0-9a-f]+.*)\.json")
 
+_ANY_JSON = re.compile(r"(?!\.).+\.json")
+
 _HIDDEN = re.compile(r"\.\d{8}T\d{6}_[0-9a-f]{8}\.tmp")
 
 
@@ -102,11 +104,17 @@ class JsonProvider(BaseProvider):
         return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Remove the oldest files of a branch, or of the line of ``head``."""
+        """Remove the oldest files of a branch, or of the line of ``head``.
+
+        In a branch's folder where no file is named as checkpoints are, each JSON file is one: they were renamed.
+        """
         check_keep(max_keep)
         folder = _folder(location, branch)
         removed = 0
-        for file in excess(_files_of(folder, branch), max_keep, head, _complete):
+        files = _files_of(folder, branch)
+        if not files and head is None:
+            files = _files_of(folder, branch, _ANY_JSON)
+        for file in excess(files, max_keep, head, _complete):
             reached("checkpoints pruned in part")
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
@@ -168,11 +176,11 @@ def _files(location: str, branch: str | None) -> list[_File]:
     return sorted(found, key=lambda file: file.order)
 
 
-def _files_of(folder: Path, branch: str) -> list[_File]:
+def _files_of(folder: Path, branch: str, names_are: re.Pattern[str] = _NAME) -> list[_File]:
     try:
-        before = {name for name in os.listdir(folder) if _is_checkpoint(name)}  # noqa: PTH208  (names, not paths)
+        before = set(filter(names_are.fullmatch, os.listdir(folder)))  # noqa: PTH208  (names, not paths)
         for _ in range(_LOOKS):
-            found = _scan(folder, branch)
+            found = _scan(folder, branch, names_are)
             names = {file.path.name for file in found}
             if names == before:
                 break
@@ -182,19 +190,15 @@ def _files_of(folder: Path, branch: str) -> list[_File]:
     return sorted(found, key=lambda file: file.order)
 
 
-def _scan(folder: Path, branch: str) -> list[_File]:
+def _scan(folder: Path, branch: str, names_are: re.Pattern[str]) -> list[_File]:
     found = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if _is_checkpoint(entry.name):
+            if names_are.fullmatch(entry.name):
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
                     found.append(_File(folder / entry.name, branch, stat.st_mtime_ns, stat.st_size))
     return found
-
-
-def _is_checkpoint(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
 
 
 def _info(file: _File) -> CheckpointInfo:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from runner import crewai_paths
 from runner.agent import Agent
 from runner.config import CheckpointConfig
 from runner.context import TaskContext
@@ -57,6 +58,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+crewai_paths.install()
 
 # A crew file needs no Redis and no bus: these come when they are asked for.
 _LATER = {

@@ -4,7 +4,9 @@
 tells the handlers. The names come when they are asked for, so that a crew file without handlers pays for none of it.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from runner.events.types import CheckpointEventType as CheckpointEventType
@@ -72,4 +74,17 @@ def __getattr__(name: str) -> Any:
             found = import_module(f"runner.events.{module}")
             if name in found.__all__:
                 return getattr(found, name)
+    if name == "crewai_event_bus":
+        return import_module("runner.events.bus").event_bus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Events(ModuleType):
+    """Here ``event_bus`` is the bus, also once the module was imported that has this name in CrewAI."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name == "event_bus" and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Events

@@ -15,11 +15,28 @@ from runner.config import CheckpointConfig
 from runner.events import FlowCreatedEvent, event_bus, kickoff
 from runner.flow import execution, feedback
 from runner.flow import state as states
+from runner.flow.conditions import and_, or_
+from runner.flow.decorators import human_feedback, listen, router, start
 from runner.flow.definition import FlowDefinition, define
 from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flow.machine import MAX_METHOD_CALLS, Call, Machine
+from runner.flow.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
+from runner.flow.state import FlowState
 from runner.flow.waiting import wait_for
 from runner.state import apply_checkpoint, restore
+
+# CrewAI has them all in this module
+__all__ = [
+    "_INITIAL_STATE_CLASS_MARKER",
+    "Flow",
+    "FlowState",
+    "and_",
+    "human_feedback",
+    "listen",
+    "or_",
+    "router",
+    "start",
+]
 
 S = TypeVar("S", bound=dict[str, Any] | BaseModel)
 
@@ -95,6 +112,10 @@ class Flow(Generic[S]):
     def flow_name(self) -> str:
         """The flow's name: ``name``, or else its class's."""
         return self.name if isinstance(self.name, str) else type(self).__name__
+
+    @flow_name.setter
+    def flow_name(self, name: str) -> None:
+        self.name = name
 
     @property
     def state(self) -> S:

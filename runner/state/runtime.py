@@ -31,8 +31,13 @@ from runner.state.kinds import KINDS, kind_of
 from runner.state.lock import StateLock
 from runner.state.migration import VERSION, migrate
 from runner.state.progress import Progress
+from runner.state.sync import prepare_entities as _prepare_entities
+from runner.state.sync import sync_checkpoint_fields as _sync_checkpoint_fields
 
 logger = logging.getLogger("runner.state")
+
+# CrewAI has them here, by these names
+__all__ = ["RuntimeState", "_prepare_entities", "_sync_checkpoint_fields"]
 
 
 class RuntimeState(RootModel[list[Any]]):

@@ -17,7 +17,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
 CORE = (
     *(
-        "agent",
+        "agent/core",
         "backoff",
         "branching",
         "config",
@@ -25,6 +25,7 @@ CORE = (
         "conversation",
         "crashpoints",
         "crew",
+        "crewai_paths",
         "diff",
         "errors",
         "frames",
@@ -167,7 +168,7 @@ def test_the_core_imports_the_standard_library_and_pydantic(root, module):
 
 @pytest.mark.parametrize("folder", ["runner/events", "runner/flow"])
 def test_the_packages_of_the_core_import_the_standard_library_and_pydantic(root, folder):
-    for file in (root / folder).glob("*.py"):
+    for file in (root / folder).rglob("*.py"):
         assert imported(file) - sys.stdlib_module_names <= {"runner", "pydantic", "pydantic_core"}, file
 
 

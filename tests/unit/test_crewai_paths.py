@@ -1,0 +1,88 @@
+"""What was written for CrewAI imports from here, with one word replaced."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import runner.state
+from runner import crewai_paths, events, flow, providers
+from runner.providers import JsonProvider
+
+SAME = {
+    "agent.core": {"Agent": runner.Agent},
+    "agents.agent_builder.base_agent": {"BaseAgent": runner.Agent},
+    "crew": {"Crew": runner.Crew},
+    "task": {"Task": runner.Task},
+    "llms.base_llm": {"BaseLLM": runner.BaseLLM},
+    "flow.flow": {"Flow": flow.Flow, "start": flow.start, "listen": flow.listen, "FlowState": flow.FlowState,
+                  "_INITIAL_STATE_CLASS_MARKER": flow.INITIAL_STATE_CLASS_MARKER},
+    "flow.persistence.sqlite": {"SQLiteFlowPersistence": flow.SQLiteFlowPersistence},
+    "flow.persistence": {"persist": flow.persist},
+    "state.checkpoint_config": {"CheckpointConfig": runner.CheckpointConfig},
+    "state.checkpoint_listener": {"_find_checkpoint": runner.state.find_checkpoint, "_SENTINEL": runner.state.OPTED_OUT,
+                                  "_resolve": runner.state.resolve_checkpoint},
+    "state.event_record": {"EventRecord": runner.EventRecord},
+    "state.provider.core": {"BaseProvider": providers.BaseProvider},
+    "state.provider.json_provider": {"JsonProvider": providers.JsonProvider},
+    "state.provider.sqlite_provider": {"SqliteProvider": providers.SqliteProvider},
+    "state.provider.utils": {"detect_provider": providers.detect_provider},
+    "state.runtime": {"RuntimeState": runner.RuntimeState, "_prepare_entities": runner.state.prepare_entities,
+                      "_sync_checkpoint_fields": runner.state.sync_checkpoint_fields},
+    "events": {"crewai_event_bus": runner.event_bus},
+    "events.event_bus": {"crewai_event_bus": runner.event_bus, "CrewAIEventsBus": runner.EventBus},
+    "events.base_events": {"BaseEvent": runner.BaseEvent},
+    "events.event_context": {"resume_task_scope": runner.resume_task_scope, "_event_id_stack": None},
+    "events.types.task_events": {"TaskCompletedEvent": None},
+    "tasks.task_output": {"TaskOutput": runner.TaskOutput},
+    "version": {"get_crewai_version": runner.state.get_crewai_version},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", sorted({*SAME, *crewai_paths.PATHS}))
+def test_a_path_of_crewai_gives_what_is_ours(path):
+    module = importlib.import_module(f"runner.{path}")
+    for name, ours in SAME.get(path, {}).items():
+        found = getattr(module, name)
+        assert ours is None or found is ours
+
+
+def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
+    importlib.import_module("runner.events.event_bus")
+    assert events.event_bus is runner.event_bus
+    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.state.checkpoint_listener'"):
+        exec("from runner.state.checkpoint_listener import Nothing")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.memory'"):
+        importlib.import_module("runner.memory")
+
+
+def test_nothing_more_is_imported_for_them():
+    code = "import sys, runner; sys.exit(any(name.startswith('runner.llms') for name in sys.modules))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_files_that_were_renamed_are_pruned_where_no_other_checkpoints_are(tmp_path: Path) -> None:
+    """CrewAI prunes each JSON file of a branch's folder."""
+    for branch in ("renamed", "mixed"):
+        (tmp_path / branch).mkdir()
+        for i in range(3):
+            (tmp_path / branch / f"cp_{i}.json").write_text("{}")
+    provider = JsonProvider()
+    kept = [Path(provider.checkpoint(f"[{i}]", str(tmp_path), branch="mixed")).name for i in range(2)]
+    assert [provider.prune(str(tmp_path), 1, branch=branch) for branch in ("renamed", "mixed")] == [2, 1]
+    assert {path.name for path in (tmp_path / "mixed").iterdir()} == {"cp_0.json", "cp_1.json", "cp_2.json", kept[1]}
+
+
+def test_a_flow_may_give_itself_its_name():
+    class Named(flow.Flow):
+        def __init__(self) -> None:
+            super().__init__()
+            self.flow_name = "mine"
+
+        @flow.start()
+        def begin(self) -> str:
+            return self.flow_name
+
+    assert Named().kickoff() == "mine"
