@@ -35,6 +35,7 @@ class CodeCache:
         self._folder = folder / "bundles"
         self._size = size
         self._loaded: OrderedDict[tuple[str, str, str], Loaded] = OrderedDict()
+        self._used: set[str] = set()
         self._lock = threading.Lock()
 
     def get(self, sha: str, module: str, attr: str, name: str) -> Loaded:
@@ -46,12 +47,17 @@ class CodeCache:
                 return self._loaded[key]
         found = self._load(sha, module, attr, name)  # unlocked: one slow import holds nobody else up
         with self._lock:
+            if getattr(found.adapter, "disposable", False):
+                self._used.add(sha)
+                return found
             self._loaded[key] = found
             while len(self._loaded) > self._size:
                 self._loaded.popitem(last=False)
         return found
 
     def _load(self, sha: str, module: str, attr: str, name: str) -> Loaded:
+        if sha in self._used:  # its crews are good for one task each
+            loader.unload(sha)
         root = self._folder / sha
         if not root.is_dir():
             root = bundle.unpack(self._source.bundle(sha), sha, self._folder)

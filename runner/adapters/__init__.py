@@ -61,11 +61,15 @@ def adapter_of(thing: object) -> Adapter | None:
 
     if NATIVE.accepts(thing):
         return NATIVE
-    if not _is_flow(thing):
-        return None
-    from runner.adapters.flow import FLOW
+    if _is_flow(thing):
+        from runner.adapters.flow import FLOW
 
-    return FLOW
+        return FLOW
+    if "crewai" in sys.modules:
+        from runner.adapters.crewai import CREWAI
+
+        return CREWAI if CREWAI.accepts(thing) else None
+    return None
 
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:

@@ -1,0 +1,92 @@
+"""One task of a crew of CrewAI, done by CrewAI's own ``kickoff`` in a process where all earlier ones seem done.
+
+Only what CrewAI makes public is used: a task with an ``output`` is not done again when ``checkpoint_kickoff_event_id``
+is set, and the crew's list of tasks ends with the one to do.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from crewai import Crew, Task
+from crewai.crews.utils import enable_agent_streaming
+from crewai.tasks.conditional_task import ConditionalTask
+
+from runner import output as outputs
+from runner import planning
+from runner.adapters.crewai import before_and_after, planned, values
+from runner.adapters.crewai.owners import is_closing
+from runner.adapters.crewai.planned import AFTER, BEFORE
+from runner.adapters.crewai.seen import Earlier
+from runner.errors import BadCrew
+from runner.work import Work
+
+
+def perform(crew: Crew, work: Work) -> str:
+    """Do the task, or what comes before or after all of them. Returns what is to be stored."""
+    _quiet(crew)
+    work.uses.watch({})
+    if work.key == BEFORE:
+        return before_and_after.begin(crew, work)
+    inputs = before_and_after.inputs(crew, work)
+    if work.key == planning.KEY:
+        return before_and_after.make_plan(crew, work, inputs)
+    tasks = planned.by_key(crew)
+    earlier = Earlier(crew, tasks, work, inputs)
+    if work.key == AFTER:
+        return before_and_after.end(crew, work, inputs, earlier)
+    if work.key not in tasks:
+        raise BadCrew(f"there is no task {work.key!r} in the crew here: its tasks must not depend on the machine")
+    return _one(crew, tasks, work, inputs, earlier)
+
+
+def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
+    task = tasks[work.key]
+    _note_inputs(crew, task, work)
+    before = list(tasks)[: list(tasks).index(work.key)]
+    if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
+        work.note("task_skipped", "its condition does not hold")
+        return outputs.dump("", None)
+    # A task that runs beside others is told only of what its context names: as in a kickoff from the beginning.
+    crew.tasks = [task] if task.async_execution else [*earlier.tasks(before), task]
+    if before and len(crew.tasks) == 1:
+        earlier.tasks(before)
+        if task.allow_crewai_trigger_context is None:
+            task.allow_crewai_trigger_context = False  # it is the first in this list, and not in the crew's
+    for one in crew.tasks:
+        one.async_execution = False
+    crew.after_kickoff_callbacks = [one for one in crew.after_kickoff_callbacks if is_closing(one)]
+    with before_and_after.planned_for(crew, task, work):
+        before_and_after.kickoff(crew, work, inputs)
+    return values.dump(task.output)
+
+
+def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
+    """What its condition says of the output before it, found out once."""
+    said = work.journal.kept("condition")
+    if said is None:
+        said = task.should_execute(previous)
+        work.journal.keep("condition", said)
+    task.condition = lambda _: said
+    return bool(said)
+
+
+def _quiet(crew: Crew) -> None:
+    """What CrewAI does for a whole run is done here, or not at all."""
+    crew.checkpoint = False
+    for agent in [*crew.agents, *(task.agent for task in crew.tasks if task.agent)]:
+        if hasattr(agent, "checkpoint"):
+            agent.checkpoint = False
+    if crew.stream:  # the requests as they would be; the pieces are nobody's
+        enable_agent_streaming(crew.agents)
+        crew.stream = False
+
+
+def _note_inputs(crew: Crew, task: Task, work: Work) -> None:
+    """The inputs in the texts that a task's agents are told count as used."""
+    told = planned.task_texts(task)
+    alone = crew.process.value == "sequential" and not getattr(task.agent, "allow_delegation", False)
+    for agent in [task.agent] if alone else [task.agent, crew.manager_agent, *crew.agents]:
+        told += planned.agent_texts(agent) if agent is not None else []
+    names = planned.placeholders(told) | {"crewai_trigger_payload", "crew_chat_messages"}
+    for name in names if BEFORE not in work.plan.by_key else ():
+        work.uses.input(name)

@@ -1,0 +1,111 @@
+"""The plan of a crew of CrewAI: its tasks as they are, and what CrewAI does before and after all of them."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from crewai import Crew, Task
+from crewai.tasks.conditional_task import ConditionalTask
+from crewai.utilities.constants import NOT_SPECIFIED
+
+from runner import planning
+from runner.adapters.crewai.owners import is_closing
+from runner.config import CheckpointConfig
+from runner.errors import BadCrew
+from runner.plan import Plan, PlannedTask, sequential_order
+
+BEFORE = "before_kickoff"
+AFTER = "after_kickoff"
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
+
+
+def plan(crew: Crew, name: str) -> Plan:
+    """The plan. Raises `BadCrew`."""
+    if not crew.tasks:
+        raise BadCrew("the crew has no tasks")
+    if crew.process.value not in ("sequential", "hierarchical"):
+        raise BadCrew(f"the crew's process is {crew.process.value}: sequential and hierarchical ones can be run")
+    tasks = by_key(crew)
+    keys = {id(task): key for key, task in tasks.items()}
+    first = [*([BEFORE] if crew.before_kickoff_callbacks else []), *([planning.KEY] if crew.planning else [])]
+    order = sequential_order((key, bool(task.async_execution)) for key, task in tasks.items())
+    planned = [PlannedTask(key, tuple(first[i - 1 : i]), ()) for i, key in enumerate(first)]
+    for key, task in tasks.items():
+        planned.append(PlannedTask(key, order[key] or tuple(first[-1:]), _context(task, key, keys)))
+    if has_end(crew):
+        planned.append(PlannedTask(AFTER, _last(order), None))
+    called = crew.name if crew.name and crew.name != "crew" else name
+    return Plan(crew=called, tasks=tuple(planned), inputs=frozenset(placeholders(texts(crew))))
+
+
+def by_key(crew: Crew) -> dict[str, Task]:
+    """Each task by its key: its name, or ``task_N``; no two are the same."""
+    found: dict[str, Task] = {}
+    for number, task in enumerate(crew.tasks, 1):
+        name = (task.name or "").strip()
+        usable = name and len(name) <= 200 and name.isprintable()
+        key = unique = name if usable else f"task_{number}"
+        again = 1
+        while unique in found or unique in (BEFORE, AFTER, planning.KEY):
+            again += 1
+            unique = f"{key}_{again}"
+        found[unique] = task
+    return found
+
+
+def has_end(crew: Crew) -> bool:
+    """Whether something is left to do when all tasks are done: callbacks, or to find out which output counts."""
+    if any(not is_closing(callback) for callback in crew.after_kickoff_callbacks):
+        return True
+    return isinstance(crew.tasks[-1], ConditionalTask) or bool(crew.tasks[-1].async_execution)
+
+
+def checkpoints(crew: Crew) -> CheckpointConfig | None:
+    """What ``checkpoint=`` says, in our terms: the events that trigger, and how many are kept."""
+    setting: Any = crew.checkpoint
+    if setting is False:
+        return None
+    if setting is None or setting is True:
+        return CheckpointConfig()
+    return CheckpointConfig(on_events=list(setting.on_events), max_checkpoints=setting.max_checkpoints)
+
+
+def texts(crew: Crew) -> list[str]:
+    """All texts that inputs are put into."""
+    found = [text for task in crew.tasks for text in task_texts(task)]
+    return [*found, *(text for agent in crew.agents for text in agent_texts(agent))]
+
+
+def task_texts(task: Task) -> list[str]:
+    """A task's, as they are in its file."""
+    return [task.description or "", task.expected_output or "", task.output_file or ""]
+
+
+def agent_texts(agent: Any) -> list[str]:
+    """An agent's."""
+    return [str(getattr(agent, name, None) or "") for name in ("role", "goal", "backstory")]
+
+
+def placeholders(found: Iterable[str]) -> set[str]:
+    """The names of the inputs in these texts."""
+    return {name for text in found for name in _PLACEHOLDER.findall(text)}
+
+
+def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | None:
+    """The tasks in its context; None for all that are done before it. An async one gets none that it does not name."""
+    if task.context is NOT_SPECIFIED:
+        return () if task.async_execution else None
+    named = task.context if isinstance(task.context, list) else []
+    for other in named:
+        if id(other) not in keys:
+            raise BadCrew(
+                f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
+            )
+    return tuple(dict.fromkeys(keys[id(other)] for other in named))
+
+
+def _last(order: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The tasks that nothing waits for."""
+    waited_for = {key for after in order.values() for key in after}
+    return tuple(key for key in order if key not in waited_for)

@@ -1,0 +1,77 @@
+"""A task's output between CrewAI and the store: JSON there, typed by the crew's own code here."""
+
+from collections.abc import Callable
+from typing import Any
+
+from crewai import Task, TaskOutput
+from crewai.tasks.output_format import OutputFormat
+from pydantic import BaseModel, PrivateAttr, ValidationError
+
+from runner import output as outputs
+from runner.errors import TaskError
+from runner.output import TaskOutput as Stored
+
+
+def dump(output: Any) -> str:
+    """What is stored of an output of a task or a crew."""
+    return outputs.dump(output.raw, json_of(output))
+
+
+def json_of(output: Any) -> Any:
+    """Its JSON, if it has one."""
+    if isinstance(output.pydantic, BaseModel):
+        return output.pydantic.model_dump(mode="json")
+    return output.json_dict
+
+
+def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
+    """Give an output what is stored. Raises `TaskError` where it does not fit the task's model."""
+    output.raw = stored.raw
+    if stored.json_dict is None:
+        return
+    model: Any = task.output_pydantic
+    if model is None:
+        output.json_dict = stored.json_dict if isinstance(stored.json_dict, dict) else None
+        return
+    try:
+        output.pydantic = model.model_validate(stored.json_dict)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise TaskError(
+            f"the stored output of task {stored.name!r} is no {model.__name__}: {where}: {first['msg']}"
+        ) from None
+
+
+class Given(TaskOutput):
+    """An output of an earlier task. What it says is fetched when somebody looks."""
+
+    _look: Callable[[], Stored] | None = PrivateAttr(default=None)
+    _task: Any = PrivateAttr(default=None)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("raw", "pydantic", "json_dict"):
+            private = super().__getattribute__("__pydantic_private__") or {}
+            look, private["_look"] = private.get("_look"), None
+            if look is not None:
+                fill(self, look(), private["_task"])
+        return super().__getattribute__(name)
+
+
+def given(task: Task, agent: str, look: Callable[[], Stored]) -> Given:
+    """The output of a task that is done. ``look`` gives what is stored of it."""
+    found = Given(
+        name=task.name or task.description,
+        description=task.description,
+        expected_output=task.expected_output,
+        agent=agent,
+        output_format=_format(task),
+    )
+    found._look, found._task = look, task
+    return found
+
+
+def _format(task: Task) -> OutputFormat:
+    if task.output_json:
+        return OutputFormat.JSON
+    return OutputFormat.PYDANTIC if task.output_pydantic else OutputFormat.RAW
