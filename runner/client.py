@@ -21,10 +21,9 @@ from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import CheckpointRecord, RunRecord
-from runner.settings import default_queue
 from runner.states import RunStatus
 from runner.store import Store, open_store
-from runner.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
+from runner.submission import KEEP, Prepared, code_digest, default_queue, prepare, run_fields, run_id_for
 from runner.target import parse_target
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
@@ -73,7 +72,7 @@ class Client:
         ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
         """
         prepared = target if isinstance(target, Prepared) else prepare(str(target))
-        given = dict(inputs or {})
+        given = prepared.given(inputs)
         refuse_missing(prepared.plan, given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep, models)
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)

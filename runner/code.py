@@ -61,6 +61,7 @@ class CodeCache:
         root = self._folder / sha
         if not root.is_dir():
             root = bundle.unpack(self._source.bundle(sha), sha, self._folder)
-        _, crew = loader.find_crew(loader.load(root, module, key=sha), attr, adapters.is_crew, adapters.chosen)
+        found = loader.load(root, module, key=sha)
+        _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
         adapter = adapters.required(crew)
         return Loaded(crew, adapter, adapter.plan(crew, name))

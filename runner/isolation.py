@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import lru_cache, wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import (
@@ -33,6 +34,8 @@ from importlib.machinery import (
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from runner.project import JSON_CREWS, has_source_folder
 
 PREFIX = "_crew_"
 
@@ -49,6 +52,22 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
     "pkgutil": ("get_data", "resolve_name"),
 }
 
+on_import: dict[str, Callable[[], object]] = {}
+"""What is called when code of a bundle has imported a package from outside, by the package's name."""
+
+loading: ContextVar[bool] = ContextVar("runner_loading", default=False)
+"""Whether a crew file is being read: nothing in it is to run for real."""
+
+_JSON_CREW = b"from runner.adapters.crewai import finding\n\ncrew = finding.from_json(__file__)\n"
+
+
+class KickedOff(BaseException):
+    """A crew file that is being read came to the kickoff of a crew or a flow: this is the one that it means."""
+
+    def __init__(self, crew: object) -> None:
+        super().__init__("kicked off while it is read")
+        self.crew = crew
+
 
 class Namespace:
     """The modules of one bundle, under one name."""
@@ -61,6 +80,8 @@ class Namespace:
         self._only = only  # where the root holds more than the bundle: the one package that is the bundle
         self._home = os.path.join(root, only) if only else os.fspath(root)  # noqa: PTH118 (compared with sys.path)
         self._extra: list[str] = []  # folders of the bundle that its code put on sys.path
+        # A project's packages are imported from its src, as when it is installed.
+        self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
         self._finders: dict[str, FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
@@ -85,14 +106,14 @@ class Namespace:
         """The spec of a module of this bundle; ``path`` is its parent's, None for the top level."""
         if path is None:
             at_root = [os.fspath(self.root)] if self._only in (None, fullname.partition(".")[2]) else []
-            path = [*at_root, *self._extra, *self._on_sys_path()]
+            path = [*self._source, *at_root, *self._extra, *self._on_sys_path()]
         folders: list[str] = []
         for folder in path:
             spec = self._finder(folder).find_spec(fullname)
             if spec is not None and spec.loader is not None:
                 return spec
             folders += (spec and spec.submodule_search_locations) or ()
-        return _package_spec(fullname, folders) if folders else None
+        return _package_spec(fullname, folders) if folders else self._json_crew(fullname)
 
     def modules(self) -> list[str]:
         """The names that ``sys.modules`` holds for this bundle."""
@@ -119,6 +140,16 @@ class Namespace:
         if name not in self._views:
             self._views[name] = _View(module, self)
         return self._views[name]
+
+    def _json_crew(self, fullname: str) -> ModuleSpec | None:
+        """A crew that is written as data, as a module."""
+        if fullname != f"{self.name}.crew" or self._only:
+            return None
+        there = (self.root / name for name in JSON_CREWS)
+        file = next((os.fspath(path) for path in there if path.is_file()), None)
+        if file is None:
+            return None
+        return importlib.util.spec_from_file_location(fullname, file, loader=_JsonCrew(fullname, file, self))
 
     def _on_sys_path(self) -> list[str]:
         """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder."""
@@ -148,6 +179,8 @@ class Namespace:
             module = builtins.__import__(name, globals, locals, fromlist or (), 0)
             top = name.partition(".")[0]
             self._foreign.add(top)
+            if top in on_import:
+                on_import[top]()
             return self.view(module) if top in _BY_NAME else module
         _finder.adopt(self)  # code that outlived its bundle's place in the cache still imports
         if level:
@@ -174,11 +207,23 @@ class _Loader(SourceFileLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__["__builtins__"] = self._space.builtins
-        super().exec_module(module)
+        try:
+            super().exec_module(module)
+        except KickedOff as end:  # what the file does with the result is none of ours
+            if all(value is not end.crew for value in vars(module).values()):
+                module.__dict__["crew"] = end.crew
 
     def path_stats(self, path: Any) -> Mapping[str, Any]:  # noqa: ARG002
         """No bytecode, neither read nor written: it is matched by time and size, and a bundle has no times."""
         raise OSError("bytecode is not kept for bundles")
+
+
+class _JsonCrew(_Loader):
+    """Runs, in the place of a file that is data, the code that makes a crew of it."""
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002 - importlib's name
+        """That code."""
+        return _JSON_CREW
 
 
 class _View(ModuleType):

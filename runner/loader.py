@@ -23,7 +23,8 @@ from types import FrameType, ModuleType
 from pydantic import ValidationError
 
 from runner.errors import BadCrew, MissingDependency, RunnerError, Stop, said
-from runner.isolation import PREFIX, Namespace, finder
+from runner.isolation import PREFIX, KickedOff, Namespace, finder, loading
+from runner.project import source_of
 from runner.target import Target
 from runner.validation import in_words
 
@@ -57,6 +58,7 @@ def load(root: Path, module: str, *, key: str, only: str | None = None) -> Modul
         with space.lock:
             was_loaded = any(sys.modules.get(name) for name in space.modules() if name != space.name)
             before = list(sys.path)
+            reading = loading.set(True)
             try:
                 return importlib.import_module(f"{space.name}.{module}")
             except (KeyboardInterrupt, Stop):
@@ -66,6 +68,7 @@ def load(root: Path, module: str, *, key: str, only: str | None = None) -> Modul
                     space.drop()  # what it imported before it failed goes too
                 raise explain(error, root, f"{module}: ") from error
             finally:
+                loading.reset(reading)
                 space.keep_paths(before)
 
 
@@ -145,8 +148,12 @@ def find_crew(
     attr: str | None,
     is_crew: Callable[[object], bool],
     chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
+    makers: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
 ) -> tuple[str, object]:
-    """The crew in a loaded module and its name: the named one, or the only one there is that counts."""
+    """The crew in a loaded module and its name: the named one, or the only one there is that counts.
+
+    Where there is none, ``makers`` names what would make one if it was called.
+    """
     if attr is not None:
         return attr, _named_crew(module, attr, is_crew)
     crews: dict[int, tuple[str, object]] = {}
@@ -159,6 +166,11 @@ def find_crew(
     if len(left) > 1:
         names = ", ".join(name for name, _ in left)
         raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
+    if not left and (made := makers(module)):
+        if len(made) > 1:
+            names = ", ".join(made)
+            raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
+        return made[0], _named_crew(module, made[0], is_crew)
     if not left:
         raise BadCrew(f"{file}: no crew in it; {_what_else(module)}")
     return left[0]
@@ -199,13 +211,18 @@ def _call(function: object, label: str, module: ModuleType) -> object:
         raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
     except ValueError:
         pass  # a builtin that does not tell its signature
+    reading = loading.set(True)
     try:
         return function()
+    except KickedOff as end:
+        return end.crew
     except (KeyboardInterrupt, Stop):
         raise
     except BaseException as error:
         space = finder().spaces.get(module.__name__.partition(".")[0])
         raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
+    finally:
+        loading.reset(reading)
 
 
 def _namespace(key: str, root: Path, only: str | None) -> Namespace:
@@ -252,8 +269,11 @@ def _relative(filename: str, root: Path) -> str:
 
 def _holds(root: Path, name: str) -> bool:
     top, dot, _ = name.partition(".")
-    folder = root / top
-    return (root / f"{top}.py").is_file() or (folder / "__init__.py").is_file() or (bool(dot) and folder.is_dir())
+    for base in {root, source_of(root)}:
+        folder = base / top
+        if (base / f"{top}.py").is_file() or (folder / "__init__.py").is_file() or (bool(dot) and folder.is_dir()):
+            return True
+    return False
 
 
 def _file(module: ModuleType) -> str:

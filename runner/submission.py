@@ -7,7 +7,8 @@ import os
 import socket
 import tarfile
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -42,6 +43,17 @@ class Prepared:
     output_files: dict[str, str]
     adapter: Adapter
     crew: Any
+    inputs: dict[str, Any] = field(default_factory=dict)
+    """What its own file kicks it off with: inputs that nobody need give."""
+
+    def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
+        """These inputs, and those of the file that are not among them."""
+        return {**self.inputs, **(inputs or {})}
+
+
+def default_queue() -> str:
+    """The queue that jobs go to unless told otherwise."""
+    return os.environ.get("RUNNER_QUEUE", settings.DEFAULT_QUEUE)
 
 
 def run_id_for(id: str) -> str:
@@ -62,11 +74,20 @@ def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
             raise BadCrew(f"the code of {target.file} changed while it is at work in this process: wait for that")
         _imported[key] = code
         module = _load(target)
-    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen)
+    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen, adapters.makers)
     adapter: Adapter = adapters.required(crew)
-    plan = adapter.plan(crew, target.file.parent.name if target.file.stem == "crew" else target.file.stem)
+    plan = adapter.plan(crew, target.file.parent.name if target.file.stem in ("crew", "main") else target.file.stem)
     return Prepared(
-        target, attr, plan, packed, code, adapter.checkpoints(crew), adapter.output_files(crew), adapter, crew
+        target,
+        attr,
+        plan,
+        packed,
+        code,
+        adapter.checkpoints(crew),
+        adapter.output_files(crew),
+        adapter,
+        crew,
+        adapters.inputs_of(crew),
     )
 
 
@@ -82,7 +103,7 @@ def code_digest(packed: Bundle) -> str:
     digest = hashlib.sha256()
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed.data)), mode="r:") as tar:
         for member in tar:
-            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml")):
+            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml", ".jsonc")):
                 content = tar.extractfile(member)
                 digest.update(f"{member.name}\0".encode() + (content.read() if content else b"") + b"\0")
     return digest.hexdigest()

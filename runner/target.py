@@ -12,8 +12,7 @@ from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 
 from runner.errors import BadCrew
-
-CREW_FILE = "crew.py"  # what a folder given as a target stands for
+from runner.project import CREW_FILE, JSON_CREWS, main_of, project_around, project_at
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -56,20 +55,29 @@ def _from_path(place: str, attr: str | None) -> Target | None:
     path = Path(place)
     may_be_module = _DOTTED.fullmatch(place) is not None and not place.endswith(".py")
     if path.is_dir():
-        if (path / CREW_FILE).is_file():
-            return _at_file(path / CREW_FILE, attr)
+        crew_file = _crew_file(path)
+        if crew_file is not None:
+            return _at_file(crew_file, attr)
         if may_be_module and (path / "__init__.py").is_file():
             return None
         found = _python_files(path)
         hint = f"name the crew file in it: {', '.join(found)}" if found else "and there is no Python file in it"
         raise BadCrew(f"{place} is a directory; {hint}")
     if path.exists():
-        if path.suffix != ".py" or not path.is_file():
+        if (path.suffix != ".py" and path.name not in JSON_CREWS) or not path.is_file():
             raise BadCrew(f"{place} is not a Python file: a crew file ends in .py")
         return _at_file(path, attr)
     if may_be_module:
         return None
     raise BadCrew(f"no such file: {place}")
+
+
+def _crew_file(folder: Path) -> Path | None:
+    """What a folder given as a target stands for."""
+    if (project := project_at(folder)) is not None:
+        return project.crew_file()
+    plain = (folder / name for name in (CREW_FILE, *JSON_CREWS))
+    return next((file for file in plain if file.is_file()), None) or main_of(folder)
 
 
 def _python_files(folder: Path) -> list[str]:
@@ -83,6 +91,12 @@ def _at_file(path: Path, attr: str | None) -> Target:
     folder, parts = file.parent, [] if file.name == "__init__.py" else [file.stem]
     if "." in file.stem:
         raise BadCrew(f"{path}: Python cannot import a file with a dot in its name; rename it")
+    project = project_around(file)
+    if project is not None and (package := file.parent) != project.root:
+        # All of the project goes along: its knowledge lies beside its packages.
+        within = [*package.relative_to(project.source).parts, *parts]
+        if all(part.isidentifier() for part in within):
+            return Target(file=file, attr=attr, root=project.root, module=".".join(within), include=project.root)
     include = folder
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         parts.insert(0, folder.name)

@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, Protocol
 
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew
 from runner.events.base import BaseEvent
 from runner.growth import Grow
+from runner.isolation import on_import
 from runner.plan import Plan
 from runner.work import Work
 
@@ -98,6 +100,38 @@ def required(thing: object) -> Adapter:
     if adapter is None:
         raise BadCrew(f"a {type(thing).__qualname__} is not a crew that can be run")
     return adapter
+
+
+def makers(module: ModuleType) -> list[str]:
+    """What in a module makes a crew when it is called, by name."""
+    if not _has_crewai():
+        return []
+    from runner.adapters.crewai import finding
+
+    return finding.makers(module)
+
+
+def inputs_of(crew: object) -> dict[str, Any]:
+    """The inputs that a crew's own file kicks it off with."""
+    if not _has_crewai():
+        return {}
+    from runner.adapters.crewai import finding
+
+    return finding.inputs_of(crew)
+
+
+def _has_crewai() -> bool:
+    return "crewai.crew" in sys.modules
+
+
+def _crewai_imported() -> None:
+    if _has_crewai():
+        from runner.adapters.crewai import finding
+
+        finding.watch()
+
+
+on_import["crewai"] = _crewai_imported
 
 
 def _is_flow(thing: object) -> bool:

@@ -1,20 +1,23 @@
 """``runner submit``: the main job."""
 
 import json
+import os
 from typing import Any
 
 import click
 
-from runner import standin
+from runner import dotenv, standin
 from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, say
 from runner.client import Client, RunHandle, RunResult
-from runner.errors import Exit, MissingDependency, UsageError
+from runner.errors import BadInput, Exit, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
 from runner.prices import configured
+from runner.project import CREW_FILE, MAIN_FILE, environment_file
 from runner.standin.offline import make_ready
-from runner.submission import KEEP, prepare
+from runner.submission import KEEP, Prepared, prepare
+from runner.target import parse_target
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
 
@@ -71,8 +74,9 @@ def submit(
     with only(clean=True) as write:
         models = _stand_in(demo, offline)
         inputs = options.read_inputs(pairs, inputs_file)
+        _take_environment(target)
         prepared = prepare(target, limit=bundle_limit)
-        refuse_missing(prepared.plan, inputs)
+        _refuse_missing(prepared, inputs)
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
         with Client() as client:
@@ -95,6 +99,25 @@ def submit(
                 write(detached(handle, as_json))
                 return 0
             return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
+
+
+def _take_environment(target: str) -> None:
+    """What stands in the project's ``.env``, for the worker that is started here and to read the crew file."""
+    file = environment_file(parse_target(target).file)
+    names = dotenv.take(file) if file else []
+    if names and file:
+        own = "" if not os.environ.get("RUNNER_REDIS_URL") else ", to read the crew here: workers have their own"
+        say(f"from {file}: {', '.join(names)}{own}")
+
+
+def _refuse_missing(prepared: Prepared, inputs: dict[str, Any]) -> None:
+    try:
+        refuse_missing(prepared.plan, prepared.given(inputs))
+    except BadInput as error:
+        main = prepared.target.file.with_name(MAIN_FILE)
+        if prepared.target.file.name != CREW_FILE or not main.is_file():
+            raise
+        raise BadInput(f"{error}; or name the function that has them, as in {os.path.relpath(main)}:run") from None
 
 
 def _stand_in(demo: bool, offline: bool) -> str:

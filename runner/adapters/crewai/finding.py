@@ -1,0 +1,106 @@
+"""What makes a crew where a file has none at hand: functions and classes of ``main.py``, and crews written as data.
+
+A file that is being read kicks nothing off: a hook of CrewAI's stops it there, and the crew that was to be kicked off
+is the one that it means, with the inputs that it was to get.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from types import CodeType, ModuleType
+from typing import Any
+
+from crewai import Crew
+from crewai.flow import Flow
+from crewai.hooks import InterceptionPoint, get_hooks, register_hook
+from crewai.project import load_crew
+from pydantic import BaseModel
+
+from runner.isolation import KickedOff, loading
+
+_KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff", "kickoff_for_each"})
+
+_inputs: dict[int, tuple[object, dict[str, Any]]] = {}
+"""What crews are kicked off with where they are made, by the crew's id."""
+
+
+def watch() -> None:
+    """From here on, nothing is kicked off while a file is read."""
+    if _stop not in get_hooks(InterceptionPoint.EXECUTION_START):
+        register_hook(InterceptionPoint.EXECUTION_START, _stop)
+
+
+def inputs_of(crew: object) -> dict[str, Any]:
+    """What a crew is kicked off with unless somebody says otherwise, as its file has it."""
+    return dict(_inputs.get(id(crew), (crew, {}))[1])
+
+
+def from_json(file: str) -> Crew:
+    """The crew of a ``crew.jsonc``."""
+    crew, inputs = load_crew(file)
+    return _given(crew, inputs)
+
+
+def makers(module: ModuleType) -> list[str]:
+    """Functions and classes of a module that make a crew when they are called, by the names that they can be named by.
+
+    Those that only make one count before those that kick it off.
+    """
+    names = list(_makers(module))
+    made = [name for name, kicks_off in names if not kicks_off]
+    return made or [name for name, _ in names]
+
+
+def _stop(context: Any) -> None:
+    if not loading.get():
+        return
+    for name in ("crew", "flow"):
+        thing = getattr(context, name, None)
+        if thing is not None:
+            raise KickedOff(_given(thing, getattr(context, "inputs", None)))
+
+
+def _given(crew: Any, inputs: Mapping[str, Any] | None) -> Any:
+    if inputs:
+        _inputs[id(crew)] = (crew, dict(inputs))
+    return crew
+
+
+def _makers(module: ModuleType) -> Iterator[tuple[str, bool]]:
+    for name, value in vars(module).items():
+        if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
+            continue
+        if inspect.isfunction(value) and (kicks_off := _makes(value)) is not None:
+            yield name, kicks_off
+        elif inspect.isclass(value) and not issubclass(value, BaseModel | Flow) and _needs_nothing(value):
+            for method, function in vars(value).items():
+                known = _makes(function, of_class=True) if inspect.isfunction(function) else None
+                if known is not None and not method.startswith("_"):
+                    yield f"{name}.{method}", known
+
+
+def _makes(function: Any, *, of_class: bool = False) -> bool | None:
+    """Whether the function kicks off the crew that it makes; None if it makes none, or cannot be called just so."""
+    parameters = list(inspect.signature(function).parameters.values())[of_class:]
+    if any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+        return None
+    returned = function.__annotations__.get("return")
+    names = set(_names(function.__code__))
+    if returned is Crew or returned == "Crew" or ("Crew" in names and not names & _KICKOFFS):
+        return False
+    return True if names & _KICKOFFS else None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that a function's code names, and those of the functions inside it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _needs_nothing(owner: type) -> bool:
+    try:
+        inspect.signature(owner).bind()
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""Projects as ``crewai create`` lays them out, by their ``pyproject.toml``; and folders from before there was one.
+
+Only files are looked at here; nothing is imported.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import BadCrew
+
+CREW_FILE = "crew.py"
+MAIN_FILE = "main.py"
+JSON_CREWS = ("crew.jsonc", "crew.json")
+"""Crews that are written as data: a module of that name stands for one."""
+
+_UP = 6  # folders above a file in which its project is looked for
+_BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what says that a main.py is that of a crew
+
+
+@dataclass(frozen=True)
+class Project:
+    """A folder whose ``pyproject.toml`` says that it is a project of CrewAI."""
+
+    root: Path
+    name: str
+    flow: bool = False
+    definition: str = ""
+
+    @property
+    def source(self) -> Path:
+        """The folder that its packages lie in."""
+        return source_of(self.root)
+
+    def crew_file(self) -> Path:
+        """The file with its crew or its flow. Raises `BadCrew` where there is none, or no saying which."""
+        if self.definition:
+            return self._defined()
+        name = MAIN_FILE if self.flow else CREW_FILE
+        own = self.source / self.name.replace("-", "_").lower() / name
+        if own.is_file():
+            return own
+        found = sorted(path for path in self.source.glob(f"*/{name}") if path.is_file())
+        if len(found) == 1:
+            return found[0]
+        what = f"the {'flow' if self.flow else 'crew'} of the project {self.name}"
+        if not found:
+            raise BadCrew(f"{what} is looked for in {_short(own, self.root)}: no such file in {self.root}")
+        raise BadCrew(f"{what} may be in {', '.join(_short(one, self.root) for one in found)}: name the file")
+
+    def _defined(self) -> Path:
+        file = self.root / self.definition
+        if file.suffix in (".yaml", ".yml"):
+            raise BadCrew(
+                f"{self.definition}: a flow that is written as YAML does not run on the fleet; "
+                "write it as a class (crewai create flow NAME makes one)"
+            )
+        if file.name not in JSON_CREWS or not file.is_file():
+            raise BadCrew(f"{file}: no such crew; one that is written as data is called {' or '.join(JSON_CREWS)}")
+        return file
+
+
+def project_at(folder: Path) -> Project | None:
+    """The project whose root the folder is."""
+    file = folder / "pyproject.toml"
+    if not file.is_file():
+        return None
+    try:
+        data = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):  # somebody else's file; ours is not to judge it
+        return None
+    tools = _table(data.get("tool"))
+    own = _table(tools.get("crewai"))
+    name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
+    if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
+        return None
+    return Project(folder, str(name), own.get("type") == "flow", str(own.get("definition") or ""))
+
+
+def project_around(file: Path) -> Project | None:
+    """The project that a file is part of."""
+    for folder in list(file.parents)[:_UP]:
+        found = project_at(folder)
+        if found is not None:
+            return found if file.is_relative_to(found.source) or file.parent == found.root else None
+    return None
+
+
+def source_of(root: Path) -> Path:
+    """Where the packages of a project lie: in its ``src``, if it has one."""
+    return root / "src" if (root / "src").is_dir() else root
+
+
+def has_source_folder(root: Path) -> bool:
+    """Whether code in that folder is imported from its ``src``, as when it is installed."""
+    return (root / "pyproject.toml").is_file() and (root / "src").is_dir()
+
+
+def main_of(folder: Path) -> Path | None:
+    """The ``main.py`` of a folder with agents and tasks beside it."""
+    main = folder / MAIN_FILE
+    return main if main.is_file() and any((folder / name).exists() for name in _BESIDE_MAIN) else None
+
+
+def environment_file(file: Path) -> Path | None:
+    """The ``.env`` that goes with a crew file: beside it, or in the root of its project."""
+    project = project_around(file)
+    for folder in [file.parent, *([project.root] if project else [])]:
+        if (folder / ".env").is_file():
+            return folder / ".env"
+    return None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _short(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix()

@@ -1,0 +1,84 @@
+"""Where the crew of a project lies, and what its ``.env`` says."""
+
+from pathlib import Path
+
+import pytest
+
+from runner import bundle, dotenv, loader
+from runner.errors import BadCrew
+from runner.project import environment_file
+from runner.target import parse_target
+
+
+def _write(root: Path, *files: str, kind: str = "crew", more: str = "") -> Path:
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+    (root / "pyproject.toml").write_text(f'[project]\nname = "my-team"\n[tool.crewai]\ntype = "{kind}"\n{more}')
+    return root
+
+
+@pytest.mark.parametrize("named", ["", "src/my_team/crew.py"])
+def test_a_crew_of_a_project_goes_with_all_of_the_project(tmp_path: Path, named: str) -> None:
+    files = ("src/my_team/__init__.py", "src/my_team/crew.py", "src/my_team/config/agents.yaml", "knowledge/a.txt")
+    root = _write(tmp_path, *files)
+    found = parse_target(str(root / named))
+    assert (found.module, found.root, found.include) == ("my_team.crew", root, root)
+    assert bundle.pack(found).files == len(files) + 1
+
+
+def test_packages_of_a_project_are_imported_from_its_src(tmp_path: Path) -> None:
+    root = _write(tmp_path, "src/my_team/__init__.py", "src/my_team/tools/one.py")
+    (root / "src/my_team/tools/one.py").write_text("NAME = 'one'\n")
+    (root / "src/my_team/crew.py").write_text("from my_team.tools.one import NAME\nfrom .tools import one\n")
+    assert loader.load_target(parse_target(str(root))).NAME == "one"
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "files", "said"),
+    [
+        ("crew", "", [], "the crew of the project my-team is looked for in src/my_team/crew.py: no such file in "),
+        ("flow", "", [], "the flow of the project my-team is looked for in src/my_team/main.py: no such file in "),
+        ("crew", "", ["src/a/crew.py", "src/b/crew.py"], "may be in src/a/crew.py, src/b/crew.py: name the file"),
+        ("flow", 'definition = "src/x/flow.yaml"', [], "a flow that is written as YAML does not run on the fleet"),
+        ("crew", 'definition = "team.jsonc"', ["team.jsonc"], "one that is written as data is called crew.jsonc or"),
+    ],
+)
+def test_a_project_without_its_crew_is_refused(
+    tmp_path: Path, kind: str, more: str, files: list[str], said: str
+) -> None:
+    root = _write(tmp_path, "src/x.py", *files, kind=kind, more=more)
+    with pytest.raises(BadCrew) as refused:
+        parse_target(str(root))
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "files", "file"),
+    [
+        ("flow", "", ["src/my_team/main.py", "src/my_team/crews/x/x.py"], "src/my_team/main.py"),
+        ("crew", "", ["src/other/crew.py", "src/other/main.py"], "src/other/crew.py"),
+        ("crew", 'definition = "crew.jsonc"', ["crew.jsonc", "agents/a.jsonc"], "crew.jsonc"),
+    ],
+)
+def test_the_file_of_a_project(tmp_path: Path, kind: str, more: str, files: list[str], file: str) -> None:
+    assert parse_target(str(_write(tmp_path, *files, kind=kind, more=more))).file == tmp_path / file
+
+
+def test_a_folder_with_agents_and_tasks_stands_for_its_main(tmp_path: Path) -> None:
+    for name in ("main.py", "agents.py", "tasks.py"):
+        (tmp_path / name).write_text("")
+    assert parse_target(str(tmp_path)).module == "main"
+
+
+def test_what_a_project_says_of_its_environment(tmp_path: Path) -> None:
+    root = _write(tmp_path, "src/my_team/crew.py")
+    (root / ".env").write_text(
+        "# keys\nOPENAI_API_KEY=sk-1 # mine\nexport MODEL='a b'\nEMPTY=\nLINES=\"a\\nb\"\nSET=other\nRUNNER_QUEUE=x\n"
+    )
+    assert environment_file(root / "src/my_team/crew.py") == root / ".env"
+    environment = {"SET": "before"}
+    assert dotenv.take(root / ".env", environment) == ["OPENAI_API_KEY", "MODEL", "EMPTY", "LINES"]
+    assert environment == {
+        "SET": "before", "OPENAI_API_KEY": "sk-1", "MODEL": "a b", "EMPTY": "", "LINES": "a\nb"
+    }  # fmt: skip
