@@ -13,7 +13,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 
 from runner import output as outputs
 from runner import planning
-from runner.adapters.crewai import before_and_after, planned, values
+from runner.adapters.crewai import before_and_after, people, planned, telling, tools, values
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.planned import AFTER, BEFORE
 from runner.adapters.crewai.seen import Earlier
@@ -25,6 +25,11 @@ def perform(crew: Crew, work: Work) -> str:
     """Do the task, or what comes before or after all of them. Returns what is to be stored."""
     _quiet(crew)
     work.uses.watch({})
+    with telling.told(crew, work), tools.journaled(crew, work), people.asking(crew, work):
+        return _perform(crew, work)
+
+
+def _perform(crew: Crew, work: Work) -> str:
     if work.key == BEFORE:
         return before_and_after.begin(crew, work)
     inputs = before_and_after.inputs(crew, work)

@@ -1,0 +1,89 @@
+"""What CrewAI tells of on its own bus inside of a task, among the run's events under the same names.
+
+CrewAI hands each event that it emits to the sinks of the context, in the emitting thread and in order. What the engine
+tells itself (the crew's kickoff, its tasks) is left out, and so is all that an event says beside its figures.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from crewai import Crew
+from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
+
+from runner.events.base import BaseEvent
+from runner.events.bus import event_bus
+from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
+from runner.ledger import Caller, Heard, caller
+from runner.work import Work
+
+_CALLS: dict[str, type[BaseEvent]] = {
+    "llm_call_started": LLMCallStartedEvent,
+    "llm_call_completed": LLMCallCompletedEvent,
+    "llm_call_failed": LLMCallFailedEvent,
+}
+
+
+@contextlib.contextmanager
+def told(crew: Crew, work: Work) -> Iterator[None]:
+    """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's."""
+    token = add_stream_sink(_Teller(crew, work).take)
+    try:
+        yield
+    finally:
+        reset_stream_sinks(token)
+
+
+class _Call:
+    """One call of a model by CrewAI, as the transport saw it."""
+
+    def __init__(self, before: Caller) -> None:
+        self.before = before
+        self.heard: list[Heard] = []
+
+
+_calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", default=None)
+
+
+class _Teller:
+    def __init__(self, crew: Crew, work: Work) -> None:
+        self._crew, self._work = crew, work
+        self._own = {id(one) for one in (crew, *crew.tasks)}
+
+    def take(self, source: Any, event: Any) -> None:
+        """CrewAI emitted an event."""
+        kind = str(event.type)
+        if id(source) in self._own and kind.startswith(("task_", "crew_kickoff_")):
+            return
+        if kind == "hook_dispatched" or kind.endswith("_env"):  # ours, and each job's
+            return
+        about = {"timestamp": event.timestamp, "agent_role": event.agent_role, "task_name": event.task_name}
+        if kind in _CALLS:
+            event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, event)))
+        else:
+            inner = getattr(event, "crew_name", None)
+            event_bus.emit(
+                source,
+                BaseEvent(type=kind, task_id=event.task_name, **about, **({"crew_name": inner} if inner else {})),
+            )
+
+    def _of_call(self, kind: str, event: Any) -> dict[str, Any]:
+        """The figures of a call; in between its calls of models are the agent's that makes it."""
+        found = {"model": event.model, "from_agent": event.agent_role or None, "call_id": event.call_id}
+        calls = _calls.get() or {}
+        if kind == "llm_call_started":
+            call = _Call(caller.get())
+            caller.set(Caller(event.agent_role or "", announced=True, heard=call.heard.append))
+            _calls.set({**calls, event.call_id: call})
+            return found
+        call = calls.get(event.call_id) or _Call(caller.get())
+        caller.set(call.before)
+        _calls.set({name: one for name, one in calls.items() if one is not call})
+        if kind == "llm_call_failed":
+            return {**found, "error": "it was not answered"}
+        usage = {
+            "prompt_tokens": sum(one.usage.prompt_tokens for one in call.heard),
+            "completion_tokens": sum(one.usage.completion_tokens for one in call.heard),
+        }
+        return {**found, "usage": usage, "replayed": bool(call.heard) and all(one.replayed for one in call.heard)}

@@ -1,0 +1,173 @@
+"""Uses of tools by CrewAI's agents, as steps of the task: recorded before a model hears of them, and not used again.
+
+CrewAI asks its hooks before each use: there the tool's own function is replaced by one that looks into the journal.
+What CrewAI does around it (validation, limits, its cache, its events) is as it is without us.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from crewai import Crew
+from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.tools.agent_tools.base_agent_tools import BaseAgentTool
+from crewai.tools.base_tool import BaseTool, Tool
+from crewai.tools.tool_failure import ToolFailure
+from pydantic import BaseModel
+
+from runner import frames
+from runner.journal import Journal
+from runner.tools.keys import keyed, origin
+from runner.work import Work
+
+
+@contextlib.contextmanager
+def journaled(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its siblings
+    """Uses of tools in this process are steps of this task, whoever's they are and in whatever thread."""
+    journaling = _Journaling(work.journal)
+    register_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
+    try:
+        yield
+    finally:
+        unregister_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
+
+
+class _Journaling:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._origin = origin()
+
+    def before(self, context: Any) -> None:
+        """A tool is about to be used: see that its function is journaled."""
+        given, name = context.tool, str(context.tool_name)
+        tool = getattr(given, "_original_tool", None)
+        if isinstance(tool, Tool):  # its methods look for its function when they are called
+            if not _is_journaled(tool.func):
+                tool.func = self._durable(tool.func, name, tool)
+        elif isinstance(tool, BaseTool):
+            for method in ("_run", "_arun"):
+                if not _is_journaled(getattr(tool, method)):
+                    object.__setattr__(tool, method, self._durable(getattr(tool, method), name, tool))
+            if not _is_journaled(given.func):
+                given.func = tool._run
+        elif given is not None and not _is_journaled(given.func):
+            given.func = self._durable(given.func, name, given)
+
+    def _durable(self, function: Callable[..., Any], name: str, tool: Any) -> Callable[..., Any]:
+        def use(*args: Any, **kwargs: Any) -> Any:
+            one = _Use(tool)
+
+            def run(*_: Any) -> Any:
+                with keyed(self._key()):
+                    return one.noted(lambda: _awaited(function(*args, **kwargs)))
+
+            return one.result(self._step(name, run, tool, args, kwargs))
+
+        async def use_async(*args: Any, **kwargs: Any) -> Any:
+            one = _Use(tool)
+
+            async def run(*_: Any) -> Any:
+                with keyed(self._key()):
+                    return await one.anoted(function(*args, **kwargs))
+
+            return one.result(await self._step(name, run, tool, args, kwargs))
+
+        found: Callable[..., Any] = use_async if inspect.iscoroutinefunction(function) else use
+        found.__dict__["of_the_journal"] = True
+        return found
+
+    def _step(self, name: str, run: Callable[..., Any], tool: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What another agent does for this one is made of steps of its own: those are in the account."""
+        counted = not isinstance(tool, BaseAgentTool)
+        return self._journal.step(f"tool {name}", run, (*args, kwargs), {}, kind="tool", counted=counted)
+
+    def _key(self) -> str:
+        """Of the step that is being done: the same whenever it is begun again, however many are done side by side."""
+        frame = frames.current.get()
+        digest = hashlib.sha256(frame.key.encode()).hexdigest()[:16] if frame is not None else ""
+        return f"{self._origin}:{digest}" if self._origin and digest else ""
+
+
+class _Use:
+    """One use: what it gave is here when it was really made, and read from the journal when it was not."""
+
+    def __init__(self, tool: Any) -> None:
+        self._tool = tool
+        self._given: list[Any] = []
+        self._raised: Exception | None = None
+
+    def noted(self, call: Callable[[], Any]) -> dict[str, Any]:
+        """Make it; how it is recorded."""
+        try:
+            return self._note(call())
+        except Exception as error:
+            return self._note_error(error)
+
+    async def anoted(self, awaited: Any) -> dict[str, Any]:
+        """`noted`, for one that is awaited."""
+        try:
+            return self._note(await awaited)
+        except Exception as error:
+            return self._note_error(error)
+
+    def _note(self, value: Any) -> dict[str, Any]:
+        self._given = [value]
+        if isinstance(value, ToolFailure):
+            return {"failure": value.model_dump(mode="json")}
+        if isinstance(value, BaseModel) and _schema(self._tool) is not None:
+            return {"model": value.model_dump(mode="json")}
+        return {"value": value} if _is_plain(value) else {"text": str(value)}
+
+    def _note_error(self, error: Exception) -> dict[str, Any]:
+        """An agent is told of what its tool raises, and goes on; only what is about the agent itself goes up."""
+        if isinstance(self._tool, BaseAgentTool):
+            raise error
+        self._raised = error
+        return {"raised": [type(error).__name__, str(error)]}
+
+    def result(self, noted: dict[str, Any]) -> Any:
+        """What the agent gets. Raises what the tool raised."""
+        if self._raised is not None:
+            raise self._raised
+        if self._given:
+            return self._given[0]
+        if "raised" in noted:
+            name, text = noted["raised"]
+            raise type(name, (ToolRaised,), {})(text)
+        if "failure" in noted:
+            return ToolFailure.model_validate(noted["failure"])
+        schema = _schema(self._tool)
+        if "model" in noted:
+            return noted["model"] if schema is None else schema.model_validate(noted["model"])
+        return noted["value"] if "value" in noted else noted["text"]
+
+
+class ToolRaised(Exception):
+    """What a tool raised when it was really used: of the same name, with the same text."""
+
+
+def _awaited(value: Any) -> Any:
+    """The result of a plain function that gave a coroutine."""
+    return asyncio.run(value) if inspect.iscoroutine(value) else value
+
+
+def _is_journaled(function: Any) -> bool:
+    return getattr(function, "of_the_journal", False) is True
+
+
+def _schema(tool: Any) -> type[BaseModel] | None:
+    """The model of its results, as the crew's code has it."""
+    found = getattr(tool, "result_schema", None)
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it comes back from JSON as it was."""
+    if isinstance(value, list) and type(value) is list:
+        return all(_is_plain(one) for one in value)
+    if isinstance(value, dict) and type(value) is dict:
+        return all(type(key) is str and _is_plain(one) for key, one in value.items())
+    return value is None or type(value) in (str, int, float, bool)
