@@ -196,6 +196,7 @@ class Fleet:
     server: Server
     folder: Path
     workers: list[WorkerProcess] = field(default_factory=list)
+    python: str = sys.executable
 
     def environment(self, **extra: str) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")}
@@ -211,7 +212,7 @@ class Fleet:
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
+                [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         one = WorkerProcess(process, log, Redis.from_url(self.server.url, decode_responses=True))
@@ -223,14 +224,14 @@ class Fleet:
     ) -> subprocess.CompletedProcess[str]:
         """Run a ``runner`` command to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "runner", *arguments],
+            [self.python, "-m", "runner", *arguments],
             env=self.environment(**environment), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd,
         )  # fmt: skip
 
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         """Start a ``runner`` command."""
         return subprocess.Popen(
-            [sys.executable, "-m", "runner", *arguments],
+            [self.python, "-m", "runner", *arguments],
             env=self.environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
