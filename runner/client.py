@@ -21,9 +21,10 @@ from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import CheckpointRecord, RunRecord
+from runner.settings import default_queue
 from runner.states import RunStatus
 from runner.store import Store, open_store
-from runner.submission import KEEP, Prepared, code_digest, default_queue, prepare, run_fields, run_id_for
+from runner.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
 from runner.target import parse_target
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start

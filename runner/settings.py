@@ -49,6 +49,11 @@ class WorkerSettings:
         return min(1.0, self.lease / 5)
 
 
+def default_queue() -> str:
+    """The queue that jobs go to unless told otherwise."""
+    return os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
+
+
 def cache_dir() -> Path:
     """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
     given = os.environ.get("RUNNER_CACHE_DIR")

@@ -51,11 +51,6 @@ class Prepared:
         return {**self.inputs, **(inputs or {})}
 
 
-def default_queue() -> str:
-    """The queue that jobs go to unless told otherwise."""
-    return os.environ.get("RUNNER_QUEUE", settings.DEFAULT_QUEUE)
-
-
 def run_id_for(id: str) -> str:
     """The run id that an idempotent submission gets."""
     if not id.strip():

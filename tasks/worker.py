@@ -21,29 +21,30 @@ def main() -> None:
         for name in ("celery.worker.strategy", "celery.app.trace"):
             logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
-    arguments = [
-        "worker",
-        f"--pool={pool}",
-        f"--concurrency={os.environ.get('RUNNER_CONCURRENCY', '2')}",
-        f"--hostname={os.environ['RUNNER_WORKER_ID']}@%h",
-        f"--loglevel={level}",
-        f"--queues={app.conf.task_default_queue}",
-        "--without-gossip",
-        "--without-mingle",
-    ]
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
     from runner.providers.redis.connection import connect
     from runner.providers.redis.workers import Workers
 
     try:
-        if Workers(connect(state_url())).watched():
-            arguments.append("--task-events")
+        watched = Workers(connect(state_url())).watched()
     except Exception:  # Redis is away: Flower turns events on itself, a little later
-        pass
+        watched = False
     code = 0
     try:
-        app.worker_main(arguments)
+        # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.
+        celery_worker = app.Worker(
+            hostname=f"{os.environ['RUNNER_WORKER_ID']}@{socket.gethostname()}",
+            pool_cls=pool,
+            concurrency=int(os.environ.get("RUNNER_CONCURRENCY", "2")),
+            loglevel=getattr(logging, level),
+            queues=[app.conf.task_default_queue],
+            task_events=watched,
+            without_gossip=True,
+            without_mingle=True,
+        )
+        celery_worker.start()
+        code = celery_worker.exitcode or 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     except BaseException:

@@ -1,27 +1,41 @@
 """The command line. Each verb of the contract is one command; what a person can put right is said in one line."""
 
 import sys
+from importlib import import_module
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from runner.cli import branches, checkpoint, fleet, look, offline, steer, submit
 from runner.errors import Exit, RunnerError
-from runner.providers.redis.connection import NOT_NOW, REFUSED
+
+#: Where each verb is: a command imports what it needs itself, and not what the others do.
+VERBS = {
+    "submit": "submit", "worker": "fleet", "supervisor": "fleet", "flower": "fleet", "up": "fleet",
+    "runs": "look", "show": "look", "wait": "look", "events": "look", "doctor": "look", "checkpoint": "checkpoint",
+    "resume": "steer", "cancel": "steer", "answer": "steer", "fork": "branches", "diff": "branches",
+    "offline": "offline",
+}  # fmt: skip
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Verbs(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """All of them."""
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """One of them."""
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(import_module(f"runner.cli.{VERBS[cmd_name]}"), cmd_name)
+        return command
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="crew-runner", prog_name="runner")
 def cli() -> None:
     """Run a crew of agents on a fleet of workers, so that nothing that was paid for is ever lost."""
-
-
-for command in (
-    submit.submit, fleet.worker, fleet.supervisor, fleet.flower, fleet.up,
-    look.runs, look.show, look.wait, look.events, checkpoint.checkpoint, look.doctor,
-    steer.resume, branches.fork, branches.diff, steer.cancel, steer.answer, offline.offline,
-):  # fmt: skip
-    cli.add_command(command)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -30,10 +44,6 @@ def main(arguments: list[str] | None = None) -> None:
         code = cli.main(args=arguments, prog_name="runner", standalone_mode=False)
     except RunnerError as error:
         _fail(str(error), error.exit_code)
-    except NOT_NOW as error:
-        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
-    except REFUSED as error:
-        _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
     except NoArgsIsHelpError as error:
         error.show(sys.stderr)
         sys.exit(Exit.USAGE)
@@ -44,7 +54,20 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    except Exception as error:
+        _fail_as_redis(error)
+        raise
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail_as_redis(error: Exception) -> None:
+    """Say it in a line if it is Redis that failed."""
+    from runner.providers.redis.connection import NOT_NOW, REFUSED  # redis-py takes a while to import
+
+    if isinstance(error, NOT_NOW):
+        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+    if isinstance(error, REFUSED):
+        _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
 
 
 def _usage(error: click.ClickException) -> str:

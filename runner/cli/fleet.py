@@ -15,9 +15,8 @@ from runner import embedded, local_worker
 from runner.cli import options
 from runner.errors import UsageError
 from runner.providers.redis.connection import NOT_NOW, redacted
-from runner.settings import WorkerSettings
+from runner.settings import WorkerSettings, default_queue
 from runner.store import Store, open_store
-from runner.submission import default_queue
 from runner.tasks import parent
 
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run

@@ -94,10 +94,11 @@ def test_every_error_of_checkpoints_is_there():
 
 
 def test_every_verb_and_option_is_there():
-    group = cli.commands["checkpoint"]
+    context = click.Context(cli)
+    group = cli.get_command(context, "checkpoint")
     assert isinstance(group, click.Group)
     wanted = {f"checkpoint {name}": command for name, command in group.commands.items() if name != "browse"}
-    wanted |= {name: cli.commands[name] for name in ("resume", "fork", "diff", "answer") if name in cli.commands}
+    wanted |= {name: cli.get_command(context, name) for name in ("resume", "fork", "diff", "answer")}
     told = section("Command line")
     for name, command in wanted.items():
         [row] = [line for line in told.splitlines() if line.startswith(f"| `runner {name} ")]

@@ -207,5 +207,9 @@ def test_a_handler_that_never_ends_does_not_keep_the_process():
 
 
 def test_the_bus_costs_a_crew_file_nothing():
-    code = "import sys, runner; print(*sorted(name for name in sys.modules if name.startswith('runner.events')))"
+    code = """
+import sys
+from runner import Agent, Crew, Task
+print(*sorted(name for name in sys.modules if name.startswith('runner.events')))
+"""
     assert run(code) == ["runner.events", "runner.events.types"]
