@@ -61,9 +61,13 @@ States do not expire: they are kept until they are pruned, as files are.
 All keys of a run expire ``keep`` after its last branch is over (7 days by default), and live on when one is resumed.
 """
 
+import hashlib
 import zlib
 
 PARTITIONS = 1
+
+LONGEST_REF = 64
+DIGEST = "#"  #: stands for the branch in a reference that is a digest; no branch is called so
 
 TEMPLATES: dict[str, str] = {
     "run_key": "{home}:run:{run_id}",
@@ -133,6 +137,15 @@ def branch_key(run_id: str, branch: str) -> str:
 def ref(run_id: str, branch: str, task: str) -> str:
     """A job as one string, as indexes and claims name it. Run ids and branch names hold no ``|``."""
     return f"{run_id}|{branch}|{task}"
+
+
+def queued_ref(run_id: str, branch: str, task: str) -> str:
+    """How the index of sent jobs names one: `ref`, or where that is long, a digest of it (see ``lib/queued.lua``)."""
+    whole = ref(run_id, branch, task)
+    if len(whole.encode()) <= LONGEST_REF:
+        return whole
+    digest = hashlib.sha1(f"{branch}|{task}".encode(), usedforsecurity=False).hexdigest()
+    return ref(run_id, DIGEST, digest[:20])
 
 
 def unref(reference: str) -> tuple[str, str, str]:

@@ -5,6 +5,7 @@ only a look at what is in it tells.
 """
 
 import json
+from collections.abc import Iterator
 
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
@@ -16,7 +17,7 @@ LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost
 def missing(client: Client, home: str) -> set[Job]:
     """The jobs that nobody claimed and whose message is not in its queue: lost, or just being taken."""
     references = client.zrange(keys.key("queued_key", home=home), 0, LONGEST)
-    places = [keys.unref(reference) for reference in references]
+    places = list(_places(client, references))
     pipe = client.pipeline(transaction=False)
     for run_id, branch, task in places:
         pipe.hmget(keys.run_key(run_id), "queue", "envelope")
@@ -36,6 +37,26 @@ def missing(client: Client, home: str) -> set[Job]:
 def send_again(client: Client, job: Job) -> None:
     """Send its message once more, if it is still unclaimed."""
     return_job(client, job)
+
+
+def _places(client: Client, references: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Run, branch and task of each. For those that are digests, what is in flight in their run is looked at."""
+    found: dict[str, dict[str, tuple[str, str, str]]] = {}
+    for reference in references:
+        run_id, branch, task = keys.unref(reference)
+        if branch != keys.DIGEST:
+            yield run_id, branch, task
+            continue
+        if run_id not in found:
+            found[run_id] = {keys.queued_ref(*place): place for place in _open(client, run_id)}
+        if reference in found[run_id]:
+            yield found[run_id][reference]
+
+
+def _open(client: Client, run_id: str) -> Iterator[tuple[str, str, str]]:
+    for branch in client.smembers(keys.key("branches_key", run=keys.run_key(run_id))):
+        for task in client.smembers(keys.key("open_key", branch_key=keys.branch_key(run_id, branch))):
+            yield run_id, branch, task
 
 
 def _job(message: str) -> Job:

@@ -5,6 +5,7 @@ from typing import Any
 
 from runner.branching import part, unpack
 from runner.plan import waits
+from runner.providers.redis import keys
 from runner.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
 from runner.used import EDITED, NOTHING, Used
 
@@ -71,8 +72,8 @@ def _branch_agrees(seen: ObservedBranch, run: ModelRun, name: str, expected: Bra
 
 
 def _indexes_agree(world: World, model: Model) -> None:
-    for index, places in (("queued_key", model.queued), ("due_key", model.due)):
-        assert world.single(index, {}) == {"|".join(place): at for place, at in places.items()}, index
+    for index, places, name in (("queued_key", model.queued, keys.queued_ref), ("due_key", model.due, keys.ref)):
+        assert world.single(index, {}) == {name(*place): at for place, at in places.items()}, index
     assert world.single("outbox_key", {}).keys() == {f"{job.ref}|{job.attempt}" for job in model.outbox}
     for queue, messages in model.lists.items():
         stored = world.entries[queue].value if queue in world.entries else []
@@ -169,12 +170,14 @@ class Laws:
 def _indexed(world: World) -> None:
     """Each index lists exactly the tasks that are in its state."""
     where: dict[str, set[str]] = {"queued": set(), "delayed": set(), "running": set()}
+    sent: set[str] = set()
     for id, run in world.runs.items():
         for name, branch in run.branches.items():
             for key, task in branch.tasks.items():
                 claim = f"|{task['token']}|{task['worker']}|{task['process']}" if task["state"] == "running" else ""
                 where.setdefault(task["state"], set()).add(f"{id}|{name}|{key}{claim}")
-    assert where["queued"] == world.single("queued_key", {}).keys()
+                sent |= {keys.queued_ref(id, name, key)} if task["state"] == "queued" else set()
+    assert sent == world.single("queued_key", {}).keys()
     assert where["delayed"] == world.single("due_key", {}).keys()
     held = set()
     for worker, claims in world.by("claims_key", "worker").items():

@@ -121,14 +121,15 @@ def test_a_resume_elsewhere_takes_recorded_steps_along(driver: Driver) -> None:
 # -- what it costs
 
 
-def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: Any, redis: Redis) -> None:
+@pytest.mark.parametrize("name", ["task-{:04d}", "a-name-of-thirty-characters-{:03d}"])
+def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: Any, redis: Redis, name: str) -> None:
     """Under 2 KB for a fork of a run of 1,000 tasks at task 500, with one output edited and the first job sent."""
-    tasks = [PlannedTask("task-0000")]
-    tasks += [PlannedTask(f"task-{i:04d}", (f"task-{i - 1:04d}",), (f"task-{i - i % 10:04d}",)) for i in range(1, 1000)]
+    keys = [name.format(i) for i in range(1000)]
+    tasks = [PlannedTask(keys[0])]
+    tasks += [PlannedTask(keys[i], (keys[i - 1],), (keys[i - i % 10],)) for i in range(1, 1000)]
     run = driver.submit(Plan("a crew", tuple(tasks)), "r-0123456789ab")
     driver.work(lambda _: None)
-    at = checkpoint_at(driver, run, "task-0499")
-    fork(run, checkpoint=at)  # the first branch beside main makes some keys change their form
+    at = checkpoint_at(driver, run, keys[499])
     redis.delete("jobs")
 
     def used() -> dict[str, int]:
@@ -137,13 +138,13 @@ def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: A
     costs = []
     for _ in range(2):  # the stream of events grows by blocks of 4 KB: not both times
         before = used()
-        name = fork(run, {"task-0490": "edited"}, checkpoint=at)
+        branch = fork(run, {keys[490]: "edited"}, checkpoint=at)
         after = used()
         costs.append({key: size - before.get(key, 0) for key, size in after.items() if size != before.get(key)})
     assert min(sum(cost.values()) for cost in costs) < 2048, costs
 
     # It does again the nine that were made from it, and what was not done by then
-    todo = driver.runs.branch_plan(run, name).by_key.keys()
-    assert todo == {f"task-{i:04d}" for i in [*range(491, 500), *range(500, 1000)]}
-    assert driver.runs.branch(run, name).left == 509
-    assert set(driver.states(run, name)) == {"task-0491"}
+    todo = driver.runs.branch_plan(run, branch).by_key.keys()
+    assert todo == {keys[i] for i in [*range(491, 500), *range(500, 1000)]}
+    assert driver.runs.branch(run, branch).left == 509
+    assert set(driver.states(run, branch)) == {keys[491]}

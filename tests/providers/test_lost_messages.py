@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from runner.plan import Plan
 from runner.providers.redis import keys, overtaken
 from runner.providers.redis.jobs import Claim, Job, Refusal, return_job
 from runner.states import RunStatus
@@ -13,16 +14,18 @@ from .conftest import Clock
 from .driver import QUEUE, Driver, plan_of
 
 WIDE = plan_of(*(f"t{i}" for i in range(8)))
+LONG = plan_of(*(f"{'a name over which the index of jobs gets long '}{i}" for i in range(8)))
 OLD = 1000
 
 
-def test_what_was_lost_with_a_queue_comes_back_at_once(driver: Driver, clock: Clock) -> None:
-    driver.submit(WIDE)
+@pytest.mark.parametrize("plan", [WIDE, LONG], ids=["short", "long"])
+def test_what_was_lost_with_a_queue_comes_back_at_once(driver: Driver, clock: Clock, plan: Plan) -> None:
+    driver.submit(plan)
     driver.redis.delete(QUEUE)
     assert driver.workers.resend(OLD) == 0, "they were sent just now"
     clock.go_on(OLD)
     assert driver.workers.resend(OLD) == 8
-    assert {job.task for job in driver.jobs()} == {task.key for task in WIDE.tasks}
+    assert {job.task for job in driver.jobs()} == plan.by_key.keys()
 
 
 def test_a_queue_that_is_not_empty_is_believed(driver: Driver, clock: Clock) -> None:
@@ -46,8 +49,9 @@ def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock)
     assert [job.run_id for job in driver.jobs()] == ["r-lost"]
 
 
-def test_a_message_lost_from_among_others_is_missed(driver: Driver) -> None:
-    driver.submit(WIDE)
+@pytest.mark.parametrize("plan", [WIDE, LONG], ids=["short", "long"])
+def test_a_message_lost_from_among_others_is_missed(driver: Driver, plan: Plan) -> None:
+    driver.submit(plan)
     assert overtaken.missing(driver.redis, keys.home()) == set()
     lost = Job(*job_of(driver.redis.rpop(QUEUE)))
     assert overtaken.missing(driver.redis, keys.home()) == {lost}

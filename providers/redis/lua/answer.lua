@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name key step text
--- USES now emit send
+-- USES now queued emit send
 --
 -- step: the question's, as it was read. text: the answer as JSON.
 -- Returns "answered", or why not: "gone", "not asked", "changed" (another question by now) or the branch's status, if it is

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal
 -- ARGV name key token worker replayed step question stamp
--- USES now emit refuse send goes_on close account release checkpoint wait
+-- USES now queued emit refuse send goes_on close account release checkpoint wait
 --
 -- step: where in the journal the answer belongs; what stands there is no answer. question: JSON, for whoever answers.
 -- Returns {"asked", the branch's status} or {"refused"}.

@@ -2,7 +2,7 @@
 --
 -- KEYS home run
 -- ARGV branch reason
--- USES now emit send goes_on close account release recall lifetime finish
+-- USES now queued emit send goes_on close account release recall lifetime finish
 --
 -- branch: "" for every branch that runs or waits, else that one alone.
 -- Returns "running" or "waiting" if something was stopped by it; else how the run, or that branch, stands: "gone" if it

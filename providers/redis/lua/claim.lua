@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key attempt worker process nonce stamp
--- USES now emit checkpoint
+-- USES now queued emit checkpoint
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
@@ -27,7 +27,7 @@ if not (t[1] == "running" and t[6] == nonce) then
   local ref = r[1] .. "|" .. name .. "|" .. key
   token = redis.call("HINCRBY", run, "token", 1)
   redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce)
-  redis.call("ZREM", queued_key(home), ref)
+  redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
   local deadline = 0
   if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end
   redis.call("HSET", claims_key(home, worker), ref, token .. "|" .. process .. "|" .. string.format("%.0f", deadline))

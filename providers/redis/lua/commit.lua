@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name key token worker output trace replayed next growth stamp
--- USES now emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow
+-- USES now queued emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait

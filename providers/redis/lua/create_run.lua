@@ -2,7 +2,7 @@
 --
 -- KEYS home run bundle
 -- ARGV run_id fields plan ready tasks_left stamp
--- USES now emit send unlock checkpoint
+-- USES now queued emit send unlock checkpoint
 --
 -- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout} to run first.
 -- Returns "created", "exists" or "no bundle".

@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task
 -- ARGV name key token worker replayed reason stamp
--- USES now emit refuse send goes_on close account release checkpoint lifetime finish failed
+-- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed
 --
 -- Returns {"failed", the event's sequence, that of the branch's failure or 0} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "fail") end

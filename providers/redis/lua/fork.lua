@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name fields parent expected_plan edits ready kept tasks_left stamp
--- USES now emit send unlock checkpoint lifetime begin finish
+-- USES now queued emit send unlock checkpoint lifetime begin finish
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.

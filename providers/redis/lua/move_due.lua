@@ -2,7 +2,7 @@
 --
 -- KEYS home due
 -- ARGV limit
--- USES now send
+-- USES now queued send
 --
 -- Returns how many.
 local at = now()

@@ -3,7 +3,7 @@
 --
 -- KEYS home workers worker claims
 -- ARGV id process about lapsed reason max_attempts stamp
--- USES now emit send goes_on close account release checkpoint lifetime finish failed
+-- USES now queued emit send goes_on close account release checkpoint lifetime finish failed
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed.

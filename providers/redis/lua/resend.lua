@@ -4,14 +4,28 @@
 --
 -- KEYS home queued
 -- ARGV older_ms limit
--- USES now emit send goes_on
+-- USES now queued emit send goes_on
 --
 -- Returns how many.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
-local sent, waiting = 0, {}
+local sent, waiting, long = 0, {}, {}
+-- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
+local function jobs_of(run_id)
+  local found, run = {}, run_key(home, run_id)
+  for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
+    for _, key in ipairs(redis.call("SMEMBERS", open_key(branch_key(run, name)))) do
+      found[queued_ref(run_id, name, key)] = {name, key}
+    end
+  end
+  return found
+end
 for _, ref in ipairs(refs) do
   local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
+  if name == "#" then
+    long[run_id] = long[run_id] or jobs_of(run_id)
+    name, key = unpack(long[run_id][ref] or {name, key})
+  end
   local run = run_key(home, run_id)
   local r = redis.call("HMGET", run, "queue", "envelope")
   local t = redis.call("HMGET", task_key(branch_key(run, name), key), "state", "attempt")

@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name fields plan parent parent_seq start expected_status expected_seq expected_plan expected_branches todos ready waits tasks_left
--- USES now emit send goes_on close account release recall lifetime begin
+-- USES now queued emit send goes_on close account release recall lifetime begin
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key token worker replayed delay_ms reason
--- USES now emit refuse send goes_on close account release
+-- USES now queued emit refuse send goes_on close account release
 --
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end

@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name key attempt
--- USES now send
+-- USES now queued send
 --
 -- Returns 1 if it was sent on.
 local t = redis.call("HMGET", task, "state", "attempt")

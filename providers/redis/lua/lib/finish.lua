@@ -1,10 +1,10 @@
 -- End a branch: nothing of it is sent any more. With the last one that ran, the keys of the run get a lifetime.
 local function hold(home, run, name, task)
   local branch = branch_key(run, name)
-  local ref = redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task
+  local id = redis.call("HGET", run, "id")
   redis.call("HSET", task_key(branch, task), "state", "held")
-  redis.call("ZREM", queued_key(home), ref)
-  redis.call("ZREM", due_key(home), ref)
+  redis.call("ZREM", queued_key(home), queued_ref(id, name, task))
+  redis.call("ZREM", due_key(home), id .. "|" .. name .. "|" .. task)
 end
 local function finish(home, run, name, status, err, at)
   local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch")

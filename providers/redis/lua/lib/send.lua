@@ -4,7 +4,7 @@ local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
 local function send(home, run, name, task, attempt, at)
   local r = redis.call("HMGET", run, "id", "envelope", "queue", "crew")
   local ref = r[1] .. "|" .. name .. "|" .. task
-  redis.call("ZADD", queued_key(home), at, ref)
+  redis.call("ZADD", queued_key(home), at, queued_ref(r[1], name, task))
   if r[2] == "" then
     redis.call("ZADD", outbox_key(home), at, ref .. "|" .. attempt)
     return
