@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.errors import Conflict, Exit
-from runner.inprocess import write_file
+from runner.files import OutputFile, files_of
 from runner.ledger import total
 from runner.prices import configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
@@ -144,17 +144,18 @@ class RunHandle:
         result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id, self.branch), self)
         return result
 
-    def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write the outputs that tasks want in files, relative to ``folder`` (the working directory)."""
+    def files(self) -> list[OutputFile]:
+        """The files that its tasks want their output in, of all that are done; of two with one path the later."""
         runs = self.client.store.runs
+        record = self.record
+        branch = self.branch or record.branch
         wanted = json.loads(runs.field(self.id, "output_files") or "{}")
-        outputs = self.result().outputs
-        inputs = self.record.inputs | runs.branch(self.id, self.branch or self.record.branch).inputs
-        return [
-            write_file(str((folder or Path()) / name), outputs[task], inputs)
-            for task, name in wanted.items()
-            if task in outputs
-        ]
+        inputs = record.inputs | runs.branch(self.id, branch).inputs
+        return list({one.path: one for one in files_of(runs.committed(self.id, branch), wanted, inputs)}.values())
+
+    def write_output_files(self, folder: Path | None = None) -> list[Path]:
+        """Write `files`, relative to ``folder`` (the working directory)."""
+        return [file.write(folder or Path()) for file in self.files()]
 
     def fork(
         self,

@@ -135,4 +135,5 @@ def committed_record(stored: dict[str, Any]) -> Committed:
         prompt_tokens=prompt,
         completion_tokens=completion,
         edited="edited" in stored,
+        files=stored.get("files"),
     )

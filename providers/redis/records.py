@@ -62,7 +62,8 @@ class Committed:
     """A committed output: where in the branch's sequence it stands, and what it is.
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
-    ``edited`` one.
+    ``edited`` one. ``files`` are those that its worker wrote for it, by path: None for one with the output's own text;
+    no dict where no worker writes any.
     """
 
     seq: int
@@ -72,6 +73,7 @@ class Committed:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     edited: bool = False
+    files: dict[str, str | None] | None = None
 
     def as_task_output(self, name: str) -> TaskOutput:
         """As the crew's code sees it."""

@@ -13,7 +13,7 @@ VERBS = {
     "submit": "submit", "worker": "fleet", "supervisor": "fleet", "flower": "fleet", "up": "fleet",
     "runs": "look", "show": "look", "wait": "look", "events": "look", "doctor": "look", "checkpoint": "checkpoint",
     "resume": "steer", "cancel": "steer", "answer": "steer", "fork": "branches", "diff": "branches",
-    "offline": "offline",
+    "offline": "offline", "files": "files",
 }  # fmt: skip
 
 

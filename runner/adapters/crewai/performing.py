@@ -13,7 +13,7 @@ from crewai.tasks.conditional_task import ConditionalTask
 
 from runner import output as outputs
 from runner import planning
-from runner.adapters.crewai import before_and_after, people, planned, telling, tools, values
+from runner.adapters.crewai import before_and_after, files, people, planned, telling, tools, values
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.planned import AFTER, BEFORE
 from runner.adapters.crewai.seen import Earlier
@@ -36,6 +36,11 @@ def _perform(crew: Crew, work: Work) -> str:
     if work.key == planning.KEY:
         return before_and_after.make_plan(crew, work, inputs)
     tasks = planned.by_key(crew)
+    with files.collected(tasks.get(work.key), inputs) as written:
+        return written.beside(_one_of(crew, tasks, work, inputs))
+
+
+def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> str:
     earlier = Earlier(crew, tasks, work, inputs)
     if work.key == AFTER:
         return before_and_after.end(crew, work, inputs, earlier)

@@ -1,0 +1,44 @@
+"""``runner files``: what tasks wanted in files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli import options
+from runner.cli.stdio import only
+from runner.client import Client
+from runner.errors import BadInput
+
+
+@click.command(short_help="List or write the files that a run's tasks made.")
+@click.argument("run_id", metavar="RUN")
+@click.option("--branch", metavar="NAME", help="The files of this branch. Default: its current line.")
+@click.option("--out", metavar="DIR", help="Write them there, each at its own path.")
+@options.as_json
+@options.redis_url
+def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis_url: str | None) -> int:
+    """List the output files of RUN's tasks that are done, or write them below DIR.
+
+    A task's output_file is kept with its output: it is here wherever the task was done.
+    """
+    options.apply_environment(redis_url=redis_url)
+    with only(clean=True) as write, Client() as client:
+        handle = client.run(run_id, branch)
+        found = handle.files()
+        told: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]
+        if out is not None:
+            try:
+                for one, file in zip(told, found, strict=True):
+                    one["written"] = str(file.write(Path(out)))
+            except OSError as error:
+                raise BadInput(f"an output file cannot be written: {error}; try another folder with --out") from None
+        if as_json:
+            write(json.dumps({"run_id": run_id, "branch": branch or handle.record.branch, "files": told}) + "\n")
+            return 0
+        for one in told:
+            write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")
+        if not found:
+            write("no files: no task that is done has an output_file\n")
+    return 0
