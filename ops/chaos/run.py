@@ -16,9 +16,10 @@ import time
 from collections import Counter
 
 from account import Account, reckon
-from scene import CALLS, KINDS, Scene, Worker, crew, scene
+from scene import CALLS, KINDS, Scene, crew, scene
 
 from runner.client import Client, RunHandle, RunResult
+from runner.testing import WorkerProcess
 
 BLOWS = ("child",) * 16 + ("main",) * 3 + ("group",)
 
@@ -31,16 +32,15 @@ class Killer:
         self.done: Counter[str] = Counter()
 
     def fill(self) -> None:
-        alive = [worker for worker in self.scene.workers if worker.alive()]
-        self.scene.workers[:] = alive
+        alive = self.scene.workers
         for _ in range(self.many - len(alive)):
             self.scene.start(concurrency=self.concurrency)
 
     def blow(self) -> bool:
         """One kill, if there is somebody to kill."""
         kind = self.rand.choice(BLOWS)
-        worker: Worker = self.rand.choice(self.scene.workers)
-        pids = worker.children() if kind == "child" else [worker.main()] if kind == "main" else [worker.process.pid]
+        worker: WorkerProcess = self.rand.choice(self.scene.workers)
+        pids = worker.children() if kind == "child" else [worker.main_pid()] if kind == "main" else [worker.pid]
         pids = [pid for pid in pids if pid]
         if not pids or not worker.children():  # it is just coming up: a kill would prove nothing
             return False

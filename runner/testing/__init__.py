@@ -1,10 +1,17 @@
-"""For tests: a model server that answers by a script, and the tests that every provider passes.
+"""For tests: a model server that answers by a script, workers that may be killed, the tests that every provider passes.
 
 from runner.testing import Answer, Call, ModelServer, Rule
 
 with ModelServer([Rule("owls", Call("search", {"q": "owls"}), "Owls fly silently.")]) as server:
     os.environ.update(server.environment)
     ...
+
+from runner.testing import Fleet, RedisServer, eventually
+
+with RedisServer() as redis, Fleet(redis.url) as fleet:
+    worker = fleet.start()
+    ...
+    worker.kill_group()
 
 from runner.testing import ProviderConformance      # needs pytest, which the rest does not
 
@@ -22,16 +29,33 @@ from runner.modelserver import Answer, Call, ModelRequest, ModelServer, Rule
 
 if TYPE_CHECKING:
     from runner.testing.conformance import ProviderConformance
+    from runner.testing.fleet import Fleet, RedisServer, WorkerProcess, children_of, eventually
 
-__all__ = ["Answer", "Call", "ModelRequest", "ModelServer", "ProviderConformance", "Rule"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Fleet",
+    "ModelRequest",
+    "ModelServer",
+    "ProviderConformance",
+    "RedisServer",
+    "Rule",
+    "WorkerProcess",
+    "children_of",
+    "eventually",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("Fleet", "RedisServer", "WorkerProcess", "children_of", "eventually"):
+        from runner.testing import fleet
+
+        return getattr(fleet, name)
     if name != "ProviderConformance":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
-    pytest.register_assert_rewrite("runner.testing.conformance", "runner.testing.writers")
+    pytest.register_assert_rewrite(*(f"runner.testing.{name}" for name in ("conformance", "pruning", "writers")))
     from runner.testing.conformance import ProviderConformance
 
     return ProviderConformance

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.providers.base import BaseProvider, CheckpointInfo, CheckpointNotFound
-from runner.testing.writers import Elsewhere, together, write_line
+from runner.providers.base import BaseProvider, CheckpointNotFound
+from runner.testing.pruning import PruningConformance
+from runner.testing.writers import Elsewhere, ids_of, together, write_line
 
 ID = re.compile(r"\d{8}T\d{6}_[0-9a-f]{8}")
 
@@ -30,7 +31,7 @@ TEXTS = {
 ESCAPING = ["../../etc", "..", "/etc", "a/../../b", "fork/../../main"]
 
 
-class ProviderConformance:
+class ProviderConformance(PruningConformance):
     """A subclass gives two fixtures: ``provider``, and ``location``, at which nothing is stored yet."""
 
     @pytest.fixture
@@ -129,7 +130,7 @@ class ProviderConformance:
             (second, first, "main"),
             (fork, first, "fork/a"),
         ]
-        assert _ids(provider.checkpoints(location, "fork/a")) == [fork]
+        assert ids_of(provider.checkpoints(location, "fork/a")) == [fork]
         assert provider.latest(location).id == fork
         assert provider.latest(location, "main").id == second
 
@@ -153,11 +154,7 @@ class ProviderConformance:
         assert provider.checkpoints(other) == []
         [there] = write_line(provider, other, count=1)
         assert provider.prune(location, 0) == 3
-        assert _ids(provider.checkpoints(other)) == [there]
-
-    def another(self, location: str) -> str:
-        """A second location, as empty as the first."""
-        return f"{location}-2"
+        assert ids_of(provider.checkpoints(other)) == [there]
 
     @pytest.mark.parametrize("branch", [*ESCAPING, "", ".", "a//b", "a/./b", "a\0b"])
     def test_a_branch_name_that_leads_elsewhere_is_refused(
@@ -176,11 +173,11 @@ class ProviderConformance:
 
     def test_two_hundred_in_a_moment_keep_their_order(self, provider: BaseProvider, location: str) -> None:
         ids = [provider.extract_id(provider.checkpoint("{}", location)) for _ in range(200)]
-        assert _ids(provider.checkpoints(location)) == ids
+        assert ids_of(provider.checkpoints(location)) == ids
         assert sorted(set(ids)) == ids
         assert provider.latest(location).id == ids[-1]
         assert provider.prune(location, 7) == 193
-        assert _ids(provider.checkpoints(location)) == ids[-7:]
+        assert ids_of(provider.checkpoints(location)) == ids[-7:]
 
     def test_a_child_comes_after_its_parent_whatever_the_clock_says(
         self, provider: BaseProvider, location: str
@@ -188,95 +185,15 @@ class ProviderConformance:
         ahead = "20990101T000000_f4241fff"
         ids = write_line(provider, location, count=3, parent_id=ahead)
         assert ahead < ids[0]
-        assert _ids(provider.checkpoints(location)) == ids == sorted(ids)
+        assert ids_of(provider.checkpoints(location)) == ids == sorted(ids)
 
     def test_branches_written_in_turn_are_one_history(self, provider: BaseProvider, location: str) -> None:
         ids = [
             provider.extract_id(provider.checkpoint("{}", location, branch=("main", "fork/a", "fork/b")[i % 3]))
             for i in range(30)
         ]
-        assert _ids(provider.checkpoints(location)) == ids
-        assert _ids(provider.checkpoints(location, "fork/b")) == ids[2::3]
-
-    # -- pruning
-
-    def test_pruning_keeps_the_newest(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=5)
-        assert provider.prune(location, 2) == 3
-        assert _ids(provider.checkpoints(location)) == ids[-2:]
-        assert json.loads(provider.from_checkpoint(provider.latest(location).location))["i"] == 4
-
-    def test_pruning_to_nothing_leaves_nothing(self, provider: BaseProvider, location: str) -> None:
-        write_line(provider, location, count=4)
-        assert provider.prune(location, 0) == 4
-        assert provider.checkpoints(location) == []
-        [after] = write_line(provider, location, count=1)
-        assert _ids(provider.checkpoints(location)) == [after]
-
-    def test_pruning_to_more_than_there_are_removes_none(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=3)
-        assert provider.prune(location, 3) == 0
-        assert provider.prune(location, 100) == 0
-        assert _ids(provider.checkpoints(location)) == ids
-
-    def test_pruning_leaves_other_branches_alone(self, provider: BaseProvider, location: str) -> None:
-        write_line(provider, location, count=3)
-        forks = write_line(provider, location, count=2, branch="fork/a")
-        assert provider.prune(location, 1, branch="main") == 2
-        assert _ids(provider.checkpoints(location, "fork/a")) == forks
-        assert provider.prune(location, 0, branch="nowhere") == 0
-        assert provider.prune(self.another(location), 0) == 0
-
-    def test_a_fork_lives_without_what_it_left(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=3)
-        forks = write_line(provider, location, count=2, branch="fork/a", parent_id=ids[1])
-        provider.prune(location, 0)
-        assert [json.loads(provider.from_checkpoint(i.location))["i"] for i in provider.checkpoints(location)] == [0, 1]
-        assert _ids(provider.checkpoints(location)) == forks
-
-    def test_a_negative_number_is_refused(self, provider: BaseProvider, location: str) -> None:
-        with pytest.raises(ValueError, match="max_keep must be at least 0, got -1"):
-            provider.prune(location, -1)
-
-    # -- pruning by line
-
-    def test_two_lines_on_one_branch_do_not_prune_each_other(self, provider: BaseProvider, location: str) -> None:
-        lines: dict[str, list[str]] = {"a": [], "b": []}
-        for turn in range(20):
-            # b writes once where a writes four times
-            for name in ("a", "b") if turn % 4 == 0 else ("a",):
-                parent = lines[name][-1] if lines[name] else None
-                [new] = write_line(provider, location, name=name, count=1, parent_id=parent, keep=3)
-                lines[name].append(new)
-        kept = _ids(provider.checkpoints(location))
-        assert sorted(kept) == sorted(lines["a"][-3:] + lines["b"][-3:])
-
-    def test_a_line_ends_where_its_branch_begins(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=3)
-        forks = write_line(provider, location, count=3, branch="fork/a", parent_id=ids[2])
-        assert provider.prune(location, 1, branch="fork/a", head=forks[-1]) == 2
-        assert _ids(provider.checkpoints(location)) == [*ids, forks[-1]]
-        assert provider.prune(location, 0, branch="fork/a", head=forks[-1]) == 1
-        assert _ids(provider.checkpoints(location)) == ids
-
-    def test_what_two_lines_share_stays_as_long_as_one_of_them_counts_it(
-        self, provider: BaseProvider, location: str
-    ) -> None:
-        shared = write_line(provider, location, count=2)
-        left = write_line(provider, location, name="left", count=1, parent_id=shared[-1])
-        right = write_line(provider, location, name="right", count=4, parent_id=shared[-1], keep=3)
-        # The right line has three of its own, and lets go of its fourth; the left one still stands on the shared two.
-        assert _ids(provider.checkpoints(location)) == [*shared, *left, *right[-3:]]
-        left += write_line(provider, location, name="left", count=3, parent_id=left[-1], keep=3)
-        assert _ids(provider.checkpoints(location)) == [*right[-3:], *left[-3:]]
-
-    def test_a_line_is_pruned_from_any_of_its_checkpoints(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=5)
-        # From the third: the newer two belong to a line that goes on from it, and keep all that is older.
-        assert provider.prune(location, 1, head=ids[2]) == 0
-        assert provider.prune(location, 1, head=ids[4]) == 4
-        assert provider.prune(location, 1, head="20200101T000000_00000000") == 0
-        assert _ids(provider.checkpoints(location)) == ids[4:]
+        assert ids_of(provider.checkpoints(location)) == ids
+        assert ids_of(provider.checkpoints(location, "fork/b")) == ids[2::3]
 
     # -- what is not there
 
@@ -346,7 +263,7 @@ class ProviderConformance:
         ]
         with together(*processes):
             lines = [process.end() for process in processes]
-        assert sorted(_ids(provider.checkpoints(location))) == sorted(lines[0][-3:] + lines[1][-3:])
+        assert sorted(ids_of(provider.checkpoints(location))) == sorted(lines[0][-3:] + lines[1][-3:])
 
     def test_readers_while_it_is_pruned(self, provider: BaseProvider, location: str) -> None:
         """Who reads the newest while others write and prune gets a whole one, always a newer one."""
@@ -394,15 +311,11 @@ class ProviderConformance:
         assert sorted(info.location for info in provider.checkpoints(location)) == sorted(own)
 
 
-def _ids(infos: list[CheckpointInfo]) -> list[str]:
-    return [info.id for info in infos]
-
-
 def _check_lines(provider: BaseProvider, location: str, lines: list[list[str]]) -> None:
     """All that was written is there, each line in its order and with its parents."""
     infos = provider.checkpoints(location)
-    assert sorted(_ids(infos)) == sorted(one for line in lines for one in line)
+    assert sorted(ids_of(infos)) == sorted(one for line in lines for one in line)
     parents = {info.id: info.parent_id for info in infos}
     for line in lines:
-        assert [one for one in _ids(infos) if one in set(line)] == line
+        assert [one for one in ids_of(infos) if one in set(line)] == line
         assert [parents[one] for one in line] == [None, *line[:-1]]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from runner.providers.base import BaseProvider
+from runner.providers.base import BaseProvider, CheckpointInfo
 
 
 def write_line(
@@ -30,6 +30,11 @@ def write_line(
         if keep is not None:
             provider.prune(location, keep, branch=branch, head=parent_id)
     return ids
+
+
+def ids_of(infos: list[CheckpointInfo]) -> list[str]:
+    """Their ids."""
+    return [info.id for info in infos]
 
 
 _CHILD = """

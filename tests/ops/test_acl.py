@@ -15,9 +15,9 @@ def test_the_documented_user_can_do_all_that_is_needed(
     root: Path, own_fleet: Any, small_crew: Path, eventually: Callable[..., Any]
 ) -> None:
     (line,) = re.findall(r"^user (runner .*)$", (root / "docs/operations.md").read_text(), re.MULTILINE)
-    with Redis.from_url(own_fleet.server.url, decode_responses=True) as admin:
+    with Redis.from_url(own_fleet.url, decode_responses=True) as admin:
         admin.execute_command("ACL", "SETUSER", *line.replace("PASSWORD", "pw").split())
-        url = own_fleet.server.url.replace("unix://", "unix://runner:pw@")
+        url = own_fleet.url.replace("unix://", "unix://runner:pw@")
         log = own_fleet.folder / "flower.log"
         with log.open("wb") as out:
             flower = subprocess.Popen(

@@ -1,0 +1,228 @@
+"""Real processes for tests: a Redis of one's own, and workers that may be killed. Linux: they are found in /proc."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from runner.embedded import find_binary
+from runner.providers.redis.connection import Client, connect
+from runner.providers.redis.workers import Workers
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
+    """The first true answer of ``look``. Raises `AssertionError` with the last one when the time is up."""
+    __tracebackhide__ = True
+    end = time.monotonic() + within
+    while not (found := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {within:g} s: {why or look.__name__}; last seen: {found!r}")
+        time.sleep(0.02)
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process that are there."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += [int(child) for child in task.read_text().split()]
+    return found
+
+
+@dataclass
+class RedisServer:
+    """A Redis of one's own, with an append-only file, on a socket in ``folder``; `kill` and `start` it at will.
+
+    In a ``with`` it is started, and in the end killed and its folder removed.
+    """
+
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rt-")))  # a socket's path must be short
+    arguments: tuple[str, ...] = ()
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return self.folder / "s.sock"
+
+    @property
+    def url(self) -> str:
+        """What `Client` and ``RUNNER_REDIS_URL`` take."""
+        return f"unix://{self.socket}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers. What was written before it was killed is there again."""
+        self.process = subprocess.Popen(
+            [
+                find_binary(), "--port", "0", "--unixsocket", self.socket, "--dir", self.folder, "--appendonly", "yes",
+                "--save", "", "--logfile", self.folder / "log", *self.arguments,
+            ]
+        )  # fmt: skip
+        eventually(self._answers, why="the server answers")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(Exception), connect(self.url) as client:
+            return bool(client.ping())
+        return False
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def flush(self) -> None:
+        """Empty it."""
+        with connect(self.url) as client:
+            client.flushall()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass
+class WorkerProcess:
+    """``runner worker`` as a process group of its own: the parent, the worker proper, its pool."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    redis: Client = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """The parent's, and the group's."""
+        return self.process.pid
+
+    def alive(self) -> bool:
+        """Whether the parent runs."""
+        return self.process.poll() is None
+
+    def about(self) -> dict[str, Any]:
+        """What the worker registered, and its id; empty until it has."""
+        for worker in Workers(self.redis).registered():
+            pid = worker.fields.get("pid", 0)
+            with contextlib.suppress(ProcessLookupError):
+                if pid and os.getpgid(pid) == self.pid:
+                    return {**worker.fields, "id": worker.id}
+        return {}
+
+    def ready(self) -> Self:
+        """Wait until it has registered."""
+        eventually(lambda: self.about() or not self.alive(), why="the worker registers")
+        if not self.alive():
+            raise AssertionError(f"the worker ended: {self.log.read_text('utf-8', 'replace')}")
+        return self
+
+    def main_pid(self) -> int:
+        """The process with Celery's main loop; 0 where there is none now."""
+        return next(iter(children_of(self.pid)), 0)
+
+    def children(self) -> list[int]:
+        """The pids of a prefork pool."""
+        main = self.main_pid()
+        return children_of(main) if main else []
+
+    def signal_group(self, signum: int) -> None:
+        """Send a signal to all of its processes."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signum)
+
+    def kill_group(self) -> None:
+        """Kill all of its processes at once, as a machine dies."""
+        self.signal_group(signal.SIGCONT)
+        self.signal_group(signal.SIGKILL)
+        self.process.wait()
+
+    def terminate(self) -> None:
+        """Ask it to end, as a service manager does: it drains."""
+        self.process.send_signal(signal.SIGTERM)
+
+
+@dataclass
+class Fleet:
+    """Starts workers on one Redis, and kills those that are left when it ends (or its ``with`` does).
+
+    ``settings`` are environment variables for all of them; other ``RUNNER_…`` variables do not reach them.
+    ``python`` is their interpreter: another may have other packages.
+    """
+
+    url: str
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rf-")))
+    settings: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+    workers: list[WorkerProcess] = field(default_factory=list)
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        """What its processes get."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")}
+        return {
+            **kept,
+            "RUNNER_REDIS_URL": self.url,
+            "RUNNER_CACHE_DIR": str(self.folder / "cache"),
+            "RUNNER_STATE_DIR": str(self.folder / "state"),
+            **self.settings,
+            **extra,
+        }
+
+    def start(self, *arguments: str, wait: bool = True, **environment: str) -> WorkerProcess:
+        """Start ``runner worker``; with two processes unless the arguments say otherwise."""
+        log = self.folder / f"worker-{len(self.workers)}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
+                env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        one = WorkerProcess(process, log, connect(self.url))
+        self.workers.append(one)
+        return one.ready() if wait else one
+
+    def runner(
+        self, *arguments: str, timeout: float = 120, cwd: Path | None = None, **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run a ``runner`` command to its end."""
+        return subprocess.run(
+            [self.python, "-m", "runner", *arguments],
+            env=self.environment(**environment), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd,
+        )  # fmt: skip
+
+    def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        """Start a ``runner`` command, in a process group of its own."""
+        return subprocess.Popen(
+            [self.python, "-m", "runner", *arguments],
+            env=self.environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def log(self) -> str:
+        """What all workers said."""
+        return "".join(worker.log.read_text("utf-8", "replace") for worker in self.workers)
+
+    def end(self) -> None:
+        """Kill what is left."""
+        for worker in self.workers:
+            worker.kill_group()
+            worker.redis.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
