@@ -126,9 +126,10 @@ def _has_crewai() -> bool:
 
 def _crewai_imported() -> None:
     if _has_crewai():
-        from runner.adapters.crewai import finding
+        from runner.adapters.crewai import finding, knowledge
 
         finding.watch()
+        knowledge.watch()
 
 
 on_import["crewai"] = _crewai_imported

@@ -1,16 +1,23 @@
-"""What CrewAI does once for a kickoff, and not for each task: its callbacks, and its planner."""
+"""What CrewAI does once for a kickoff, and not for each task: its callbacks and hooks, and its planner."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crewai import Crew, Task
-from crewai.hooks import HookAborted, InterceptionPoint, register_hook, unregister_hook
+from crewai.hooks import (
+    HookAborted,
+    InterceptionPoint,
+    dispatch,
+    register_hook,
+    unregister_hook,
+)
+from crewai.hooks.contexts import ExecutionStartContext, InputContext
 
 from runner import output as outputs
 from runner import planning
-from runner.adapters.crewai import planned, values
-from runner.adapters.crewai.planned import BEFORE
+from runner.adapters.crewai import callbacks, owners, planned, values
+from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.adapters.crewai.seen import Earlier
 from runner.errors import TaskError
 from runner.used import EVERYTHING
@@ -18,20 +25,55 @@ from runner.work import Work
 
 
 def begin(crew: Crew, work: Work) -> str:
-    """Let the callbacks look at the inputs; what they make of them is what all tasks get."""
+    """Let hooks and callbacks look at the inputs; what they make of them is what all tasks get.
+
+    What the callbacks put on the object whose methods they are goes with it.
+    """
     work.uses.input(EVERYTHING)
-    inputs: Any = dict(work.inputs)
+    own = owners.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    state: owners.State = {}
+    given = dict(work.inputs) or None
+    start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)
+    dispatch(InterceptionPoint.EXECUTION_START, start)
+    inputs: Any = start.payload
     for callback in crew.before_kickoff_callbacks:
-        inputs = callback(inputs)
-    return outputs.dump(*outputs.from_value({"inputs": inputs}))
+
+        def call(found: Any, callback: Any = callback) -> Any:
+            before = owners.snapshot(own)
+            made = callback(found)
+            left, lost = owners.left_on(own, before)
+            for what in lost:
+                work.note("task_log", what)
+            return {"inputs": _json_inputs(made), "state": left}
+
+        said = work.journal.step(BEFORE, call, ({} if inputs is None else inputs,), {}, counted=False)
+        inputs = said["inputs"]
+        owners.put_on(own, said["state"])
+        for name, found in said["state"].items():
+            state.setdefault(name, {}).update(found)
+    last = InputContext(crew=crew, inputs={} if inputs is None else inputs, payload=inputs)
+    dispatch(InterceptionPoint.INPUT, last)
+    found = {"inputs": _json_inputs(last.payload), **({"self": state} if state else {})}
+    return outputs.dump(*outputs.from_value(found))
 
 
 def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
-    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if nobody gave any."""
+    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if nobody gave any.
+
+    The callbacks' own objects are as they left them.
+    """
+    own = owners.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
     crew.before_kickoff_callbacks = []
+    for point, hook in planned.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):
+        unregister_hook(point, hook)
     if BEFORE not in work.plan.by_key:
         return dict(work.inputs) or None
-    return found["inputs"] if isinstance(found := _stored(work, BEFORE), dict) and "inputs" in found else None
+    found = _stored(work, BEFORE)
+    if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
+        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
+    owners.put_on(own, found.get("self", {}))
+    given: dict[str, Any] | None = found.get("inputs")
+    return given
 
 
 def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> str:
@@ -49,6 +91,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> str:
             begun.update({key: task.description for key, task in keys.items()})
             raise HookAborted("planned")
 
+    crew.after_kickoff_callbacks = []
     with _hooked(InterceptionPoint.PRE_STEP, stop):
         try:
             kickoff(crew, work, inputs)
@@ -78,6 +121,7 @@ def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: Earli
     earlier.tasks(planned.by_key(crew))
     for task in crew.tasks:
         task.async_execution = False
+    callbacks.record_those_of_end(crew, work.journal)
     result = kickoff(crew, work, inputs)
     return values.dump(result) if hasattr(result, "raw") else outputs.dump(*outputs.from_value(result))
 
@@ -86,6 +130,21 @@ def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
     """CrewAI's own; tasks that have an output are not done."""
     crew.checkpoint_kickoff_event_id = work.run_id
     return crew.kickoff(inputs=None if inputs is None else dict(inputs))
+
+
+def _json_inputs(given: Any) -> Any:
+    """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TaskError(f"{BEFORE} gave a {type(given).__qualname__}, not the inputs: let it return them, as a dict")
+    for name, value in (given or {}).items():
+        try:
+            outputs.from_value({str(name): value})
+        except TypeError:
+            raise TaskError(
+                f"the input {name!r} that {BEFORE} gave is a {type(value).__qualname__}, which is not JSON: "
+                "tasks are done elsewhere, so make it text, a number, a list or a dict"
+            ) from None
+    return None if given is None else dict(given)
 
 
 def _stored(work: Work, key: str) -> dict[str, Any]:

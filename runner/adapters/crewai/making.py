@@ -7,6 +7,7 @@ from crewai import Crew
 
 from runner import loader
 from runner.errors import BadCrew, Stop
+from runner.isolation import KickedOff, loading
 
 _made: dict[int, tuple[Any, Any, Crew]] = {}
 """By the id of a class: it, an instance of it, and its crew. CrewAI knows what methods of an instance gave by the
@@ -35,13 +36,19 @@ def made(thing: Any) -> Crew:
 
 def _make(owner: Any) -> tuple[Any, Crew]:
     name = owner.__name__
+    reading = loading.set(True)
     try:
         instance = owner()
-        crew = instance.crew()
+        try:
+            crew = instance.crew()
+        except KickedOff as kicked_off:
+            crew = kicked_off.crew
     except (KeyboardInterrupt, Stop):
         raise
     except BaseException as error:
         raise loader.explain(error, Path(), f"{name}: ") from error
+    finally:
+        loading.reset(reading)
     if not isinstance(crew, Crew):
         raise BadCrew(f"{name}.crew() gave a {type(crew).__qualname__}, not a crew")
     return instance, crew

@@ -1,30 +1,111 @@
-"""Whose callbacks a crew has: methods of an object keep what they find out on it."""
+"""Whose methods a crew's callbacks are: what one of them leaves on its object is there for the next, elsewhere too.
+
+As far as it is JSON, or a model of pydantic that the crew's own code has under that name.
+"""
 
 import inspect
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-def is_closing(callback: Callable[..., Any]) -> bool:
+Callback = Callable[..., Any]
+State = dict[str, dict[str, Any]]
+
+_MODEL = "model of pydantic"
+
+
+def is_closing(callback: Callback) -> bool:
     """Whether it is the callback by which each class of crews closes its MCP servers."""
     return getattr(_behind(callback), "__name__", "") == "close_mcp_server"
 
 
-def owner_of(callback: Callable[..., Any]) -> Any:
-    """The object whose method it is; None for a plain function."""
+def owners_of(callbacks: Iterable[Callback | None]) -> dict[str, Any]:
+    """The objects whose methods these are, by a name that is the same in each process."""
+    found: dict[str, Any] = {}
+    for callback in callbacks:
+        owner = _owner(callback) if callback is not None else None
+        if owner is None or any(owner is other for other in found.values()):
+            continue
+        name, again = type(owner).__name__, 1
+        while name in found:
+            again += 1
+            name = f"{type(owner).__name__}_{again}"
+        found[name] = owner
+    return found
+
+
+def snapshot(owners: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """How these objects stand: what `left_on` compares with."""
+    return {name: {key: _seen(value) for key, value in vars(owner).items()} for name, owner in owners.items()}
+
+
+def left_on(owners: Mapping[str, Any], before: Mapping[str, Mapping[str, Any]]) -> tuple[State, list[str]]:
+    """What was put on these objects since then; and, each in words, what of it cannot be carried."""
+    state: State = {}
+    lost = []
+    for name, owner in owners.items():
+        for key, value in vars(owner).items():
+            if key in before[name] and before[name][key] == _seen(value):
+                continue
+            try:
+                state.setdefault(name, {})[key] = _as_json(value)
+            except (PydanticSerializationError, TypeError, ValueError, RecursionError):
+                lost.append(f"{name}.{key} is a {type(value).__qualname__}, which is not JSON: tasks do not see it")
+    return {name: found for name, found in state.items() if found}, lost
+
+
+def put_on(owners: Mapping[str, Any], state: Mapping[str, Mapping[str, Any]]) -> None:
+    """Give these objects what was left on them."""
+    for name, found in state.items():
+        for key, value in found.items() if name in owners else ():
+            setattr(owners[name], key, _from_json(value, owners[name]))
+
+
+def _owner(callback: Callback) -> Any:
     inner = _behind(callback)
     owner = getattr(inner, "__self__", None)
     if owner is None and inner is not callback:
-        owner = _closed_over(callback).get("instance")
-    return None if inspect.ismodule(owner) else owner
+        owner = _closed_over(callback)["instance"]
+    return owner if hasattr(owner, "__dict__") and not isinstance(owner, type) and not inspect.ismodule(owner) else None
 
 
-def _behind(callback: Callable[..., Any]) -> Callable[..., Any]:
+def _behind(callback: Callback) -> Callback:
     """The method that a class of crews bound to its instance."""
     found = _closed_over(callback)
     return found["hook"] if "hook" in found and "instance" in found else callback
 
 
-def _closed_over(callback: Callable[..., Any]) -> dict[str, Any]:
+def _closed_over(callback: Callback) -> dict[str, Any]:
     function = inspect.unwrap(callback)
     return dict(inspect.getclosurevars(function).nonlocals) if inspect.isfunction(function) else {}
+
+
+def _seen(value: Any) -> Any:
+    """What tells if a value changed: its JSON, or that it is this very object."""
+    try:
+        return _as_json(value)
+    except Exception:  # whatever its own code says to being looked at
+        return ("object", id(value))
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return {_MODEL: type(value).__name__, "fields": value.model_dump(mode="json")}
+    if callable(value):
+        raise TypeError("a function is no JSON")
+    return to_jsonable_python(value, inf_nan_mode="null")
+
+
+def _from_json(value: Any, owner: Any) -> Any:
+    if not isinstance(value, dict) or _MODEL not in value:
+        return value
+    model = getattr(sys.modules.get(type(owner).__module__), str(value[_MODEL]), None)
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        return value["fields"]
+    try:
+        return model.model_validate(value["fields"])
+    except ValidationError:
+        return value["fields"]

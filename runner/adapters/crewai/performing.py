@@ -13,7 +13,17 @@ from crewai.tasks.conditional_task import ConditionalTask
 
 from runner import output as outputs
 from runner import planning
-from runner.adapters.crewai import before_and_after, files, people, planned, telling, tools, values
+from runner.adapters.crewai import (
+    before_and_after,
+    callbacks,
+    files,
+    knowledge,
+    people,
+    planned,
+    telling,
+    tools,
+    values,
+)
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.planned import AFTER, BEFORE
 from runner.adapters.crewai.seen import Earlier
@@ -30,6 +40,7 @@ def perform(crew: Crew, work: Work) -> str:
 
 
 def _perform(crew: Crew, work: Work) -> str:
+    knowledge.add_what_was_read()
     if work.key == BEFORE:
         return before_and_after.begin(crew, work)
     inputs = before_and_after.inputs(crew, work)
@@ -65,6 +76,7 @@ def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, An
     for one in crew.tasks:
         one.async_execution = False
     crew.after_kickoff_callbacks = [one for one in crew.after_kickoff_callbacks if is_closing(one)]
+    callbacks.record_those_of_task(crew, task, work.journal, earlier)
     with before_and_after.planned_for(crew, task, work):
         before_and_after.kickoff(crew, work, inputs)
     return values.dump(task.output)

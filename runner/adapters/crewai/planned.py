@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from crewai import Crew, Task
+from crewai.hooks import InterceptionPoint, get_hooks
 from crewai.tasks.conditional_task import ConditionalTask
 from crewai.utilities.constants import NOT_SPECIFIED
 
@@ -17,6 +18,9 @@ from runner.plan import Plan, PlannedTask, sequential_order
 BEFORE = "before_kickoff"
 AFTER = "after_kickoff"
 
+AT_BEGINNING = (InterceptionPoint.EXECUTION_START, InterceptionPoint.INPUT)
+AT_END = (InterceptionPoint.OUTPUT, InterceptionPoint.EXECUTION_END)
+
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
 
 
@@ -28,7 +32,7 @@ def plan(crew: Crew, name: str) -> Plan:
         raise BadCrew(f"the crew's process is {crew.process.value}: sequential and hierarchical ones can be run")
     tasks = by_key(crew)
     keys = {id(task): key for key, task in tasks.items()}
-    first = [*([BEFORE] if crew.before_kickoff_callbacks else []), *([planning.KEY] if crew.planning else [])]
+    first = [*([BEFORE] if has_beginning(crew) else []), *([planning.KEY] if crew.planning else [])]
     order = sequential_order((key, bool(task.async_execution)) for key, task in tasks.items())
     planned = [PlannedTask(key, tuple(first[i - 1 : i]), ()) for i, key in enumerate(first)]
     for key, task in tasks.items():
@@ -36,7 +40,8 @@ def plan(crew: Crew, name: str) -> Plan:
     if has_end(crew):
         planned.append(PlannedTask(AFTER, _last(order), None))
     called = crew.name if crew.name and crew.name != "crew" else name
-    return Plan(crew=called, tasks=tuple(planned), inputs=frozenset(placeholders(texts(crew))))
+    needed = placeholders(texts(crew)) if BEFORE not in first else ()  # what is missing may come from a callback
+    return Plan(crew=called, tasks=tuple(planned), inputs=frozenset(needed))
 
 
 def by_key(crew: Crew) -> dict[str, Task]:
@@ -54,11 +59,22 @@ def by_key(crew: Crew) -> dict[str, Task]:
     return found
 
 
+def has_beginning(crew: Crew) -> bool:
+    """Whether callbacks or hooks look at the inputs before the first task."""
+    return bool(crew.before_kickoff_callbacks or own_hooks(*AT_BEGINNING))
+
+
 def has_end(crew: Crew) -> bool:
     """Whether something is left to do when all tasks are done: callbacks, or to find out which output counts."""
-    if any(not is_closing(callback) for callback in crew.after_kickoff_callbacks):
+    if own_hooks(*AT_END) or any(not is_closing(callback) for callback in crew.after_kickoff_callbacks):
         return True
     return isinstance(crew.tasks[-1], ConditionalTask) or bool(crew.tasks[-1].async_execution)
+
+
+def own_hooks(*points: InterceptionPoint) -> list[tuple[InterceptionPoint, Any]]:
+    """The hooks at these points that the crew's code registered, and not we."""
+    found = [(point, hook) for point in points for hook in get_hooks(point)]
+    return [(point, hook) for point, hook in found if not str(getattr(hook, "__module__", "")).startswith("runner.")]
 
 
 def checkpoints(crew: Crew) -> CheckpointConfig | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from crewai import Crew, Task
+from crewai.utilities.i18n import get_i18n
 
 from runner.adapters.crewai import values
 from runner.output import TaskOutput as Stored
@@ -57,4 +58,6 @@ class Earlier:
     def _agent(self, task: Task) -> str:
         manager = self._crew.manager_agent
         doer = manager if manager is not None else task.agent
+        if self._crew.process.value == "hierarchical" and manager is None:  # one that CrewAI makes
+            return str(get_i18n(self._crew.prompt_file).retrieve("hierarchical_manager_agent", "role"))
         return str(doer.role) if doer is not None else ""

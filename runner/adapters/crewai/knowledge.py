@@ -1,0 +1,67 @@
+"""A crew's knowledge is put where its agents look for it once in a run and machine, and in a task: not on each import.
+
+CrewAI does so whenever a crew is made and whenever an agent is set up, and has the models embed all of it each time.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+from crewai.knowledge.knowledge import Knowledge
+
+from runner.isolation import loading
+from runner.nesting import journal_here
+
+_read: list[Knowledge] = []
+"""The knowledge of crews that were made while a file was read."""
+
+
+def watch() -> None:
+    """From here on, knowledge is added in tasks, where its calls of models are recorded."""
+    add = Knowledge.add_sources
+    if getattr(add, "once", False):
+        return
+
+    @wraps(add)
+    def add_sources(self: Knowledge) -> None:
+        if loading.get():
+            _read.append(self)
+        else:
+            _once(self, add)
+
+    add_sources.once = True  # type: ignore[attr-defined]
+    Knowledge.add_sources = add_sources
+
+
+def add_what_was_read() -> None:
+    """A task begins: add what the crew brought."""
+    while _read:
+        _read.pop(0).add_sources()
+
+
+def _once(knowledge: Knowledge, add: Callable[[Knowledge], None]) -> None:
+    """Add it, unless the run has it on this machine already."""
+    mark = _mark(knowledge) if journal_here() is not None else None
+    if mark is None or not mark.exists():
+        add(knowledge)
+    if mark is not None:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    for source in knowledge.sources:
+        source.storage = knowledge.storage
+
+
+def _mark(knowledge: Knowledge) -> Path | None:
+    """A file that is there when this very knowledge was added where the run keeps its own; None if nobody can tell."""
+    kept = Path(os.environ.get("CREWAI_STORAGE_DIR", ""))
+    if not kept.is_absolute():
+        return None
+    try:
+        said = [source.model_dump(mode="json", exclude={"storage", "chunks"}) for source in knowledge.sources]
+        text = json.dumps([knowledge.collection_name, said], sort_keys=True)
+    except Exception:  # a source of the crew's own
+        return None
+    return kept / "added" / hashlib.sha256(text.encode()).hexdigest()[:32]
