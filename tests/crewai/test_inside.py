@@ -1,0 +1,130 @@
+"""Inside of the tasks of CrewAI's crews: a person's word, files, events as they come, and checkpoints at them."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.events import PAIRS, VALID_EVENT_PAIRS
+from runner.testing import Call, ModelServer, Rule
+
+CREW = """
+    from pydantic import BaseModel
+    from crewai import LLM, Agent, CheckpointConfig, Crew, Task
+    from crewai.tools import tool
+
+    @tool("search")
+    def search(q: str) -> str:
+        "Searches."
+        return "secret finding"
+
+    class Facts(BaseModel):
+        name: str
+
+    def model(): return LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+
+    finder = Agent(role="Finder", goal="find", backstory="It finds.", llm=model(), tools=[search])
+    writer = Agent(role="Writer", goal="write", backstory="It writes.", llm=model())
+    crew = Crew(
+        agents=[finder, writer],
+        tasks=[
+            Task(name="find", description="Find {{topic}}.", expected_output="facts", agent=finder,
+                 output_pydantic=Facts, output_file="found/{{topic}}.json", create_directory=True),
+            Task(name="write", description="Write on {{topic}}.", expected_output="text", agent=writer,
+                 human_input=True, output_file="{{topic}}.md"),
+        ],
+        checkpoint=CheckpointConfig(
+            location="elsewhere", on_events=["tool_usage_finished", "llm_call_completed"], max_checkpoints=3
+        ),
+    )
+"""
+
+RULES = [
+    Rule("Find owls.", [Call("search", {"q": "a"}), Call("search", {"q": "b"})], '{"name": "owl"}'),
+    Rule("shorter", "Hoo."),
+    Rule("longer", "Owls say hoo."),
+    Rule("Write on owls.", "Owls are birds."),
+]
+
+
+@pytest.fixture
+def models() -> Iterator[ModelServer]:
+    with ModelServer(RULES) as server:
+        yield server
+
+
+@pytest.mark.timeout(300)
+def test_a_person_files_and_events(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path
+) -> None:
+    crew = str(write_crew(CREW.format(url=models.root + "/v1")))
+    crewai_fleet.start("--concurrency", "1")
+
+    def runner(*arguments: str, code: int = 0) -> Any:
+        done = crewai_fleet.runner(*arguments, "--json", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout)
+
+    told = runner("submit", crew, "--input", "topic=owls", code=5)
+    run = told["run_id"]
+    # A person objects twice and then takes it: each objection costs one call, and nothing is asked again.
+    assert [(one["task"], one["agent"], one["method_output"]) for one in told["asked"]] == [
+        ("write", "Writer", "Owls are birds.")
+    ]
+    asked = models.requests
+    told = runner("answer", run, "--text", "longer", code=5)
+    assert told["asked"][0]["method_output"] == "Owls say hoo."
+    runner("answer", run, "--task", "write", "--reject", "shorter", code=5)
+    assert models.requests == asked + 2
+    done = runner("answer", run, "--approve")
+    assert models.requests == asked + 2 == done["ledger"]["paid"]
+    assert done["outputs"] == {"find": '{"name": "owl"}', "write": "Hoo."}
+    assert (tmp_path / "owls.md").read_text() == "Hoo."
+    assert json.loads((tmp_path / "found/owls.json").read_text()) == {"name": "owl"}
+
+    _look_at_events(client, run)
+    found = runner("checkpoint", "list", run)
+    assert [one["trigger"] for one in found][-1] == "llm_call_completed"
+    assert len(found) == 3
+
+    # A fork that does the second task again keeps the first one's file, under the name it was written with.
+    fork = runner("fork", run, "--edit", "write=Edited.")
+    files = runner("files", run, "--branch", fork["branch"], "--out", str(tmp_path / "given"))["files"]
+    assert {(one["task"], one["path"]) for one in files} == {("find", "found/owls.json"), ("write", "owls.md")}
+    assert (tmp_path / "given/owls.md").read_text() == "Edited."
+    assert json.loads((tmp_path / "given/found/owls.json").read_text()) == {"name": "owl"}
+
+
+def _look_at_events(client: Client, run: str) -> None:
+    """Under CrewAI's names, in order, each that begins ended by its own, and nothing of what was said."""
+    events = list(client.run(run).events())
+    assert [one.seq for one in events] == sorted(one.seq for one in events)
+    assert not any("secret" in str(one.fields) or "Owls are" in str(one.fields) for one in events)
+    first = [one.type for one in events if one.fields.get("task") == "find"]
+    assert [kind for kind in first if kind in TOLD] == [
+        *("task_started", "agent_execution_started", "llm_call_started", "llm_call_completed"),
+        *("tool_usage_started", "tool_usage_started", "tool_usage_finished", "tool_usage_finished"),
+        *("llm_call_started", "llm_call_completed", "agent_execution_completed", "task_completed"),
+    ]
+    counts = Counter(one.type for one in events)
+    assert counts["crew_kickoff_started"] == counts["crew_kickoff_completed"] == 1
+    assert counts["task_started"] == counts["task_completed"] == 2
+    for kind in ("agent_execution_started", "llm_call_started", "tool_usage_started"):
+        assert counts[kind] == sum(counts[end] for end in PAIRS[kind]), kind
+    by_seq = {one.seq: one.type for one in events}
+    ends = [one for one in events if one.type in VALID_EVENT_PAIRS and one.started]
+    assert {by_seq[one.started] for one in ends} >= {"llm_call_started", "tool_usage_started"}
+    assert all(by_seq[one.started] == VALID_EVENT_PAIRS[one.type] for one in ends)
+    calls = [one.fields for one in events if one.type == "llm_call_completed"]
+    assert {one["agent"] for one in calls} == {"Finder", "Writer"}
+    assert sum(int(one.get("replayed", 0)) for one in calls) == 1 + 2 + 3  # what came before, at each of three answers
+
+
+TOLD = {
+    *("task_started", "task_completed", "agent_execution_started", "agent_execution_completed"),
+    *("llm_call_started", "llm_call_completed", "tool_usage_started", "tool_usage_finished"),
+}

@@ -1,0 +1,165 @@
+"""Tools of CrewAI's agents: each use is a step, used once, whatever dies; what models are asked is what CrewAI asks."""
+
+import hashlib
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.testing import Call, ModelServer, Rule
+
+CREW = """
+    import os, signal
+    from pathlib import Path
+    from pydantic import BaseModel
+    from crewai import LLM, Agent, Crew, Task
+    from crewai.hooks import after_tool_call
+    from crewai.tools import BaseTool, tool
+    from runner.tools import idempotency_key
+
+    LOG = Path({log!r})
+
+    def used(name, die):
+        with LOG.open("a") as out:
+            out.write(f"{{name}} {{die}} {{idempotency_key()}}" + chr(10))
+        end(die, name, "in")
+
+    def end(die, name, how):
+        flag = LOG.with_name(f"{{die}}.died")
+        if die == f"{{how}}-{{name}}" and "NO_DEATH" not in os.environ and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    @after_tool_call
+    def after(context):
+        end(context.tool_input.get("die", ""), context.tool_name, "after")
+
+    class Found(BaseModel):
+        words: list[str]
+
+    @tool("search")
+    def search(die: str) -> Found:
+        "Searches."
+        used("search", die)
+        return Found(words=["owls", "fly"])
+
+    class Count(BaseTool):
+        name: str = "count"
+        description: str = "Counts."
+        def _run(self, die: str):
+            used("count", die)
+            return (1, 2.5, None)
+
+    class Later(BaseTool):
+        name: str = "later"
+        description: str = "Takes its time."
+        cache_function: object = lambda *_: False
+        async def _run(self, die: str) -> dict:
+            used("later", die)
+            return {{"n": len(die)}}
+
+    @tool("fails")
+    def fails(die: str) -> str:
+        "Fails."
+        used("fails", die)
+        raise KeyError("nothing there")
+
+    def model(): return LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+
+    helper = Agent(role="Helper", goal="help", backstory="It helps.", llm=model(), tools=[Later()])
+    boss = Agent(role="Boss", goal="lead", backstory="It leads.", llm=model(), cache=False, allow_delegation=True,
+                 tools=[search, Count(), fails])
+    crew = Crew(agents=[boss, helper], tasks=[
+        Task(name="lead", description="Case {{die}} of the boss.", expected_output="text", agent=boss)
+    ])
+"""
+
+NATIVE = """
+import os, runpy, sys
+for die in sys.argv[2:]:
+    print(runpy.run_path(sys.argv[1])["crew"].kickoff(inputs={"die": die}).raw)
+"""
+
+SUBMIT = """
+import sys
+from runner.client import Client
+with Client() as client:
+    for die in sys.argv[2:]:
+        print(client.submit(sys.argv[1], inputs={"die": die}).id)
+"""
+
+CASES = ["in-search", "after-count", "in-fails", "after-fails", "in-later", "after-later"]
+
+
+def _rules(die: str) -> list[Rule]:
+    given = {"die": die}
+    ask = {"task": f"Please help with {die}.", "context": "none", "coworker": "Helper"}
+    return [
+        Rule(lambda request, ask=ask: f"Current Task: {ask['task']}" in request.text, Call("later", given), "Helped."),
+        Rule(
+            f"Case {die} of the boss.",
+            [Call("search", given), Call("count", given)],
+            Call("fails", given),
+            Call("delegate_work_to_coworker", ask),
+            f"Done {die}.",
+        ),
+    ]
+
+
+@pytest.fixture
+def models() -> Iterator[ModelServer]:
+    with ModelServer([rule for die in CASES for rule in _rules(die)]) as server:
+        yield server
+
+
+def _run(fleet: Any, code: str, crew: Path, **environment: str) -> list[str]:
+    done = subprocess.run(
+        [fleet.python, "-c", code, crew, *CASES], capture_output=True, text=True, check=False,
+        env=fleet.environment(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", **environment),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+def _asked(models: ModelServer) -> Counter[str]:
+    return Counter(hashlib.sha256(json.dumps(one.body, sort_keys=True).encode()).hexdigest() for one in models.log)
+
+
+@pytest.mark.timeout(300)
+def test_each_tool_is_used_once_whatever_dies(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    crew = write_crew(CREW.format(url=models.root + "/v1", log=str(log)))
+    told = _run(crewai_fleet, NATIVE, crew, NO_DEATH="1")
+    asked = _asked(models)
+    assert len(asked) == models.requests == 6 * len(CASES)
+    models.reset()
+    log.unlink()
+
+    crewai_fleet.start("--concurrency", "2")
+    runs = dict(zip(CASES, _run(crewai_fleet, SUBMIT, crew), strict=True))
+    results = {die: client.run(run).wait(140) for die, run in runs.items()}
+    assert [results[die].result for die in CASES] == told == [f"Done {die}." for die in CASES]
+    assert _asked(models) == asked  # what CrewAI alone asks, each once
+    lines = Counter(tuple(line.split()) for line in log.read_text().splitlines())
+    for die, result in results.items():
+        used = {name: many for (name, of, _), many in lines.items() if of == die}
+        keys = {name: [key for one, of, key in lines if (one, of) == (name, die)] for name in used}
+        how, _, victim = die.partition("-")
+        beside = {"search", "count"} if victim in ("search", "count") else set()
+        again = {victim} if how == "in" else set()
+        assert {name for name, many in used.items() if many > 1} <= again | beside, (die, used)
+        assert again <= {name for name, many in used.items() if many == 2}, (die, used)
+        assert all(len(one) == 1 for one in keys.values()), keys
+        ledger = result.ledger
+        assert ledger["paid"] == 6
+        assert ledger["in_doubt"] == 0
+        assert ledger["tools"]["paid"] == 4
+        assert ledger["tools"]["in_doubt"] == sum(used.values()) - 4
+        assert {(one["agent"], one["calls"]) for one in ledger["by"]} == {("Boss", 4), ("Helper", 2)}
