@@ -63,14 +63,15 @@ def adapter_of(thing: object) -> Adapter | None:
 
     if NATIVE.accepts(thing):
         return NATIVE
-    if _is_flow(thing):
+    if _is_flow(thing, crewai=False):
         from runner.adapters.flow import FLOW
 
         return FLOW
-    if "crewai" in sys.modules:
+    if _has_crewai():
         from runner.adapters.crewai import CREWAI
+        from runner.adapters.crewai.flows import CREWAI_FLOW
 
-        return CREWAI if CREWAI.accepts(thing) else None
+        return CREWAI if CREWAI.accepts(thing) else CREWAI_FLOW if CREWAI_FLOW.accepts(thing) else None
     return None
 
 
@@ -135,10 +136,15 @@ def _crewai_imported() -> None:
 on_import["crewai"] = _crewai_imported
 
 
-def _is_flow(thing: object) -> bool:
+def _is_flow(thing: object, *, crewai: bool = True) -> bool:
     """Whether it is a flow. Where nobody imported flows, nothing is one, and nobody pays for the import."""
-    if "runner.flow.flow" not in sys.modules:
-        return False
-    from runner.adapters.flow import FLOW
+    if "runner.flow.flow" in sys.modules:
+        from runner.adapters.flow import FLOW
 
-    return FLOW.accepts(thing)
+        if FLOW.accepts(thing):
+            return True
+    if crewai and _has_crewai():
+        from runner.adapters.crewai.flows import CREWAI_FLOW
+
+        return CREWAI_FLOW.accepts(thing)
+    return False

@@ -22,7 +22,7 @@ from runner.events.flow_events import (
 )
 from runner.flow import conflicts
 from runner.flow import state as states
-from runner.flow.definition import MARK
+from runner.flow.definition import MARK, FlowDefinition
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flow.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flow.flow import Flow, created_quietly
@@ -71,11 +71,11 @@ class FlowAdapter:
 
     def plan(self, crew: Any, name: str) -> Plan:  # noqa: ARG002 - the port's name
         """The entry points, and the definition by which the plan grows. Raises `BadCrew`."""
-        definition = crew.flow_definition()
+        definition = self._definition(crew)
         if not definition.starts:
             raise BadCrew(f"flow {definition.name} has no method with @start(): there is nothing to begin with")
         ready = tuple(PlannedTask(method.name, timeout=method.timeout) for method in definition.starts)
-        return Plan(crew=_made(crew).flow_name, tasks=ready, grows=definition.to_data())
+        return Plan(crew=self._made(crew).flow_name, tasks=ready, grows=definition.to_data())
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
         """As ``checkpoint=`` says, in the fleet's words."""
@@ -90,8 +90,8 @@ class FlowAdapter:
 
     def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The state that a run begins with. Raises `BadInput`."""
-        flow = _made(crew)
-        if "id" in inputs and persistence_of(flow) is not None:
+        flow = self._made(crew)
+        if "id" in inputs and self._keeps(flow):
             raise BadInput(
                 "an id among the inputs takes up what @persist kept in one process: on the fleet the run keeps the "
                 "state, and `runner fork` begins with it"
@@ -106,14 +106,14 @@ class FlowAdapter:
     def grow(self, crew: Any, work: Work) -> Grow:
         """Do one method, on the state as it stands. What it gives says how the branch grows."""
         assert work.line is not None
-        flow, shared = _made(crew), work.line.shared()
+        flow, shared = self._made(crew), work.line.shared()
         standing = _standing(flow, work, shared)
         call = standing.machine.pending.get(work.key)
         if call is None:
             raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
         states.load(flow.committed_state, standing.state)
         execution = _execution(flow, work, call)
-        outcome = _perform(flow, execution)
+        outcome = self._perform(flow, execution, work)
         base, mine = (states.dump(one, _refuse) for one in (execution.base, execution.state))
         new = {name: value for name, value in base.items() if name not in standing.state}
         patch = diff_all(base, mine)
@@ -130,7 +130,7 @@ class FlowAdapter:
         if kind is None:
             return event
         known = {name: value for name in _RELATIVES if (value := getattr(event, name)) is not None}
-        about: dict[str, Any] = {"flow_name": crew.flow_definition().name, "method_name": method_of(key)}
+        about: dict[str, Any] = {"flow_name": self._definition(crew).name, "method_name": method_of(key)}
         output = getattr(event, "output", None)
         if output is not None:
             about["result"] = output.raw if output.json_dict is None else output.json_dict
@@ -139,12 +139,29 @@ class FlowAdapter:
 
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
         """As the method's decorator says."""
-        method = crew.flow_definition().methods.get(method_of(key))
+        method = self._definition(crew).methods.get(method_of(key))
         return (method.max_retries, method.retry_delay) if method else (0, 1.0)
 
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's name
         """None: a method writes its files itself."""
         return {}
+
+    # -- what another kind of flows does otherwise
+
+    def _made(self, crew: Any) -> Flow[Any]:
+        """A flow of its own for one task."""
+        return _made(crew)
+
+    def _definition(self, crew: Any) -> FlowDefinition:
+        found: FlowDefinition = crew.flow_definition()
+        return found
+
+    def _keeps(self, flow: Flow[Any]) -> bool:
+        """Whether it has ``@persist``."""
+        return persistence_of(flow) is not None
+
+    def _perform(self, flow: Flow[Any], execution: Execution, work: Work) -> Outcome:  # noqa: ARG002 - for others
+        return _perform(flow, execution)
 
 
 FLOW = FlowAdapter()
@@ -242,7 +259,7 @@ def _argument(flow: Flow[Any], work: Work, call: Call) -> Any:
     stored = {"output": part["value"] if "value" in part else record.get("json", record.get("raw"))}
     if "kind" in part:
         stored["kind"] = part["kind"]
-    return decode(stored, getattr(flow, method_of(call.by), None))
+    return decode(stored, flow.typed_by(method_of(call.by)))
 
 
 def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
@@ -277,16 +294,16 @@ def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any]) -> dict[str,
     if outcome.feedback is not None:
         part["feedback"] = encode(outcome.feedback)
     value = encoded["output"]
-    stored: dict[str, Any] = json.loads(outputs.dump(*_texts(outcome.output, value)))
+    stored: dict[str, Any] = json.loads(outputs.dump(*_texts(outcome.output, value, "kind" in encoded)))
     if not isinstance(value, str | dict | list):
         part["value"] = value
     return {**stored, PART: part} if part else stored
 
 
-def _texts(output: Any, value: Any) -> tuple[str, Any]:
+def _texts(output: Any, value: Any, is_known: bool) -> tuple[str, Any]:
     """The text to show, and the JSON if there is more to it."""
     data = value if isinstance(value, dict | list) else None
-    if isinstance(output, CrewOutput):
+    if isinstance(output, CrewOutput) or (is_known and isinstance(getattr(output, "raw", None), str)):
         return output.raw, data
     if isinstance(output, HumanFeedbackResult):
         return output.feedback, data

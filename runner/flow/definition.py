@@ -30,7 +30,8 @@ class Method:
     """One method of a flow.
 
     ``start``: it is an entry point. ``when``: what it waits for; None for an entry point that runs at once. A
-    ``router``'s result is heard as a label; ``emit`` are the labels it declares. Delays and timeouts are seconds.
+    ``router``'s result is heard as a label; ``emit`` are the labels it declares. Delays and timeouts are seconds. One
+    that is an ``entry`` runs at once, and again for what it waits for.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Method:
     max_retries: int = 0
     retry_delay: float = 1.0
     timeout: float | None = None
+    entry: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class FlowDefinition:
     def starts(self) -> tuple[Method, ...]:
         """The entry points of a kickoff: those that wait for nothing; where all wait for something, all of them."""
         entries = [method for method in self.methods.values() if method.start]
-        return tuple(m for m in entries if m.when is None) or tuple(entries)
+        return tuple(m for m in entries if m.when is None or m.entry) or tuple(entries)
 
     @cached_property
     def listeners(self) -> Mapping[str, tuple[Method, ...]]:
@@ -71,7 +73,7 @@ class FlowDefinition:
         methods = []
         for method in self.methods.values():
             found: dict[str, Any] = {"name": method.name}
-            found.update({name: True for name in ("start", "router") if getattr(method, name)})
+            found.update({name: True for name in ("start", "router", "entry") if getattr(method, name)})
             if method.when is not None:
                 found["when"] = method.when.to_data()
             if method.timeout is not None:
@@ -91,6 +93,7 @@ class FlowDefinition:
                 when=when,
                 router=one.get("router", False),
                 timeout=one.get("timeout"),
+                entry=one.get("entry", False),
             )
         return cls(data["name"], methods)
 

@@ -69,8 +69,7 @@ class Execution:
     @property
     def function(self) -> Callable[..., Any]:
         """The bound method."""
-        found: Callable[..., Any] = getattr(self.flow, self.method.name)
-        return found
+        return self.flow.function_of(self)
 
     @property
     def is_async(self) -> bool:

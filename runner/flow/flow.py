@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import threading
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
@@ -276,6 +276,15 @@ class Flow(Generic[S]):
         return _declared(cls)
 
     # -- for those who run it
+
+    def function_of(self, at: execution.Execution) -> Callable[..., Any]:
+        """What an execution calls."""
+        found: Callable[..., Any] = getattr(self, at.method.name)
+        return found
+
+    def typed_by(self, method: str) -> Callable[..., Any] | None:
+        """Whose return annotation says what the output of a method is."""
+        return getattr(self, method, None)
 
     def log(self, call: Call, outcome: execution.Outcome) -> None:
         """A method is done: keep what came of it, and drop what was only needed until then."""

@@ -1,0 +1,258 @@
+"""Flows of CrewAI: each execution of a method is a task, on the machine and with the merging that our own flows have.
+
+Of CrewAI's flow its methods are called, on its own state; which of them run, and when, is decided by its definition
+here. Crews that a method kicks off are made of recorded calls, as everywhere.
+"""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from crewai import CrewOutput, TaskOutput
+from crewai.flow import ConsoleProvider, Flow, HumanFeedbackResult
+from crewai.flow import HumanFeedbackPending as TheirPending
+from crewai.flow import PendingFeedbackContext as TheirContext
+from crewai.flow.flow_wrappers import FlowMethod
+from crewai.llm import LLM
+from crewai.utilities.llm_utils import create_llm
+
+from runner.adapters.crewai import people, planned, telling, tools
+from runner.adapters.flow import FlowAdapter
+from runner.config import CheckpointConfig
+from runner.errors import BadCrew, Stop
+from runner.flow import flow as ours
+from runner.flow import state as states
+from runner.flow import values
+from runner.flow.conditions import Condition
+from runner.flow.definition import Feedback, FlowDefinition, Method
+from runner.flow.execution import Execution, Outcome, current
+from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext, choose
+from runner.flow.feedback import HumanFeedbackResult as OurResult
+from runner.flow.history import part_of
+from runner.work import Work
+
+
+class Facade(ours.Flow[Any]):
+    """A flow of CrewAI as the machine sees it."""
+
+    theirs: Any
+
+    def __init__(self, theirs: Any) -> None:
+        owner: Any = type(theirs)
+        self.theirs = theirs
+        self.own_definition = translated(owner)
+        self._state = states.twin(theirs.state)
+        with ours.created_quietly():
+            super().__init__()
+        self.name = theirs.name or self.own_definition.name
+        self.has_terminal = False
+        self.max_method_calls = theirs.max_method_calls
+
+    def flow_definition(self) -> FlowDefinition:  # type: ignore[override]
+        """The methods, and what each waits for."""
+        return self.own_definition
+
+    def function_of(self, at: Execution) -> Callable[..., Any]:
+        """The method itself, without CrewAI's engine around it, on CrewAI's own state."""
+        live = self.theirs.state
+        if at.state is not live:
+            gone = tuple(name for name in states.fields(live) if name not in states.fields(at.state))
+            states.put(live, states.Patch(states.fields(at.state), gone))
+            at.state = live
+        return types.MethodType(_plain(type(self.theirs), at.method.name), self.theirs)
+
+    def typed_by(self, method: str) -> Callable[..., Any] | None:
+        """Its return annotation says what its output is."""
+        return _plain(type(self.theirs), method)
+
+    def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
+        return choose(answer, outcomes, llm, default)
+
+
+class CrewAIFlowAdapter(FlowAdapter):
+    """Plans flows of CrewAI and performs their methods. A flow is a class of flows or an instance."""
+
+    name = "crewai-flow"
+    disposable = True
+
+    def accepts(self, thing: object) -> bool:
+        """Flows that have methods; CrewAI's own parts are flows, too, and are none here."""
+        owner: Any = thing if isinstance(thing, type) else type(thing)
+        if not issubclass(owner, Flow) or owner.__module__.partition(".")[0] == "crewai":
+            return False
+        return bool(owner.flow_definition().methods)
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says, in the fleet's words."""
+        config = planned.checkpoints(self._seen(crew).theirs)
+        if config is None:
+            return None
+        return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
+
+    def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
+        """What our events of it come from."""
+        return self._seen(crew)
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """None: CrewAI knows no retries of methods."""
+        return 0, 0.0
+
+    def _made(self, crew: Any) -> Facade:
+        if not isinstance(crew, type):
+            return Facade(crew)
+        try:
+            return Facade(crew())
+        except (KeyboardInterrupt, Stop):
+            raise
+        except TypeError as error:
+            raise BadCrew(
+                f"{crew.__name__} cannot be made without arguments ({error}): put `flow = {crew.__name__}(...)` "
+                "in the file, and name that"
+            ) from None
+
+    def _seen(self, crew: Any) -> Facade:
+        """One to look at: nothing is done with it."""
+        if id(crew) not in _seen:
+            _seen[id(crew)] = (crew, self._made(crew))
+        return _seen[id(crew)][1]
+
+    def _definition(self, crew: Any) -> FlowDefinition:
+        return translated(crew if isinstance(crew, type) else type(crew))
+
+    def _keeps(self, flow: ours.Flow[Any]) -> bool:
+        return flow.theirs.persistence is not None  # type: ignore[attr-defined]
+
+    def _perform(self, flow: ours.Flow[Any], execution: Execution, work: Work) -> Outcome:
+        assert isinstance(flow, Facade)
+        theirs = flow.theirs
+        _remember_feedback(flow, work)
+        execution.argument = _theirs(execution.argument)
+        theirs.input_provider = _Asking()
+        nobody: Any = types.SimpleNamespace(tasks=())
+        with telling.told(nobody, work), tools.journaled(nobody, work), people.asking(nobody, work):
+            return super()._perform(flow, execution, work)
+
+
+_seen: dict[int, tuple[object, Facade]] = {}
+"""By the id of a flow or its class, both."""
+
+CREWAI_FLOW = CrewAIFlowAdapter()
+
+
+@functools.cache
+def translated(owner: Any) -> FlowDefinition:
+    """CrewAI's definition of a class of flows, as ours. Raises `BadCrew` for what cannot be run."""
+    definition = owner.flow_definition()
+    if definition.conversational is not None:
+        raise BadCrew(f"{definition.name} is a conversation, which goes on for as long as somebody talks: it is no run")
+    return FlowDefinition(definition.name, {str(name): _method(name, one) for name, one in definition.methods.items()})
+
+
+def _method(name: str, one: Any) -> Method:
+    listens = one.listen if one.listen is not None else one.start if not isinstance(one.start, bool) else None
+    return Method(
+        str(name),
+        start=one.is_start,
+        when=None if listens is None else _condition(listens),
+        router=bool(one.router),
+        emit=tuple(one.emit or ()),
+        feedback=None if one.human_feedback is None else _feedback(one.human_feedback),
+        entry=one.start is True and listens is not None,
+    )
+
+
+def _condition(given: Any) -> Condition:
+    if isinstance(given, str):
+        return Condition("or", (str(given),))
+    ((kind, parts),) = given.items()
+    return Condition("and" if kind == "and" else "or", tuple(_part(one) for one in parts))
+
+
+def _part(given: Any) -> str | Condition:
+    return str(given) if isinstance(given, str) else _condition(given)
+
+
+def _feedback(asked: Any) -> Feedback:
+    is_asked = asked.provider is not None and not isinstance(asked.provider, ConsoleProvider)
+    provider = _Provider(asked.provider) if is_asked else None
+    emit = tuple(asked.emit or ())
+    return Feedback(
+        asked.message, emit, _Model(asked.llm) if emit else None, asked.default_outcome, asked.metadata or {}, provider
+    )
+
+
+class _Model:
+    """What tells which label an answer means; made when it is needed, as by CrewAI."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def call(self, messages: Any) -> str:
+        """What it says."""
+        given = self._given
+        model = LLM(model=given) if isinstance(given, str) else create_llm(None) if given is None else given
+        return str(model.call(messages))
+
+
+class _Provider:
+    """A provider of people's words as CrewAI has them, for our flows."""
+
+    def __init__(self, theirs: Any) -> None:
+        self._theirs = theirs
+
+    def request_feedback(self, context: PendingFeedbackContext, flow: Facade) -> Any:
+        """What it gives. Raises `HumanFeedbackPending` where it says that the flow is to wait."""
+        names = set(TheirContext.__dataclass_fields__) & set(context.__dataclass_fields__)
+        try:
+            return self._theirs.request_feedback(
+                TheirContext(**{name: getattr(context, name) for name in names}), flow.theirs
+            )
+        except TheirPending as pending:
+            raise HumanFeedbackPending(context, dict(pending.callback_info or {})) from None
+
+
+class _Asking:
+    """``self.ask(...)``: the run waits for a person, and no worker waits with it."""
+
+    def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
+        """The answer. Raises `Asked` while there is none."""
+        execution = current.get()
+        return None if execution is None else execution.ask(message, metadata, pause=True)
+
+
+def _plain(owner: Any, name: str) -> Callable[..., Any]:
+    found: Any = getattr(owner, name)
+    while isinstance(found, FlowMethod):
+        found = found.unwrap()
+    return found  # type: ignore[no-any-return]
+
+
+def _theirs(argument: Any) -> Any:
+    """What a method gets that listens to a person's word."""
+    if not isinstance(argument, OurResult):
+        return argument
+    return HumanFeedbackResult(**{one.name: getattr(argument, one.name) for one in dataclasses.fields(argument)})
+
+
+def _remember_feedback(flow: Facade, work: Work) -> None:
+    """What people said so far is there for methods to look at."""
+    if work.line is None or not any(method.feedback for method in flow.own_definition.methods.values()):
+        return
+    parts = [part_of(one) for one in work.line.history() if one.key]
+    said = [_theirs(values.decode(part["feedback"], None)) for part in parts if "feedback" in part]
+    flow.theirs.human_feedback_history = said
+    flow.theirs.last_human_feedback = said[-1] if said else None
+
+
+def _crew_output(data: Mapping[str, Any]) -> CrewOutput:
+    return CrewOutput.model_validate({**data, "pydantic": None})
+
+
+def _task_output(data: Mapping[str, Any]) -> TaskOutput:
+    return TaskOutput.model_validate({**data, "pydantic": None})
+
+
+values.known("crewai_crew_output", CrewOutput, _crew_output)
+values.known("crewai_task_output", TaskOutput, _task_output)

@@ -1,0 +1,125 @@
+"""Flows of CrewAI on the fleet, as their files have them: each method is a job, and nothing in one is paid twice."""
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.testing import Call, ModelRequest, ModelServer
+
+FLOW = """
+    from crewai import Agent, Crew, Task
+    from crewai.flow import Flow, and_, human_feedback, listen, or_, persist, router, start
+    from crewai.tools import tool
+    from pydantic import BaseModel
+
+    def note(text):
+        with open({log!r}, "a") as out:
+            out.write(text + chr(10))
+
+    @tool
+    def look_up(word: str) -> str:
+        \"\"\"Looks a word up.\"\"\"
+        note("looked up " + word)
+        return word + " is a drink"
+
+    class Notes(BaseModel):
+        topic: str = "nothing"
+        parts: list[str] = []
+        id_seen: str = ""
+
+    @persist()
+    class Writing(Flow[Notes]):
+        @start()
+        def begin(self):
+            self.state.id_seen = self.state.id
+            return self.state.topic
+
+        @listen(begin)
+        def left(self, topic):
+            self.state.parts.append("left " + topic)
+
+        @listen(begin)
+        def right(self):
+            self.state.parts.append("right")
+
+        @router(and_(left, right))
+        def which(self):
+            return "long" if len(self.state.parts) == 2 else "short"
+
+        @listen("short")
+        def never(self):
+            raise RuntimeError("both sides were there")
+
+        @listen("long")
+        def write(self):
+            writer = Agent(role="writer", goal="write", backstory="it writes", tools=[look_up])
+            task = Task(description="Write about {{topic}}.", expected_output="text", agent=writer)
+            crew = Crew(agents=[writer], tasks=[task, Task(description="Again.", expected_output="text", agent=writer)])
+            return crew.kickoff(inputs={{"topic": self.state.topic}})
+
+        @listen(write)
+        @human_feedback(message="Is it good?", emit=["approved", "rejected"])
+        def review(self, written):
+            return written.raw
+
+        @listen("approved")
+        def publish(self, said):
+            return {{"text": said.output, "word": said.feedback, "of": self.last_human_feedback.outcome,
+                    "parts": sorted(self.state.parts), "same": self.state.id == self.state.id_seen}}
+
+        @listen(or_("rejected", never))
+        def drop(self):
+            raise RuntimeError("it was approved")
+"""
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.root + "/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
+        yield server
+
+
+def _killing(worker: Any) -> Callable[[ModelRequest], Any]:
+    """Asks for the tool, and kills the worker when the tool's result comes; then it is an answer like all others."""
+    killed: list[int] = []
+
+    def answer(request: ModelRequest) -> Any:
+        if "tea is a drink" not in request.text:
+            return Call("look_up", {"word": "tea"}) if "Write about" in request.text else "done"
+        if not killed:
+            killed.append(request.number)
+            worker.kill_group()
+        return "tea"
+
+    return answer
+
+
+def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
+    crewai_fleet: Any, models: ModelServer, tmp_path: Path
+) -> None:
+    log, file = tmp_path / "log", tmp_path / "main.py"
+    file.write_text(textwrap.dedent(FLOW.format(log=str(log))))
+    first = crewai_fleet.start("--concurrency", "1")
+    models.use(_killing(first))
+    submitted = crewai_fleet.runner("submit", str(file), "--input", "topic=tea", "--detach", "--json")
+    run = json.loads(submitted.stdout)["run_id"]
+    first.process.wait(timeout=120)
+    crewai_fleet.start("--concurrency", "1")
+    waited = crewai_fleet.runner("wait", run, "--json")
+    assert (waited.returncode, json.loads(waited.stdout)["status"]) == (5, "waiting"), waited.stderr
+    answered = crewai_fleet.runner("answer", run, "--text", "Approved", "--json")
+    assert answered.returncode == 0, answered.stderr
+    told = json.loads(answered.stdout)
+    assert json.loads(told["result"]) == {
+        "text": "done", "word": "Approved", "of": "approved", "parts": ["left tea", "right"], "same": True
+    }  # fmt: skip
+    assert log.read_text() == "looked up tea\n"
+    ledger = told["ledger"]
+    assert (ledger["in_doubt"], ledger["tools"]["paid"]) == (1, 1)
+    assert models.paid == 4 == ledger["paid"] - ledger["tools"]["paid"] + ledger["in_doubt"]  # one question, again
