@@ -23,8 +23,9 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def create(crewai_fleet: Any, tmp_path: Path) -> Callable[..., Path]:
+def create(crewai_fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """``crewai create KIND NAME``, which asks nothing and needs no network."""
+    monkeypatch.chdir(tmp_path)  # a new flow writes where its worker runs
 
     def run(kind: str, name: str, *more: str) -> Path:
         quiet = {"CREWAI_DMN": "1", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_DISABLE_VERSION_CHECK": "true"}
