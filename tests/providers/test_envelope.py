@@ -15,8 +15,8 @@ from runner.plan import Plan, PlannedTask
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.tasks.app import kombu_url
+from runner.testing import RedisServer, eventually
 
-from ..conftest import Server, eventually
 from .driver import QUEUE, Driver, plan_of
 from .plans import NAMES
 
@@ -45,7 +45,7 @@ app.worker_main(["worker", "--pool=solo", "--loglevel=warning", "--without-gossi
 class StockWorker:
     """A plain Celery worker in a process of its own."""
 
-    def __init__(self, server: Server, redis: Redis, queue: str) -> None:
+    def __init__(self, server: RedisServer, redis: Redis, queue: str) -> None:
         self._redis = redis
         self._log = server.folder / "stock-worker.log"
         with self._log.open("w") as out:
@@ -73,14 +73,14 @@ class StockWorker:
 
 
 @pytest.fixture
-def stock_worker(server: Server, redis: Redis) -> Iterator[StockWorker]:
+def stock_worker(server: RedisServer, redis: Redis) -> Iterator[StockWorker]:
     one = StockWorker(server, redis, QUEUE)
     yield one
     one.end()
 
 
 @pytest.fixture
-def app(server: Server) -> Iterator[Celery]:
+def app(server: RedisServer) -> Iterator[Celery]:
     """A plain app that sends to the same queue."""
     one = Celery(broker=kombu_url(server.url), set_as_current=False)
     yield one
