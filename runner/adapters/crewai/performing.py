@@ -52,6 +52,8 @@ def _perform(crew: Crew, work: Work) -> str:
 
 
 def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> str:
+    if work.key in tasks:
+        _note_inputs(crew, tasks[work.key], work)
     earlier = Earlier(crew, tasks, work, inputs)
     if work.key == AFTER:
         return before_and_after.end(crew, work, inputs, earlier)
@@ -62,7 +64,6 @@ def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str,
 
 def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
     task = tasks[work.key]
-    _note_inputs(crew, task, work)
     before = list(tasks)[: list(tasks).index(work.key)]
     if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
         work.note("task_skipped", "its condition does not hold")
