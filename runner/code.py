@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from runner import adapters, bundle, loader
 from runner.adapters import Adapter
 from runner.plan import Plan
+from runner.project import at_home
 
 
 class Bundles(Protocol):
@@ -61,7 +62,8 @@ class CodeCache:
         root = self._folder / sha
         if not root.is_dir():
             root = bundle.unpack(self._source.bundle(sha), sha, self._folder)
-        found = loader.load(root, module, key=sha)
-        _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
-        adapter = adapters.required(crew)
-        return Loaded(crew, adapter, adapter.plan(crew, name))
+        with at_home(root):
+            found = loader.load(root, module, key=sha)
+            _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
+            adapter = adapters.required(crew)
+            return Loaded(crew, adapter, adapter.plan(crew, name))

@@ -3,7 +3,10 @@
 Only files are looked at here; nothing is imported.
 """
 
+import contextlib
+import os
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +113,20 @@ def environment_file(file: Path) -> Path | None:
         if (folder / ".env").is_file():
             return folder / ".env"
     return None
+
+
+@contextlib.contextmanager
+def at_home(root: Path) -> Iterator[None]:
+    """While a file is read that has ``knowledge`` beside it, that is found as from its own folder."""
+    if not (root / "knowledge").is_dir():
+        yield
+        return
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _table(value: Any) -> dict[str, Any]:

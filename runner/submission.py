@@ -20,6 +20,7 @@ from runner.bundle import Bundle
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
 from runner.plan import Plan
+from runner.project import at_home
 from runner.providers.redis.envelope import template
 from runner.target import Target, parse_target
 from runner.validation import in_words
@@ -61,6 +62,11 @@ def run_id_for(id: str) -> str:
 def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
     target = parse_target(target_text)
+    with at_home(target.root):
+        return _prepared(target, limit)
+
+
+def _prepared(target: Target, limit: int | None) -> Prepared:
     module = _load(target)
     packed = bundle.pack(target, limit=limit or settings.bundle_limit())
     code, key = code_digest(packed), loader.key_of(target.include)

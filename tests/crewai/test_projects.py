@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -65,3 +66,95 @@ def test_a_new_project_runs_as_it_is(
     told = json.loads(done.stdout)
     assert (told["status"], list(told["outputs"])) == ("completed", tasks)
     assert told["ledger"]["paid"] == models.paid > 0
+
+
+OLD = {
+    "agents.py": """
+        import os
+        from crewai import Agent
+
+        class TripAgents:
+            def guide(self):
+                assert os.environ["HOUSE_WORD"] == "from the file"
+                return Agent(role="guide", goal="guide", backstory="knows the way")
+        """,
+    "tasks.py": """
+        from crewai import Task
+
+        class TripTasks:
+            def plan(self, agent):
+                return Task(name="plan", description="A day in {city}.", expected_output="text", agent=agent)
+        """,
+    "main.py": """
+        from agents import TripAgents
+        from crewai import Crew
+        from tasks import TripTasks
+
+        class TripCrew:
+            def run(self):
+                agent = TripAgents().guide()
+                crew = Crew(agents=[agent], tasks=[TripTasks().plan(agent)])
+                return crew.kickoff(inputs={"city": "Rome"})
+
+        if __name__ == "__main__":
+            print(TripCrew().run())
+        """,
+    ".env": "HOUSE_WORD='from the file'\nOPENAI_API_KEY=sk-in-the-file\n",
+}
+
+
+def test_an_old_folder_runs_on_a_worker_that_gets_its_env_file(
+    crewai_fleet: Any, models: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "trip"
+    folder.mkdir()
+    for name, text in OLD.items():
+        (folder / name).write_text(textwrap.dedent(text))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    server = {"RUNNER_REDIS_URL": ""}  # the embedded one, and a worker that is started by submit
+    done = crewai_fleet.runner("submit", str(folder), "--json", timeout=170, cwd=tmp_path, **server)
+    assert done.returncode == 0, done.stderr
+    assert f"from {folder / '.env'}: HOUSE_WORD, OPENAI_API_KEY\n" in done.stderr
+    assert "sk-in-the-file" not in done.stderr + done.stdout
+    assert [request.last.count("Rome") for request in models.log] == [1]
+
+
+MAKES_TWO = """
+    def make():
+        return Crew(agents=[], tasks=[])
+
+    def other():
+        return Crew(agents=[], tasks=[])
+"""
+TAKES_ONE = """
+    def make(topic):
+        return Crew(agents=[], tasks=[])
+"""
+KICKS_OFF = """
+    from crewai import Agent, Task
+
+    def make():
+        agent = Agent(role="r", goal="g", backstory="b")
+        task = Task(description="On {topic}.", expected_output="x", agent=agent)
+        Crew(agents=[agent], tasks=[task]).kickoff()
+
+    make()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (MAKES_TWO, "error: main.py makes a crew in 2 places: make, other; name one, as in main.py:make"),
+        (TAKES_ONE, "error: main.py: no crew in it; it defines make (a function)"),
+        (KICKS_OFF, "error: the crew needs the input 'topic': give it with --input topic=..."),
+    ],
+    ids=["two functions", "a function that takes something", "an input that nobody gives"],
+)
+def test_what_cannot_be_run_is_said(
+    crewai_fleet: Any, models: ModelServer, tmp_path: Path, code: str, said: str
+) -> None:
+    (tmp_path / "main.py").write_text(textwrap.dedent(f"    from crewai import Crew\n{code}"))
+    refused = crewai_fleet.runner("submit", "main.py", cwd=tmp_path)
+    assert (refused.returncode, refused.stderr.splitlines()[-1][: len(said)]) == (2, said)
+    assert not models.requests

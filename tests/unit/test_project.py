@@ -7,6 +7,7 @@ import pytest
 from runner import bundle, dotenv, loader
 from runner.errors import BadCrew
 from runner.project import environment_file
+from runner.submission import prepare
 from runner.target import parse_target
 
 
@@ -69,6 +70,16 @@ def test_a_folder_with_agents_and_tasks_stands_for_its_main(tmp_path: Path) -> N
     for name in ("main.py", "agents.py", "tasks.py"):
         (tmp_path / name).write_text("")
     assert parse_target(str(tmp_path)).module == "main"
+
+
+def test_a_file_that_is_read_finds_the_knowledge_beside_it(tmp_path: Path) -> None:
+    root = _write(tmp_path, "src/my_team/__init__.py", "knowledge/a.txt")
+    before = Path.cwd()
+    code = "import pathlib\nfrom runner import Crew, Task\npathlib.Path('knowledge/a.txt').read_text()\n"
+    for file in (f"{root}/src/my_team/crew.py", f"{root}/plain.py"):
+        Path(file).write_text(code + "crew = Crew(tasks=[Task(run=str)])\n")
+        assert prepare(file).plan.total == 1
+    assert Path.cwd() == before
 
 
 def test_what_a_project_says_of_its_environment(tmp_path: Path) -> None:
