@@ -255,6 +255,7 @@ class Executor:
             note=note,
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
             line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
+            beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
         )
 
     def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:

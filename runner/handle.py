@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,10 +46,14 @@ class RunResult:
     """What a person is asked, while it waits for one."""
     models: str = ""
     """What stood in for the vendors' models, in words; "" if nothing did."""
+    usage_metrics: dict[str, int] = field(default_factory=dict)
+    """What CrewAI counts, over all tasks of the branch; empty for other crews."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; what is asked, and what stood in for models, only where something is."""
+        """As ``--json`` prints it; what is asked, what stood in for models, what CrewAI counts only where it is."""
         found = {name: getattr(self, name) for name in self.__slots__ if name not in ("asked", "models")}
+        if not self.usage_metrics:
+            del found["usage_metrics"]
         asked = {"asked": [one.to_dict() for one in self.asked]} if self.asked else {}
         return {**found, **asked, **({"models": self.models} if self.models else {})}
 
@@ -212,4 +217,5 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
         error=line.error or None,
         asked=tuple(runs.questions(run_id, branch)) if line.status is RunStatus.waiting else (),
         models=LABELS.get(run.standin, ""),
+        usage_metrics=dict(sum((Counter(one.usage) for one in committed.values() if one.usage), Counter())),
     )

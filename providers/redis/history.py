@@ -136,4 +136,5 @@ def committed_record(stored: dict[str, Any]) -> Committed:
         completion_tokens=completion,
         edited="edited" in stored,
         files=stored.get("files"),
+        usage=stored.get("usage"),
     )

@@ -63,7 +63,7 @@ class Committed:
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that its worker wrote for it, by path: None for one with the output's own text;
-    no dict where no worker writes any.
+    no dict where no worker writes any. ``usage`` is what CrewAI counts of it.
     """
 
     seq: int
@@ -74,6 +74,7 @@ class Committed:
     completion_tokens: int = 0
     edited: bool = False
     files: dict[str, str | None] | None = None
+    usage: dict[str, int] | None = None
 
     def as_task_output(self, name: str) -> TaskOutput:
         """As the crew's code sees it."""

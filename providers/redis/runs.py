@@ -146,6 +146,10 @@ class Runs:
         """The outputs of tasks that are committed there."""
         return history.outputs_of(self.client, run_id, branch, tasks)
 
+    def stored_outputs(self, run_id: str, branch: str, tasks: list[str]) -> dict[str, dict[str, Any]]:
+        """Their records, with all that is stored beside them."""
+        return history.stored_outputs(self.client, run_id, branch, tasks)
+
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """The tasks between waiting and committed."""
         key = keys.branch_key(run_id, branch)

@@ -20,7 +20,16 @@ CREW = """
     @tool("search")
     def search(q: str) -> str:
         "Searches."
+        note(f"search {{q}}")
         return "secret finding"
+
+    def note(line):
+        with open({log!r}, "a") as out:
+            out.write(line + chr(10))
+
+    def after(result):
+        note(f"usage {{result.token_usage.successful_requests}} {{result.token_usage.prompt_tokens}}")
+        return result
 
     class Facts(BaseModel):
         name: str
@@ -28,8 +37,10 @@ CREW = """
     def model(): return LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
 
     finder = Agent(role="Finder", goal="find", backstory="It finds.", llm=model(), tools=[search])
-    writer = Agent(role="Writer", goal="write", backstory="It writes.", llm=model())
+    writer = Agent(role="Writer", goal="write", backstory="It writes.", llm=model(), tools=[search])
     crew = Crew(
+        cache=True,
+        after_kickoff_callbacks=[after],
         agents=[finder, writer],
         tasks=[
             Task(name="find", description="Find {{topic}}.", expected_output="facts", agent=finder,
@@ -47,7 +58,7 @@ RULES = [
     Rule("Find owls.", [Call("search", {"q": "a"}), Call("search", {"q": "b"})], '{"name": "owl"}'),
     Rule("shorter", "Hoo."),
     Rule("longer", "Owls say hoo."),
-    Rule("Write on owls.", "Owls are birds."),
+    Rule("Write on owls.", Call("search", {"q": "a"}), "Owls are birds."),
 ]
 
 
@@ -61,7 +72,8 @@ def models() -> Iterator[ModelServer]:
 def test_a_person_files_and_events(
     crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path
 ) -> None:
-    crew = str(write_crew(CREW.format(url=models.root + "/v1")))
+    log = tmp_path / "log"
+    crew = str(write_crew(CREW.format(url=models.root + "/v1", log=str(log))))
     crewai_fleet.start("--concurrency", "1")
 
     def runner(*arguments: str, code: int = 0) -> Any:
@@ -82,7 +94,13 @@ def test_a_person_files_and_events(
     assert models.requests == asked + 2
     done = runner("answer", run, "--approve")
     assert models.requests == asked + 2 == done["ledger"]["paid"]
-    assert done["outputs"] == {"find": '{"name": "owl"}', "write": "Hoo."}
+    assert (done["outputs"]["find"], done["outputs"]["write"], done["result"]) == ('{"name": "owl"}', "Hoo.", "Hoo.")
+    # The crew's cache goes from task to task, and so does what CrewAI counts.
+    ledger, usage = done["ledger"], done["usage_metrics"]
+    lines = log.read_text().splitlines()
+    assert sorted(lines[:2]) == ["search a", "search b"]
+    assert lines[2:] == [f"usage {ledger['paid']} {ledger['prompt_tokens']}"]
+    assert (usage["successful_requests"], usage["prompt_tokens"]) == (ledger["paid"], ledger["prompt_tokens"])
     assert (tmp_path / "owls.md").read_text() == "Hoo."
     assert json.loads((tmp_path / "found/owls.json").read_text()) == {"name": "owl"}
 
@@ -112,7 +130,7 @@ def _look_at_events(client: Client, run: str) -> None:
     ]
     counts = Counter(one.type for one in events)
     assert counts["crew_kickoff_started"] == counts["crew_kickoff_completed"] == 1
-    assert counts["task_started"] == counts["task_completed"] == 2
+    assert counts["task_started"] == counts["task_completed"] == 3
     for kind in ("agent_execution_started", "llm_call_started", "tool_usage_started"):
         assert counts[kind] == sum(counts[end] for end in PAIRS[kind]), kind
     by_seq = {one.seq: one.type for one in events}
@@ -121,7 +139,7 @@ def _look_at_events(client: Client, run: str) -> None:
     assert all(by_seq[one.started] == VALID_EVENT_PAIRS[one.type] for one in ends)
     calls = [one.fields for one in events if one.type == "llm_call_completed"]
     assert {one["agent"] for one in calls} == {"Finder", "Writer"}
-    assert sum(int(one.get("replayed", 0)) for one in calls) == 1 + 2 + 3  # what came before, at each of three answers
+    assert sum(int(one.get("replayed", 0)) for one in calls) == 2 + 3 + 4  # what came before, at each of three answers
 
 
 TOLD = {

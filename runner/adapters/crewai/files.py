@@ -1,7 +1,6 @@
 """``output_file``: written in a folder of the task's own, and committed with its output. Whoever submitted gets it."""
 
 import contextlib
-import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 from crewai import Task
 from crewai.utilities.string_utils import interpolate_only
 
-from runner import output as outputs
 from runner.errors import TaskError
 
 MOST = 16 * 1024 * 1024  #: bytes of a file that are stored with the task's output
@@ -22,19 +20,24 @@ class Written:
     def __init__(self, folder: Path, path: str) -> None:
         self._folder, self._path = folder, path
 
-    def beside(self, output: str) -> str:
-        """What is stored of the output, with the file. Raises `TaskError` if it is too big."""
-        stored = json.loads(output)
-        file, found = self._folder / self._path, {}
-        if self._path and file.is_file():
-            if file.stat().st_size > MOST:
-                raise TaskError(
-                    f"the output file {self._path!r} has {file.stat().st_size / 1e6:.0f} MB, and {MOST / 1e6:.0f} MB "
-                    "are kept with a run: have a tool write it where all can reach it"
-                )
-            text = file.read_text("utf-8")
-            found[self._path] = None if text == outputs.load(stored)[0] else text
-        return json.dumps({**stored, "files": found}, ensure_ascii=False) if self._path else output
+    def found(self, raw: str) -> dict[str, str | None] | None:
+        """What is stored of it: its text by its path, None for a text that is ``raw``. None if it wants no file.
+
+        Raises `TaskError` if it is too big.
+        """
+        if not self._path:
+            return None
+        file = self._folder / self._path
+        if not file.is_file():
+            return {}
+        size = file.stat().st_size
+        if size > MOST:
+            raise TaskError(
+                f"the output file {self._path!r} has {size / 1e6:.0f} MB, and {MOST / 1e6:.0f} MB are kept with a run: "
+                "have a tool write it where all can reach it"
+            )
+        text = file.read_text("utf-8")
+        return {self._path: None if text == raw else text}
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ Only what CrewAI makes public is used: a task with an ``output`` is not done aga
 is set, and the crew's list of tasks ends with the one to do.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,10 @@ from runner.adapters.crewai import (
     planned,
     telling,
     tools,
+    usage,
     values,
 )
+from runner.adapters.crewai.caches import Caches
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.planned import AFTER, BEFORE
 from runner.adapters.crewai.seen import Earlier
@@ -47,8 +50,12 @@ def _perform(crew: Crew, work: Work) -> str:
     if work.key == planning.KEY:
         return before_and_after.make_plan(crew, work, inputs)
     tasks = planned.by_key(crew)
+    kept = Caches(crew, work)
     with files.collected(tasks.get(work.key), inputs) as written:
-        return written.beside(_one_of(crew, tasks, work, inputs))
+        stored = json.loads(_one_of(crew, tasks, work, inputs))
+        beside = {"files": written.found(outputs.load(stored)[0]), "usage": usage.of(crew, work), "cached": kept.added}
+    beside = {name: found for name, found in beside.items() if found or (name == "files" and found is not None)}
+    return json.dumps({**stored, **beside}, ensure_ascii=False)
 
 
 def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> str:
@@ -56,6 +63,7 @@ def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str,
         _note_inputs(crew, tasks[work.key], work)
     earlier = Earlier(crew, tasks, work, inputs)
     if work.key == AFTER:
+        usage.sum_up(crew, work)
         return before_and_after.end(crew, work, inputs, earlier)
     if work.key not in tasks:
         raise BadCrew(f"there is no task {work.key!r} in the crew here: its tasks must not depend on the machine")

@@ -115,11 +115,7 @@ class _Use:
 
     def _note(self, value: Any) -> dict[str, Any]:
         self._given = [value]
-        if isinstance(value, ToolFailure):
-            return {"failure": value.model_dump(mode="json")}
-        if isinstance(value, BaseModel) and _schema(self._tool) is not None:
-            return {"model": value.model_dump(mode="json")}
-        return {"value": value} if _is_plain(value) else {"text": str(value)}
+        return as_noted(value, _schema(self._tool))
 
     def _note_error(self, error: Exception) -> dict[str, Any]:
         """An agent is told of what its tool raises, and goes on; only what is about the agent itself goes up."""
@@ -137,12 +133,25 @@ class _Use:
         if "raised" in noted:
             name, text = noted["raised"]
             raise type(name, (ToolRaised,), {})(text)
-        if "failure" in noted:
-            return ToolFailure.model_validate(noted["failure"])
-        schema = _schema(self._tool)
-        if "model" in noted:
-            return noted["model"] if schema is None else schema.model_validate(noted["model"])
-        return noted["value"] if "value" in noted else noted["text"]
+        return from_noted(noted, _schema(self._tool))
+
+
+def as_noted(value: Any, schema: type[BaseModel] | None) -> dict[str, Any]:
+    """A tool's result as JSON. What JSON does not know is noted as the text that a model is told of it."""
+    if isinstance(value, ToolFailure):
+        return {"failure": value.model_dump(mode="json")}
+    if isinstance(value, BaseModel) and schema is not None:
+        return {"model": value.model_dump(mode="json")}
+    return {"value": value} if _is_plain(value) else {"text": str(value)}
+
+
+def from_noted(noted: dict[str, Any], schema: type[BaseModel] | None) -> Any:
+    """The inverse, as far as models see it."""
+    if "failure" in noted:
+        return ToolFailure.model_validate(noted["failure"])
+    if "model" in noted:
+        return noted["model"] if schema is None else schema.model_validate(noted["model"])
+    return noted["value"] if "value" in noted else noted["text"]
 
 
 class ToolRaised(Exception):

@@ -1,0 +1,63 @@
+"""CrewAI's caches of what tools gave, where a crew or an agent wants one: kept from task to task.
+
+What a task put into one is stored beside its output, and is there again for those that come after it.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from crewai import Crew
+from crewai.agents.cache.cache_handler import CacheHandler
+from pydantic import BaseModel
+
+from runner.adapters.crewai.tools import as_noted, from_noted
+from runner.work import Work
+
+MOST = 1024 * 1024  #: characters of what one task put into caches that are stored
+
+
+class Caches:
+    """The caches of one crew in one task."""
+
+    def __init__(self, crew: Crew, work: Work) -> None:
+        self._by_owner = dict(_caches(crew))
+        self._added: list[list[Any]] = []
+        if self._by_owner:
+            for beside in work.beside(work.plan.earlier(work.key)).values():
+                for owner, tool, given, noted in beside.get("cached") or []:
+                    if owner in self._by_owner:
+                        self._by_owner[owner].add(tool, given, from_noted(noted, None))
+        for owner, cache in self._by_owner.items():
+            self._watch(owner, cache)
+
+    @property
+    def added(self) -> list[list[Any]]:
+        """What was put into them: whose cache, which tool, what it was given, what it gave."""
+        kept, size = [], 0
+        for one in self._added:
+            size += len(json.dumps(one))
+            if size <= MOST:
+                kept.append(one)
+        return kept
+
+    def _watch(self, owner: str, cache: CacheHandler) -> None:
+        add = cache.add
+
+        def adding(tool: str, input: str, output: Any) -> None:
+            add(tool, input, output)
+            if not isinstance(output, BaseModel):  # what class it is of, only its tool knows
+                self._added.append([owner, tool, input, as_noted(output, None)])
+
+        object.__setattr__(cache, "add", adding)
+
+
+def _caches(crew: Crew) -> Iterator[tuple[str, CacheHandler]]:
+    """Each cache by whose it is: the crew's, or that of the n-th agent."""
+    shared = getattr(crew, "_cache_handler", None)
+    if crew.cache and shared is not None:
+        yield "crew", shared
+    for number, agent in enumerate(crew.agents):
+        cache = agent.tools_handler.cache if agent.tools_handler is not None else None
+        if cache is not None and cache is not shared:
+            yield f"agent {number}", cache
