@@ -30,6 +30,9 @@ from runner.validation import in_words
 
 KEPT = 32  # bundles that stay imported in one process
 
+_ENTRIES = ("run", "kickoff")  # what `crewai run` calls in a main.py
+_EXTRAS = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}  # what installs a module, as pip has it
+
 _users: Counter[str] = Counter()
 _clock = itertools.count()
 _lock = threading.RLock()  # over _users and the finder's list, never held during an import
@@ -131,11 +134,21 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
             return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
         if name != missing.name or _holds(root, name):
             return BadCrew(f"{place}no module named {name!r} in the crew's folder")
-        return ModuleMissing(f"{place}no module named {name!r}{'' if missing is error else f' ({text})'}", name)
+        more = f" ({text})" if missing is not error else _installed_by(name)
+        return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
         return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code})")
     text = text if len(text) <= 500 else f"{text[:500]} ..."
     return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
+
+
+def _installed_by(name: str) -> str:
+    extra = _EXTRAS.get(name.partition(".")[0])
+    if extra is None:
+        return ""
+    if sys.version_info >= (3, 14):
+        return f" (CrewAI is not made for Python {sys.version_info.major}.{sys.version_info.minor}: use 3.13)"
+    return f" (pip install '{extra}')"
 
 
 def plain_names(text: str) -> str:
@@ -166,13 +179,20 @@ def find_crew(
     if len(left) > 1:
         names = ", ".join(name for name, _ in left)
         raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
-    if not left and (made := makers(module)):
-        if len(made) > 1:
-            names = ", ".join(made)
-            raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
+    # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
+    is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
+    made = [] if is_own else makers(module)
+    made = [name for name in made if name in _ENTRIES][:1] or ([] if left else made)
+    if len(made) > 1:
+        names = ", ".join(made)
+        raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
+    if made:
         return made[0], _named_crew(module, made[0], is_crew)
     if not left:
-        raise BadCrew(f"{file}: no crew in it; {_what_else(module)}")
+        raise BadCrew(
+            f"{file}: no crew in it; {_what_else(module)}: write crew = Crew(...) in it, "
+            "or a function that returns one and takes nothing"
+        )
     return left[0]
 
 
@@ -197,7 +217,7 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
         if not is_crew(value):
             if inspect.iscoroutine(value):
                 value.close()
-            raise BadCrew(f"{file}:{attr} returned {_kind(value)}, not a crew")
+            raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, not a crew")
     if not is_crew(value):
         raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew")
     return value

@@ -12,7 +12,7 @@ from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 
 from runner.errors import BadCrew
-from runner.project import CREW_FILE, JSON_CREWS, main_of, project_around, project_at
+from runner.project import CREW_FILE, JSON_CREWS, has_source_folder, main_of, project_around, project_at, source_of
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -69,7 +69,17 @@ def _from_path(place: str, attr: str | None) -> Target | None:
         return _at_file(path, attr)
     if may_be_module:
         return None
-    raise BadCrew(f"no such file: {place}")
+    raise BadCrew(f"no such file: {place}{_instead(path)}")
+
+
+def _instead(path: Path) -> str:
+    """The file of that name where the project here has its crew."""
+    project = project_at(Path())
+    try:
+        near = project.crew_file().with_name(path.name) if project else path
+    except BadCrew:
+        return ""
+    return f"; did you mean {near.as_posix()}?" if near.is_file() else ""
 
 
 def _crew_file(folder: Path) -> Path | None:
@@ -120,9 +130,10 @@ def _from_module(name: str, attr: str | None) -> Target:
 
 def _specs(top: str) -> Iterator[ModuleSpec]:
     """Where the first part of a dotted name may be: here, then wherever Python finds it. Imports nothing."""
-    here = FileFinder(os.fspath(Path.cwd()), (SourceFileLoader, [".py"])).find_spec(top)
-    if here is not None:
-        yield here
+    for folder in [Path.cwd(), *([source_of(Path.cwd())] if has_source_folder(Path.cwd()) else [])]:
+        here = FileFinder(os.fspath(folder), (SourceFileLoader, [".py"])).find_spec(top)
+        if here is not None:
+            yield here
     try:
         elsewhere = importlib.util.find_spec(top)
     except (ImportError, ValueError, AttributeError):

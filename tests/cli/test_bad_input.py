@@ -7,6 +7,8 @@ GOOD = """
     crew = Crew(tasks=[Task(name="a", run=lambda ctx: "hello")])
 """
 
+WRITE_ONE = ": write crew = Crew(...) in it, or a function that returns one and takes nothing"
+
 CREWS = {
     "syntax error": (
         "from runner import Crew\ncrew = Crew(tasks=[\n",
@@ -26,11 +28,11 @@ CREWS = {
     ),
     "no crew": (
         "from runner import Task\n\ndef work(ctx): return ''\n\nx = 3\n",
-        "crew.py: no crew in it; it defines work (a function), x (an int)",
+        "crew.py: no crew in it; it defines work (a function), x (an int)" + WRITE_ONE,
     ),
     "empty file": (
         "",
-        "crew.py: no crew in it; it defines nothing",
+        "crew.py: no crew in it; it defines nothing" + WRITE_ONE,
     ),
     "two crews": (
         "from runner import Crew, Task\ndef one(): return Crew(tasks=[Task(run=print)])\nday, night = one(), one()\n",

@@ -68,6 +68,57 @@ def test_a_new_project_runs_as_it_is(
     assert told["ledger"]["paid"] == models.paid > 0
 
 
+NAMES = """
+import json, os, sys
+from runner.errors import UsageError
+from runner.submission import prepare
+
+for folder, target in json.load(sys.stdin):
+    os.chdir(folder)
+    try:
+        found = prepare(target)
+        print(json.dumps([f"{found.packed.module}:{found.attr}", sorted(found.inputs)]))
+    except UsageError as error:
+        print(json.dumps([str(error)]))
+"""
+
+
+def _prepared(python: str, targets: list[tuple[str, str]]) -> list[Any]:
+    """What each target in a folder stands for, or why for nothing; in one process."""
+    told = subprocess.run([python, "-c", NAMES], input=json.dumps(targets), capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in told.stdout.splitlines() if line.startswith("[")]
+
+
+NAMED: dict[tuple[str, str], Any] = {
+    ("shop", "."): ["shop.crew:Shop", []],
+    ("shop", "src/shop"): ["shop.crew:Shop", []],
+    ("shop", "src/shop/crew.py"): ["shop.crew:Shop", []],
+    ("shop", "src/shop/crew.py:Shop"): ["shop.crew:Shop", []],
+    ("shop", "shop.crew:Shop"): ["shop.crew:Shop", []],
+    ("shop/src/shop", "crew.py:Shop"): ["shop.crew:Shop", []],
+    ("shop", "src/shop/main.py"): ["shop.main:run", ["current_year", "topic"]],
+    ("shop", "src/shop/main.py:run"): ["shop.main:run", ["current_year", "topic"]],
+    ("shop", "crew.py:Shop"): ["no such file: crew.py; did you mean src/shop/crew.py?"],
+    ("shop", "src/shop/crew.py:Shopp"): ["crew.py has no 'Shopp'; did you mean 'Shop'?"],
+    ("shop", "src"): ["src is a directory; name the crew file in it: src/shop/crew.py"],
+    (".", "shop"): ["shop.crew:Shop", []],
+    (".", "shop:Shop"): ["shop.crew:Shop", []],
+    (".", "news"): ["news.main:ContentFlow", []],
+    ("news", "src/news/main.py"): ["news.main:ContentFlow", []],
+    ("news", "news.main:ContentFlow"): ["news.main:ContentFlow", []],
+    ("news", "src/news/main.py:kickoff"): ["news.main:kickoff", []],
+    ("news", "src/news/main.py:plot"): ["main.py:plot returned nothing, not a crew"],
+}
+
+
+def test_every_way_to_name_a_project(crewai_python: str, create: Callable[..., Path], models: ModelServer) -> None:
+    home = create("crew", "shop", "--classic").parent
+    create("flow", "news")
+    found = _prepared(crewai_python, [(str(home / folder), target) for folder, target in NAMED])
+    assert dict(zip(NAMED, found, strict=True)) == NAMED
+    assert not models.requests
+
+
 OLD = {
     "agents.py": """
         import os
@@ -142,19 +193,57 @@ KICKS_OFF = """
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        (MAKES_TWO, "error: main.py makes a crew in 2 places: make, other; name one, as in main.py:make"),
-        (TAKES_ONE, "error: main.py: no crew in it; it defines make (a function)"),
-        (KICKS_OFF, "error: the crew needs the input 'topic': give it with --input topic=..."),
-    ],
-    ids=["two functions", "a function that takes something", "an input that nobody gives"],
-)
-def test_what_cannot_be_run_is_said(
-    crewai_fleet: Any, models: ModelServer, tmp_path: Path, code: str, said: str
-) -> None:
-    (tmp_path / "main.py").write_text(textwrap.dedent(f"    from crewai import Crew\n{code}"))
+NOT_RUN = {
+    MAKES_TWO: "main.py makes a crew in 2 places: make, other; name one, as in main.py:make",
+    TAKES_ONE: "main.py: no crew in it; it defines make (a function): write crew = Crew(...) in it, or a function that "
+    "returns one and takes nothing",
+    "": "main.py: no crew in it; it defines nothing: write crew = Crew(...) in it, or a function that returns one and "
+    "takes nothing",
+    "    import crewai_tols": "main.py:2: no module named 'crewai_tols': install it where you submit from, too",
+}
+
+
+def test_what_cannot_be_run_is_said(crewai_python: str, models: ModelServer, tmp_path: Path) -> None:
+    for number, code in enumerate(NOT_RUN):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "main.py").write_text(textwrap.dedent(f"    from crewai import Crew\n{code}"))
+    found = _prepared(crewai_python, [(str(tmp_path / str(number)), "main.py") for number in range(len(NOT_RUN))])
+    assert found == [[said] for said in NOT_RUN.values()]
+    assert not models.requests
+
+
+def test_an_input_that_nobody_gives_is_named(crewai_fleet: Any, models: ModelServer, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text(textwrap.dedent(f"    from crewai import Crew\n{KICKS_OFF}"))
     refused = crewai_fleet.runner("submit", "main.py", cwd=tmp_path)
+    said = "error: the crew needs the input 'topic': give it with --input topic=..."
     assert (refused.returncode, refused.stderr.splitlines()[-1][: len(said)]) == (2, said)
     assert not models.requests
+
+
+NOT_HERE = "raise ModuleNotFoundError(\"No module named 'crewai'\", name='crewai')"
+
+
+def test_where_crewai_is_not_installed_one_line_says_what_to_install(
+    crewai_fleet: Any, models: ModelServer, tmp_path: Path
+) -> None:
+    (tmp_path / "without" / "crewai").mkdir(parents=True)
+    (tmp_path / "without" / "crewai" / "__init__.py").write_text(NOT_HERE)
+    without = {"PYTHONPATH": f"{tmp_path / 'without'}{os.pathsep}{os.environ['PYTHONPATH']}"}
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "crew.py").write_text(
+        "from crewai import Agent, Crew, Task\nagent = Agent(role='r', goal='g', backstory='b')\n"
+        "crew = Crew(agents=[agent], tasks=[Task(description='d', expected_output='x', agent=agent)])\n"
+    )
+    missing = "no module named 'crewai' (pip install 'crew-runner[crewai]')"
+    refused = crewai_fleet.runner("submit", "crew.py", cwd=here, **without)
+    assert (refused.returncode, refused.stderr) == (
+        2, f"error: crew.py:1: {missing}: install it where you submit from, too\n"
+    )  # fmt: skip
+    crewai_fleet.start("--concurrency", "1", **without)
+    failed = crewai_fleet.runner("submit", "crew.py", "--json", cwd=here, timeout=170)
+    told = json.loads(failed.stdout)
+    assert (failed.returncode, told["status"]) == (1, "failed"), failed.stderr
+    assert missing in told["error"]
+    assert "install it there and resume the run" in told["error"]
+    assert "\n" not in told["error"]
