@@ -4,9 +4,8 @@ from pathlib import Path
 
 from runner.providers.base import BaseProvider
 from runner.providers.json import JsonProvider
-from runner.providers.sqlite import SqliteProvider
+from runner.providers.sqlite import SqliteProvider, is_sqlite
 
-_SQLITE = b"SQLite format 3\0"
 _SUFFIXES = {".db", ".sqlite", ".sqlite3"}
 _REDIS = ("redis://", "rediss://", "unix://")
 
@@ -22,9 +21,7 @@ def detect_provider(location: str | Path) -> BaseProvider:
         path = Path(candidate)
         try:
             if path.is_file():
-                with path.open("rb") as file:
-                    head = file.read(len(_SQLITE))
-                if head == _SQLITE or (not head and path.suffix in _SUFFIXES):
+                if path.suffix in _SUFFIXES or is_sqlite(path):
                     return SqliteProvider()
             elif path.suffix in _SUFFIXES and not path.is_dir():
                 return SqliteProvider()

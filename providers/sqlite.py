@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from runner.crashpoints import reached
+from runner.errors import BadCheckpoint
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -28,6 +29,7 @@ from runner.providers.base import (
     torn,
 )
 
+_HEAD = b"SQLite format 3\0"
 _PATIENCE = 30.0  #: seconds to wait for another writer
 
 _SCHEMA = (
@@ -182,6 +184,12 @@ def _split(location: str) -> tuple[str, str]:
     return path, checkpoint_id
 
 
+def is_sqlite(path: Path) -> bool:
+    """Whether a file begins as those of SQLite do; what follows may be damaged."""
+    with path.open("rb") as file:
+        return file.read(len(_HEAD)) == _HEAD
+
+
 @contextlib.contextmanager
 def _open(path: str, mode: str) -> Iterator[sqlite3.Connection]:
     """A connection without implicit transactions. Only ``rwc`` makes a file that is not there."""
@@ -190,6 +198,10 @@ def _open(path: str, mode: str) -> Iterator[sqlite3.Connection]:
     )
     try:
         yield database
+    except sqlite3.DatabaseError as error:
+        if "file is not a database" in str(error) and not is_sqlite(Path(path)):
+            raise BadCheckpoint(f"{path} is not an SQLite database: name another file, or remove it") from None
+        raise
     finally:
         database.close()
 

@@ -26,6 +26,28 @@ def _known(events: Any) -> Any:
     return list(events) if isinstance(events, tuple | set) else events
 
 
+def _some(events: list[str]) -> list[str]:
+    if not events:
+        raise ValueError("on_events is empty: name events, or say checkpoint=False to write none")
+    return events
+
+
+def _text(location: Any) -> Any:
+    return str(location) if isinstance(location, Path) else location
+
+
+def _named(restore_from: Any) -> Any:
+    if restore_from == "":
+        raise ValueError("restore_from is empty: name a checkpoint, or a location with checkpoints; None begins anew")
+    return restore_from
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"max_checkpoints is how many to keep, not {value}: None keeps all")
+    return value
+
+
 def _positive(value: int | None) -> int | None:
     if value is not None and value < 1:
         raise ValueError(f"max_checkpoints must be at least 1, got {value}")
@@ -43,11 +65,11 @@ class CheckpointConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    location: str = DEFAULT_LOCATION
-    on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known)] = ["task_completed"]
+    location: Annotated[str, BeforeValidator(_text)] = DEFAULT_LOCATION
+    on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known), AfterValidator(_some)] = ["task_completed"]
     provider: SerializeAsAny[BaseProvider] = Field(default_factory=JsonProvider)
-    max_checkpoints: Annotated[int | None, AfterValidator(_positive)] = None
-    restore_from: Path | str | None = None
+    max_checkpoints: Annotated[int | None, BeforeValidator(_number), AfterValidator(_positive)] = None
+    restore_from: Annotated[Path | str | None, BeforeValidator(_named)] = None
 
     @model_validator(mode="before")
     @classmethod

@@ -24,9 +24,17 @@ class Row:
 
 
 class Editor(TextArea):
-    """Text; Escape leaves it."""
+    """Text; Escape leaves it. While a person writes, a letter is a letter: it says that Escape comes first."""
 
     BINDINGS = [Binding("escape", "leave", "Done editing")]
+
+    def on_focus(self) -> None:
+        """Say how to leave."""
+        self.border_title = "" if self.read_only else "esc first, then f forks and r resumes"
+
+    def on_blur(self) -> None:
+        """Say nothing any more."""
+        self.border_title = ""
 
     def action_leave(self) -> None:
         """Back to the tree."""

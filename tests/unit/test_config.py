@@ -48,12 +48,34 @@ def test_a_location_with_a_database_is_written_to(tmp_path):
         ("on_events", ["task_complete"], "did you mean 'task_completed'"),
         ("on_events", ["qqq"], 'such as "task_completed"'),
         ("max_checkpoints", 0, "max_checkpoints must be at least 1, got 0"),
+        ("max_checkpoints", True, "max_checkpoints is how many to keep, not True: None keeps all"),
+        ("on_events", [], "on_events is empty: name events, or say checkpoint=False"),
+        ("restore_from", "", "restore_from is empty: name a checkpoint"),
         ("locaton", "x", "Extra inputs are not permitted"),
     ],
 )
 def test_what_it_refuses(field, value, says):
     with pytest.raises(ValidationError, match=says):
         CheckpointConfig(**{field: value})
+
+
+def test_a_location_may_be_a_path(tmp_path):
+    config = CheckpointConfig(location=tmp_path / "c.db")
+    assert (config.location, config.provider) == (str(tmp_path / "c.db"), SqliteProvider())
+
+
+def test_a_file_that_is_no_database_is_said_to_be_none(tmp_path, caplog):
+    file = tmp_path / "c.db"
+    file.write_bytes(b"no database, but long enough to be one" * 50)
+    says = f"{file} is not an SQLite database: name another file"
+    crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=CheckpointConfig(location=file))
+    for restore in (file, f"{file}#20200101T000000_0a1b2c3d"):
+        with pytest.raises(BadCheckpoint, match=says):
+            crew.kickoff(from_checkpoint=CheckpointConfig(restore_from=restore))
+    assert crew.kickoff().raw == "A"
+    assert says in caplog.text
+    with pytest.raises(BadCheckpoint, match=says):
+        SqliteProvider().prune(str(file), 1)
 
 
 def test_only_a_setting_is_one():
