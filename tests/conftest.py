@@ -37,7 +37,7 @@ def own_server() -> Iterator[RedisServer]:
 @pytest.fixture
 def redis(server: RedisServer) -> Iterator[Redis]:
     """A decoding client of the empty server."""
-    with Redis.from_url(server.url, decode_responses=True) as client:
+    with Redis.from_url(server.url, decode_responses=True, encoding_errors="surrogateescape") as client:
         yield client
 
 

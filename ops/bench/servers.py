@@ -37,7 +37,7 @@ class Server:
         return f"redis+socket://{self.socket}?virtual_host=1"
 
     def client(self, db: int = 0) -> Redis:
-        return Redis(unix_socket_path=self.socket, db=db, decode_responses=True)
+        return Redis(unix_socket_path=self.socket, db=db, decode_responses=True, encoding_errors="surrogateescape")
 
 
 @contextlib.contextmanager

@@ -108,6 +108,7 @@ def connect(
             client_name=name,
             single_connection_client=single,
             decode_responses=decode,
+            encoding_errors="surrogateescape",  # outputs that are packed are no text
             socket_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
             **(

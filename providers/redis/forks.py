@@ -10,6 +10,7 @@ from runner.plan import Plan, PlannedTask
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import specifications, stamp
+from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 from runner.used import Used
@@ -103,7 +104,9 @@ def outputs_at(client: Client, where: Position, tasks: Iterable[str]) -> dict[st
     for task in wanted:
         branch = keys.branch_key(where.run_id, where.done[task][0])
         pipe.hget(keys.key("outputs_key", branch_key=branch), task)
-    return {task: history.committed_record(json.loads(text)) for task, text in zip(wanted, pipe.execute(), strict=True)}
+    return {
+        task: history.committed_record(unpack_output(text)) for task, text in zip(wanted, pipe.execute(), strict=True)
+    }
 
 
 def create(

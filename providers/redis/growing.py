@@ -9,6 +9,7 @@ from runner.growth import Committed, Shared
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
 from runner.providers.redis.connection import Client, patiently
+from runner.providers.redis.packing import unpack_output
 
 MARK = "="  #: what the texts' names begin with, among the fields of their hash
 
@@ -51,7 +52,7 @@ class GrowingBranch:
             limit = min(limit, float(line.fields.get("parent_seq", 0)))
         found: list[Committed] = []
         for line, upto_here in reversed(list(zip(lines, limits, strict=True))):
-            stored = {task: json.loads(text) for task, text in line.answer.items()}
+            stored = {task: unpack_output(text) for task, text in line.answer.items()}
             edits = {task: one for task, one in stored.items() if "edited" in one}
             laid = json.loads(line.fields.get("laid", "{}"))
             if edits or laid:

@@ -12,6 +12,7 @@ from runner.errors import NotFound
 from runner.plan import Plan
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
+from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.used import EDITED, Used
 
@@ -95,7 +96,7 @@ def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dic
     plan = Plan("", ())
     if any("todo" in one.fields for one in history):
         plan = read_plan(client, run_id)
-    stored = {one.name: {task: json.loads(text) for task, text in one.answer.items()} for one in history}
+    stored = {one.name: {task: unpack_output(text) for task, text in one.answer.items()} for one in history}
     lines = [one.line(plan, (Done(t, o["seq"]) for t, o in stored[one.name].items())) for one in history]
     seen = visible(lines, float("inf") if upto is None else upto)
     return {task: committed_record(stored[name][task]) for task, (name, _) in seen.items()}
@@ -119,7 +120,7 @@ def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -
         pipe.hmget(key, "parent", "parent_seq")
         texts, (name, parent_seq) = pipe.execute()
         for task, text in zip(missing, texts, strict=True):
-            if text is not None and (stored := json.loads(text))["seq"] <= upto:
+            if text is not None and (stored := unpack_output(text))["seq"] <= upto:
                 found[task] = stored
         upto = min(upto, int(parent_seq or 0))
     return {task: found[task] for task in tasks if task in found}

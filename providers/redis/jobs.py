@@ -16,6 +16,7 @@ from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client, Line, patiently
+from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.scripts import Executor
 from runner.used import NOTHING, Used
 
@@ -142,7 +143,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         crew=crew,
         standin=standin,
         scope=Scope(scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(",")))),
-        context={key: json.loads(value) for key, value in _pairs(context) if value},
+        context={key: unpack_output(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),
     )
 
@@ -357,7 +358,7 @@ class ClaimedTask:
             journal=self._journal,
             outputs=self._outputs,
             worker=self._claim.worker,
-            output=output[1:] if ms is None else f'"ms":{ms},{output[1:]}',
+            output=pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
             trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
             replayed=tally_text(replayed),
             next=ready,

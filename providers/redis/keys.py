@@ -26,11 +26,12 @@ key                                  type     holds, and how long
 ``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
                                               are paid, replayed, in doubt; tokens
 ``…RUN:branches``                    set      the run's branches
-``…RUN:events``                      stream   what happened, newest 2,000 or so
+``…RUN:events``                      stream   what happened, newest 2,000 or so; laid out as `stream` says
 ``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
                                               left its parent, what it does itself, what was edited,
                                               inputs that differ
-``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token; immutable
+``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token,
+                                              the rest of it deflated (`packing`) if that is shorter; immutable
 ``…RUN:branch:B:order``               list     for each commit its sequence, task, and what it used: JSON lists
 ``…RUN:branch:B:shared``             hash     what the tasks of a plan that grows share: version, texts
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed

@@ -7,6 +7,7 @@ from typing import Any
 from runner.events.ids import event_id_of
 from runner.ledger import Line
 from runner.output import TaskOutput
+from runner.providers.redis.stream import fields_of
 from runner.states import RunStatus
 
 COUNTERS = (
@@ -230,7 +231,7 @@ class Event:
 
 def event_record(run_id: str, stream_id: str, fields: dict[str, str]) -> Event:
     """From an entry of the stream."""
-    left = dict(fields)
+    left = fields_of(fields)
     seq, kind = int(left.pop("seq")), left.pop("type")
     parent, started, cause = (int(left.pop(name, 0)) for name in ("parent", "started", "cause"))
     return Event(stream_id, seq, kind, left, run_id, parent, started, cause)

@@ -170,6 +170,7 @@ class Runs:
         records = []
         for checkpoint in ids:
             seq, at, parent, trigger, task = lineage[checkpoint].split("|", 4)
+            trigger = trigger or "task_completed"
             records.append(CheckpointRecord(checkpoint, branch, int(seq), int(at), parent, trigger, task))
         return records
 

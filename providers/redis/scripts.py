@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
 
+from runner.providers.redis import stream
 from runner.providers.redis.keys import TEMPLATES
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
@@ -78,7 +79,8 @@ def _library(name: str) -> str:
     """A library as one line: whole-line comments go, line ends become blanks."""
     text = _FOLDER.joinpath("lib", f"{name}.lua").read_text("utf-8")
     lines = (line.strip() for line in text.splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("--"))
+    text = " ".join(line for line in lines if line and not line.startswith("--"))
+    return text.replace("TYPES_IN_SHORT", stream.lua()) if name == "emit" else text
 
 
 @cache

@@ -1,7 +1,6 @@
 """What every event has, and how a stored one comes back as its own class."""
 
 import inspect
-import uuid
 import weakref
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -9,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticSerializationError
+
+from runner.events.ids import make_event_id
 
 __all__ = ["BaseEvent", "Payload", "event_class", "load_event"]
 
@@ -29,7 +30,7 @@ class BaseEvent(BaseModel):
 
     type: str
     timestamp: datetime = Field(default_factory=lambda: datetime.now(UTC))
-    event_id: str = Field(default_factory=lambda: str(uuid.uuid4()))
+    event_id: str = Field(default_factory=make_event_id)
     parent_event_id: str | None = None
     previous_event_id: str | None = None
     triggered_by_event_id: str | None = None

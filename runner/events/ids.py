@@ -1,8 +1,11 @@
-"""The ids of a run's events on the fleet: every reader makes the same one from the run and the number."""
+"""The ids of events: in a process they count on; on the fleet every reader makes the same one from run and number."""
 
+import itertools
+import os
+import secrets
 import uuid
 
-__all__ = ["event_id_of"]
+__all__ = ["event_id_of", "make_event_id"]
 
 _NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
 
@@ -10,3 +13,23 @@ _NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
 def event_id_of(run_id: str, number: int) -> str | None:
     """The id of the event of this number; None for number 0, which stands for no event."""
     return str(uuid.uuid5(_NAMESPACE, f"{run_id}/{number}")) if number > 0 else None
+
+
+class _Ids:
+    """Where this process's ids begin: a random one, so that no two processes make the same."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self.head = str(uuid.uuid4())[:-8]
+        self.numbers = itertools.count(secrets.randbits(16))
+
+
+_ids = _Ids()
+os.register_at_fork(after_in_child=_ids.begin)
+
+
+def make_event_id() -> str:
+    """A new id. Those of one process differ in their last digits only: checkpoints are packed, and pack that well."""
+    return f"{_ids.head}{next(_ids.numbers) & 0xFFFFFFFF:08x}"

@@ -6,6 +6,7 @@ from typing import Any
 from runner.branching import part, unpack
 from runner.plan import waits
 from runner.providers.redis import keys
+from runner.providers.redis.stream import fields_of
 from runner.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
 from runner.used import EDITED, NOTHING, Used
 
@@ -119,7 +120,7 @@ class Laws:
             for name, branch in run.branches.items():
                 self._branch(run, name, branch, lines[name] == "running")
                 self._checkpoints(id, run, name, branch)
-            assert int(dict(_pairs(run.events[0][1]))["seq"]) == int(run.fields["events"])
+            assert int(fields_of(dict(_pairs(run.events[0][1])))["seq"]) == int(run.fields["events"])
         assert world.single("active_key", {}).keys() == running
         assert world.single("expiring_key", {}).keys() == world.runs.keys() - running
         assert world.single("runs_key", {}).keys() == world.runs.keys()

@@ -11,6 +11,7 @@ from redis import Redis
 from runner.branching import unpack
 from runner.plan import Plan
 from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.packing import unpack_output
 
 TEST_KEY = "runner:{p0}:test:now"
 
@@ -160,7 +161,7 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
         case "branch_key", ObservedBranch():
             branch.fields = entry.value
         case "outputs_key", ObservedBranch():
-            branch.outputs = {task: json.loads(text) for task, text in entry.value.items()}
+            branch.outputs = {task: unpack_output(text) for task, text in entry.value.items()}
         case "order_key", ObservedBranch():
             branch.order = [json.loads(text) for text in entry.value]
         case "waits_key", ObservedBranch():
@@ -170,7 +171,11 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
         case "checkpoints_key", ObservedBranch():
             branch.checkpoints = [(id, int(seq)) for id, seq in entry.value.items()]
         case "lineage_key", ObservedBranch():
-            branch.lineage = {id: tuple(text.split("|", 4)) for id, text in entry.value.items()}
+            branch.lineage = {
+                id: (seq, at, parent, trigger or "task_completed", task)
+                for id, text in entry.value.items()
+                for seq, at, parent, trigger, task in [text.split("|", 4)]
+            }
         case "task_key", ObservedBranch():
             branch.tasks[entry.parts["task"]] = entry.value
         case "journal_key", ObservedBranch():

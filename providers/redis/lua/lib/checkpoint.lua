@@ -13,7 +13,8 @@ local function checkpoint(run, name, branch, trigger, task, stamp, at)
   local parent = before[1] or before[2] or ""
   local checkpoints, lineage = checkpoints_key(branch), lineage_key(branch)
   redis.call("ZADD", checkpoints, seq, id)
-  redis.call("HSET", lineage, id, seq .. "|" .. at .. "|" .. parent .. "|" .. trigger .. "|" .. task)
+  local by = trigger == "task_completed" and "" or trigger
+  redis.call("HSET", lineage, id, seq .. "|" .. at .. "|" .. parent .. "|" .. by .. "|" .. task)
   redis.call("HSET", branch, "head", id)
   local excess = redis.call("ZCARD", checkpoints) - tonumber(r[2])
   if tonumber(r[2]) > 0 and excess > 0 then

@@ -1,0 +1,50 @@
+"""Events as entries of a run's stream. What most runs are full of is said in short: a run's events are kept beside
+outputs that may be smaller.
+
+Each entry has the same fields, so that Redis keeps their names once for a block of entries: the number ``s``, the type
+``t``, branch ``b``, task ``k``, parent ``p``, started ``e``, cause ``c``, and the rest ``r`` as a JSON list: for a type
+of `SHORT` with just its fields, their values; else names and values.
+"""
+
+import json
+from collections.abc import Mapping
+
+MAIN, NO_BRANCH = "", "|"
+
+SHORT: dict[str, tuple[str, ...]] = {
+    "task_started": ("attempt", "worker", "token"),
+    "task_completed": ("commit_seq",),
+    "agent_execution_started": (),
+    "agent_execution_completed": (),
+    "llm_call_started": ("model", "agent"),
+    "llm_call_completed": ("model", "agent", "prompt_tokens", "completion_tokens"),
+    "tool_usage_started": (),
+    "tool_usage_finished": (),
+    "method_execution_started": (),
+    "method_execution_finished": (),
+}
+"""Types that are said in short, by one character that no type has, with which fields. Their order stays as it is."""
+
+_LONG = {chr(i): (kind, names) for i, (kind, names) in enumerate(SHORT.items(), 1)}
+
+
+def lua() -> str:
+    """`SHORT`, as the script that writes events has it."""
+    rows = (f'{kind}={{"\\{ord(code)}","{",".join(names)}"}}' for code, (kind, names) in _LONG.items())
+    return "{" + ",".join(rows) + "}"
+
+
+def fields_of(entry: Mapping[str, str]) -> dict[str, str]:
+    """An entry in long: ``seq``, ``type``, ``parent``, ``started``, ``cause``, and what else it tells."""
+    if "s" not in entry:
+        return dict(entry)  # by an older version
+    kind, names = _LONG.get(entry["t"], (entry["t"], ()))
+    found = {"seq": entry["s"], "type": kind}
+    found |= {"parent": entry["p"], "started": entry["e"], "cause": entry["c"]}
+    if entry["b"] != NO_BRANCH:
+        found["branch"] = entry["b"] or "main"
+    if entry["k"]:
+        found["task"] = entry["k"]
+    rest = [str(one) for one in json.loads(entry["r"] or "[]")]
+    pairs = zip(names, rest, strict=True) if names else zip(rest[::2], rest[1::2], strict=True)
+    return found | dict(pairs)
