@@ -1,6 +1,7 @@
 """Crews made with the real CrewAI, in an interpreter that has it: it cannot be where the other tests' tools are."""
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -8,11 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
+
+from runner.testing import eventually
 
 REPOSITORY = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -20,24 +24,43 @@ INSTALLED_WITHIN = 900  #: seconds
 
 
 class Environment:
-    """A virtual environment with this product and the newest CrewAI that it takes, made while other tests run."""
+    """A virtual environment with this product and the newest CrewAI that it takes, made while other tests run.
 
-    def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rt-crewai-"))
+    The processes of one test run share it: the first makes it, the last one removes it.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.folder = Path(tempfile.gettempdir()) / f"rt-crewai-{run}"
+        self.folder.mkdir(exist_ok=True)
         self.python = str(self.folder / "bin" / "python")
-        self._log = (self.folder / "log").open("w+b")
+        self._used = (self.folder / "used").open("a")
+        fcntl.flock(self._used, fcntl.LOCK_SH)
+        with self._making() as lock:
+            if _locked(lock) and not (self.folder / "made").exists():
+                self._make(lock)
+
+    def _making(self) -> IO[str]:
+        return (self.folder / "making").open("a")
+
+    def _make(self, lock: IO[str]) -> None:
+        """The lock is held for as long as one of the processes started here has it."""
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.folder], check=True)
         install = [*_pip(), "--quiet", "--python", self.python, "install", "--no-compile", "--editable"]
         # Only what CrewAI imports is compiled, by importing it once.
-        script = '"$@" && HOME="$0" CREWAI_DISABLE_TELEMETRY=1 "$0/bin/python" -c "import crewai"'
-        self._process = subprocess.Popen(
-            ["sh", "-c", script, self.folder, *install, f"{REPOSITORY}[crewai]"],
-            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
-        )  # fmt: skip
+        script = '"$@" && HOME="$0" CREWAI_DISABLE_TELEMETRY=1 "$0/bin/python" -c "import crewai" && touch "$0/made"'
+        with (self.folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", script, self.folder, *install, f"{REPOSITORY}[crewai]"],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock.fileno()],
+            )  # fmt: skip
+        process.returncode = 0  # others wait for it as well: by the lock
+        (self.folder / "pid").write_text(str(process.pid))
 
     def ready(self) -> str:
         """Its interpreter, once it is there."""
-        if self._process.wait(INSTALLED_WITHIN) != 0:
+        with self._making() as lock:
+            eventually(lambda: _locked(lock), within=INSTALLED_WITHIN, why="CrewAI is installed")
+        if not (self.folder / "made").exists():
             why = f"CrewAI could not be installed: {(self.folder / 'log').read_text()[-1000:]}"
             if os.environ.get("RUNNER_TEST_ALL"):
                 pytest.fail(why)
@@ -45,11 +68,21 @@ class Environment:
         return self.python
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._log.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        with self._used:
+            if not _locked(self._used):
+                return
+            with contextlib.suppress(OSError), self._making() as lock:
+                if not _locked(lock):
+                    os.killpg(int((self.folder / "pid").read_text()), signal.SIGKILL)
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pip() -> list[str]:
@@ -64,6 +97,12 @@ def _is_here() -> str | None:
     if given := os.environ.get("RUNNER_TEST_CREWAI_PYTHON"):
         return given
     return sys.executable if importlib.util.find_spec("crewai") is not None else None
+
+
+def _run_of(config: pytest.Config) -> str:
+    """What names the test run, in each of its processes."""
+    given: dict[str, str] = getattr(config, "workerinput", {})  # in a worker of pytest-xdist
+    return given.get("testrunuid") or uuid.uuid4().hex
 
 
 _environment = pytest.StashKey[Environment]()
@@ -82,7 +121,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Installing takes a minute or two: it begins before the first test."""
     wanted = any(HERE in item.path.parents for item in session.items)
     if wanted and not session.config.option.collectonly and _is_here() is None and sys.version_info < (3, 14):
-        session.config.stash[_environment] = Environment()
+        session.config.stash[_environment] = Environment(_run_of(session.config))
 
 
 @pytest.fixture(scope="session")
