@@ -16,6 +16,7 @@ CrashPoint = Literal[
     "claimed, not begun",
     "step begun, not done",
     "step done, not recorded",
+    "model call noted, not sent",
     "model call sent, not answered",
     "model answered, not recorded",
     "step recorded, task not ended",

@@ -12,6 +12,7 @@ from runner.agent import Agent
 from runner.config import CheckpointConfig, Setting
 from runner.llm import as_model, model_name
 from runner.output import TaskOutput
+from runner.pacing import Pace
 from runner.planning import KEY as PLANNING
 from runner.planning import planner_task
 from runner.task import Task
@@ -64,10 +65,11 @@ class Crew(BaseModel):
     step_callback: Callable[[Any], Any] | None = None
     verbose: bool = False
     memory: bool = False
-    max_rpm: int | None = None
+    max_rpm: int | None = Field(default=None, ge=1)
     checkpoint_inputs: dict[str, Any] | None = None
     checkpoint_kickoff_event_id: str | None = None
 
+    _pace: Pace = PrivateAttr(default_factory=Pace)
     _manager: Agent | None = PrivateAttr(default=None)
     _planner: Task | None = PrivateAttr(default=None)
     _by_key: dict[str, Task] = PrivateAttr(default_factory=dict)
@@ -88,6 +90,11 @@ class Crew(BaseModel):
             task.crew = self
         for agent in self.staff:
             agent.crew = self
+
+    @property
+    def pace(self) -> Pace:
+        """Counts its calls in this process."""
+        return self._pace
 
     @property
     def is_data(self) -> bool:

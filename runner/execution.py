@@ -7,7 +7,7 @@ import contextvars
 import json
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +30,7 @@ from runner.providers.redis import jobs
 from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
+from runner.providers.redis.pace import RunPace
 from runner.providers.redis.runs import Runs
 from runner.telling import TaskEvents
 from runner.tools.keys import originating
@@ -108,10 +109,14 @@ class Stops(Protocol):
         """Whether this process takes no more tasks."""
 
 
+Outgoing = Callable[[str], None] | None
+"""Where a process says which calls of its task have left it, for who looks when it is dead."""
+
+
 class Executor:
     """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool."""
 
-    def __init__(self, url: str, *, worker: str, process: str, cache: Path, stops: Stops) -> None:
+    def __init__(self, url: str, *, worker: str, process: str, cache: Path, stops: Stops, outgoing: Outgoing) -> None:
         self._client = connect(url, name=f"runner:{worker}:{process}")
         self._line = Line(self._client)
         self._runs = Runs(self._client)
@@ -119,6 +124,7 @@ class Executor:
         self._worker = worker
         self._process = process
         self._stops = stops
+        self._outgoing = outgoing
 
     @property
     def client(self) -> Client:
@@ -137,7 +143,7 @@ class Executor:
             return claim
         crashpoints.reached("claimed, not begun")
         gate = Gate()
-        task = ClaimedTask(self._line, claim)
+        task = ClaimedTask(self._line, claim, self._outgoing)
         journal = Journal(claim.recorded, task, gate)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
@@ -177,6 +183,7 @@ class Executor:
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
             growing = adapters.growing(loaded.adapter)
+            loaded.adapter.warm(loaded.crew, planned.key)
             with (
                 loader.using(claim.bundle),
                 self._stops.watching(gate, claim, planned.timeout),
@@ -186,6 +193,7 @@ class Executor:
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
+                journal.pacer = RunPace(self._client, claim.job.run_id)
                 journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
                 work = self._work(claim, plan, task, journal, gate)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
@@ -254,6 +262,7 @@ class Executor:
             fetch=fetch,
             note=note,
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
+            goes_on=True,
             line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
             beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
         )

@@ -19,6 +19,7 @@ from runner.frames import Frame, hand_over
 from runner.gate import Gate
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
 from runner.nesting import Nest
+from runner.pacing import Pacer, pauses
 from runner.places import Place, Places
 from runner.recorder import Recorder, Watch
 from runner.standin import Standin
@@ -53,6 +54,8 @@ class Journal:
         self._replayed = Tally()
         self.watched = watched
         self.all_again = all_again
+        self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
+        self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
         self._over = False
 
@@ -107,11 +110,12 @@ class Journal:
         kind: Kind = "step",
         model: str = "",
         counted: bool = True,
+        before: Callable[[], None] | None = None,
     ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
 
         ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
-        own, and those alone are in the account.
+        own, and those alone are in the account. ``before`` is called first, if it is really done.
         """
         outer = frames.current.get()
         entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind) if counted else None
@@ -128,6 +132,8 @@ class Journal:
         if recorded is not None:
             self._gate.check()
             return values.load(recorded, result_type)
+        if before is not None:
+            before()
         with self._gate.call():
             self._begin(frame, watch)
             try:
@@ -181,6 +187,12 @@ class Journal:
         if recorded is not None:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
+
+    def pauses(self) -> Iterator[float]:
+        """How long to sleep until the next call of a model may be made: see `runner.pacing`."""
+        by = caller.get()
+        own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
+        return pauses(self.pacer if self.standin is None else None, [*self.limits.items(), *own], self._gate)
 
     @contextlib.contextmanager
     def _inside(self, frame: Frame) -> Iterator[None]:
@@ -240,16 +252,21 @@ class Journal:
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
 
-    def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = ()) -> None:
+    def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = (), *, held: bool = False) -> None:
         """Somebody else is about to do a step."""
         with self._gate.write(), self._lock:
             self._refuse_if_over()
-            self._recorder.begin_step(entry, instead_of=instead_of)
+            self._recorder.begin_step(entry, instead_of=instead_of, held=held)
 
-    def drop(self, entry: Entry = STEP) -> None:
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out now: on from here its service may have it."""
+        with self._gate.write(), self._lock:
+            self._recorder.leaves(entry)
+
+    def drop(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """What somebody else began raised."""
         with self._gate.write(), self._lock:
-            self._recorder.drop_step(entry)
+            self._recorder.drop_step(entry, held=held)
 
     def kept(self, name: str) -> Any:
         """What `keep` kept under this name; None if there is nothing."""
@@ -315,7 +332,7 @@ class Journal:
             for entry in list(hand_over(outer)):
                 self._recorder.drop_step(entry)
 
-    def enter(self, frame: Frame) -> None:
+    def enter(self, frame: Frame, *, held: bool = False) -> None:
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
@@ -323,13 +340,13 @@ class Journal:
             instead_of = list(hand_over(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
             self._refuse_if_over()
-            self._recorder.begin_step(frame.entry, instead_of=instead_of)
+            self._recorder.begin_step(frame.entry, instead_of=instead_of, held=held)
 
-    def leave(self, frame: Frame) -> None:
+    def leave(self, frame: Frame, *, held: bool = False) -> None:
         """It was begun and raised."""
         with self._lock:
             if frame.entry is not None and not self._over:
-                self._recorder.drop_step(frame.entry)
+                self._recorder.drop_step(frame.entry, held=held)
 
     def give_back(self, place: Place) -> None:
         """A call came to nothing, and will perhaps be made again."""

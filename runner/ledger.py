@@ -120,14 +120,15 @@ class Heard:
 class Caller:
     """Who makes the calls in this context: the agent's role, for the ledger.
 
-    ``announced``: it tells of its calls on the event bus itself. ``heard`` is told of each call that ended,
-    ``leaving`` of each that is about to be really made.
+    ``per_minute``: how many of them may be made in a minute. ``announced``: it tells of its calls on the event bus
+    itself. ``heard`` is told of each call that ended, ``leaving`` of each that is about to be really made.
     """
 
     agent: str = ""
     announced: bool = False
     heard: Callable[[Heard], None] | None = None
     leaving: Callable[[], None] | None = None
+    per_minute: int | None = None
 
 
 NOBODY = Caller()

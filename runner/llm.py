@@ -1,5 +1,6 @@
 """Language models: the seam that agents call, and `LLM`, which calls real ones through their vendors' clients."""
 
+import contextlib
 import importlib
 import os
 import threading
@@ -186,6 +187,11 @@ class LLM(BaseLLM):
                 request = self._again(error, request, target, attempt)
             await asyncio.sleep(backoff.delay(attempt, 0.5))
         raise AssertionError("unreachable")
+
+    def warm(self) -> None:
+        """Have its client imported and made: the first call is as quick as others. What is missing, that call tells."""
+        with contextlib.suppress(RunnerError, ImportError):
+            self._client(self._target()).warm()
 
     def supports_function_calling(self) -> bool:
         """Yes."""

@@ -43,13 +43,17 @@ class Nest:
         """Record a step that was done."""
         self._journal.record_as(self._prefix + name, value, replayed, entry, usage, told=told)
 
-    def begin(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
+    def begin(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
         """A step is about to be done."""
-        self._journal.begin(entry, instead_of)
+        self._journal.begin(entry, instead_of, held=held)
 
-    def drop(self, entry: Entry = STEP) -> None:
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        self._journal.leaves(entry)
+
+    def drop(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """It was begun and raised."""
-        self._journal.drop(entry)
+        self._journal.drop(entry, held=held)
 
     def replayed(self, count: Tally) -> None:
         """So many steps of it were replayed, with no record after them."""

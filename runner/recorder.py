@@ -9,8 +9,14 @@ from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 class Recorder(Protocol):
     """Where the steps of one task go."""
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
-        """A step is about to be done. In the account it stands for those around it, which were begun before."""
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+        """A step is about to be done. In the account it stands for those around it, which were begun before.
+
+        A call that is ``held`` is not made before it `leaves`.
+        """
+
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out now."""
 
     def record_step(
         self,
@@ -27,8 +33,8 @@ class Recorder(Protocol):
         ``told``: somebody tells of it on the event bus.
         """
 
-    def drop_step(self, entry: Entry = STEP) -> None:
-        """It was begun and raised: it is not in doubt."""
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+        """It was begun and raised: it is not in doubt. ``held``: it never left."""
 
     @property
     def can_wait(self) -> bool:

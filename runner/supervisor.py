@@ -6,10 +6,12 @@ Two leaders do no harm: each thing done here is one script that looks again befo
 import contextlib
 import logging
 import queue
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner import outgoing
 from runner.providers.redis import overtaken
 from runner.providers.redis.connection import NOT_NOW, Client
 from runner.providers.redis.jobs import Job
@@ -179,9 +181,17 @@ class Supervisor:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
+        file = str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
         refs = self._workers.reap(
-            worker.id, reason=reason, max_attempts=self._settings.max_attempts, about=about, only_lapsed=only_lapsed
+            worker.id,
+            reason=reason,
+            max_attempts=self._settings.max_attempts,
+            about=about,
+            only_lapsed=only_lapsed,
+            # One that froze may send yet what it has noted.
+            out=None if only_lapsed else outgoing.said(file),
         )
+        outgoing.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 

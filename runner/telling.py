@@ -61,7 +61,7 @@ class TaskEvents:
         self._closed = False
         self._last = claim.scope.claim
         self._numbers: OrderedDict[str, int] = OrderedDict()
-        for number in (claim.scope.branch, claim.scope.task):
+        for number in (claim.scope.branch, claim.scope.task, claim.scope.agent):
             self._remember(number)
         self._source: Any = None
         self._crew: Any = None
@@ -72,7 +72,10 @@ class TaskEvents:
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
         kickoff.use_sequence(self._number, guard=self._guard, records=False)
-        known = ((self._claim.scope.branch, "crew_kickoff_started"), (self._claim.scope.task, "task_started"))
+        at = self._claim.scope
+        known = (
+            *((at.branch, "crew_kickoff_started"), (at.task, "task_started"), (at.agent, "agent_execution_started")),
+        )
         scope.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
         if self._last:
             kickoff.set_last_event_id(self._id(self._last))

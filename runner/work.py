@@ -33,7 +33,8 @@ class Work:
     ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
     kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
     ``uses`` is told what the task looks at.
-    ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key.
+    ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
+    that ``goes_on`` is not over when it is interrupted.
     """
 
     run_id: str
@@ -51,3 +52,4 @@ class Work:
     uses: Uses = field(default_factory=Uses)
     line: Branch | None = None
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
+    goes_on: bool = False

@@ -2,14 +2,17 @@
 
 import logging
 import os
+import signal
 import threading
 from functools import partial
 from typing import Any
 
+from billiard.process import current_process
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
+from runner import outgoing
 from runner.execution import Decision, Executor, Fail, Release, Retry
 from runner.providers.redis import jobs as store
 from runner.providers.redis.connection import connect, patiently
@@ -18,9 +21,12 @@ from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
 from runner.tasks.app import app, own_broker, state_url
+from runner.tasks.parent import end_with_parent
 from runner.tasks.stops import TaskStops
 
 log = logging.getLogger(__name__)
+
+OUT = ""  #: the file that says which calls of this worker are out
 
 
 class Process:
@@ -37,6 +43,7 @@ class Process:
             on_main_thread=on_main_thread,
         )
         self._on_main_thread = on_main_thread
+        self._outgoing = outgoing.page(getattr(current_process(), "index", None)) if on_main_thread else None
         self._local = threading.local()
 
     def _mark(self, claim: Claim, trigger: str) -> None:
@@ -67,9 +74,22 @@ class Process:
     def _executor(self) -> Executor:
         found: Executor | None = getattr(self._local, "executor", None)
         if found is None:
-            found = Executor(state_url(), worker=self.worker, process=self.name(), cache=cache_dir(), stops=self.stops)
+            found = Executor(
+                state_url(),
+                worker=self.worker,
+                process=self.name(),
+                cache=cache_dir(),
+                stops=self.stops,
+                outgoing=self._outgoing,
+            )
             self._local.executor = found
         return found
+
+
+def share() -> None:
+    """In the main process, before its pool forks."""
+    global OUT
+    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"])
 
 
 _process: Process | None = None
@@ -88,6 +108,7 @@ def process(*, on_main_thread: bool = False) -> Process:
 @worker_process_init.connect
 def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
+    end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
     process(on_main_thread=True).stops.install()
 
 

@@ -53,7 +53,7 @@ def run(
             [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
             env={**os.environ, **environment, "RUNNER_ASKED_FD": str(heard)},
             pass_fds=(heard,),
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
         if asked:  # it came between two children
             child.send_signal(signal.SIGTERM)
@@ -87,6 +87,7 @@ def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[]
                 child.kill()
 
 
-def _end_with_parent() -> None:
-    """Linux: a parent that is killed takes the worker along, which then hands its tasks back."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+def end_with_parent(signum: int = signal.SIGTERM) -> None:
+    """Linux: a parent that is killed takes this process along; a worker that is asked to end hands its tasks back."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from runner import outgoing
 from runner.providers.redis.connection import NOT_NOW, Client, connect
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
@@ -93,6 +94,7 @@ class Presence(threading.Thread):
         self.join(5)
         with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses
             self._workers().reap(self._worker, reason="its worker left", max_attempts=self._settings.max_attempts)
+        outgoing.remove(self._about.get("out", ""))
 
     def _wake_up(self, why: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
@@ -198,7 +200,11 @@ class Presence(threading.Thread):
 
     def _reap_process(self, pid: int) -> None:
         refs = self._workers().reap(
-            self._worker, process=str(pid), reason="its process died", max_attempts=self._settings.max_attempts
+            self._worker,
+            process=str(pid),
+            reason="its process died",
+            max_attempts=self._settings.max_attempts,
+            out=outgoing.said(self._about.get("out", "")),
         )
         if refs:
             log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))

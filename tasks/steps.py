@@ -53,6 +53,7 @@ class PresenceStep(bootsteps.StartStopStep):
                 "queue": queue,
                 "lease": settings.lease,
                 "python": platform.python_version(),
+                "out": jobs.OUT,
             },
             children=_no_children if threads else lambda: _pool_pids(parent.pool),
             stop_here=_stop_here if threads else None,

@@ -21,6 +21,7 @@ def main() -> None:
         for name in ("celery.worker.strategy", "celery.app.trace"):
             logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
+    jobs.share()
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
     from runner.providers.redis.connection import connect

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from runner.errors import ClaimLost
 from runner.growth import Growth
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
+from runner.outgoing import CallsOut
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client, Line, patiently
@@ -54,6 +55,7 @@ class Scope:
     claim: int  #: this claim's own event
     first: bool  #: whether no task of the branch was claimed since the branch's start
     triggers: frozenset[str] = frozenset()  #: the events at which the run wants checkpoints
+    agent: int = 0  #: the start of the task's agent, where it was at work when the task was handed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,9 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         plan_digest=plan_digest,
         crew=crew,
         standin=standin,
-        scope=Scope(scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(",")))),
+        scope=Scope(
+            scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(","))), scope[5]
+        ),
         context={key: unpack_output(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),
     )
@@ -188,10 +192,11 @@ def mark(client: Client, job: Job, trigger: str) -> None:
 class ClaimedTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
+    ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
     ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
     """
 
-    def __init__(self, line: Line, claim: Claim) -> None:
+    def __init__(self, line: Line, claim: Claim, outgoing: Callable[[str], None] | None = None) -> None:
         self._line = line
         self._claim = claim
         job = claim.job
@@ -205,6 +210,7 @@ class ClaimedTask:
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._out = CallsOut(claim.token, outgoing)
         self._noted = False
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
@@ -216,7 +222,7 @@ class ClaimedTask:
         """The journal is its own: the step's name."""
         return step
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
         """Note that a step begins. It costs no round trip: nobody waits for the answer.
 
         But where nothing was heard for a while, the process may have been frozen, and its claim lost: what it paid for
@@ -225,11 +231,18 @@ class ClaimedTask:
         with self._lock:
             self._open.subtract(instead_of)
             self._open[entry] += 1
+            if not held:
+                self._out.count(entry, 1)
             if time.monotonic() - self._heard > AWAY:
                 self._held(self._begin, task=self._task, token=self._claim.token, begun=self._open.text())
                 self._noted = True
             else:
                 self._note_open()
+
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        with self._lock:
+            self._out.count(entry, 1)
 
     def record_step(
         self,
@@ -262,10 +275,14 @@ class ClaimedTask:
                 completion_tokens=usage.completion_tokens,
                 told=_flat(about) if about else "",
             )
+            if entry is not None:
+                self._out.count(entry, -1)
 
-    def drop_step(self, entry: Entry = STEP) -> None:
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """A begun step raised: it is not in doubt."""
         with self._lock:
+            if not held:
+                self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
             self._note_open()
 

@@ -25,6 +25,8 @@ key                                  type     holds, and how long
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
                                               are paid, replayed, in doubt; tokens
+``…RUN:pace:WHOSE``                  zset     calls of models by their time, where only so many may be made in a minute;
+                                              expires a minute after the last
 ``…RUN:branches``                    set      the run's branches
 ``…RUN:events``                      stream   what happened, newest 2,000 or so; laid out as `stream` says
 ``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
@@ -84,6 +86,7 @@ TEMPLATES: dict[str, str] = {
     "lineage_key": "{branch_key}:lineage",
     "plan_key": "{run}:plan",
     "ledger_key": "{run}:ledger",
+    "pace_key": "{run}:pace:{name}",
     "events_key": "{run}:events",
     "branches_key": "{run}:branches",
     "runs_key": "{home}:runs",

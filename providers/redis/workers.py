@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,8 +84,12 @@ class Workers:
         process: str = "",
         about: str = "",
         only_lapsed: bool = False,
+        out: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """Take back a worker's claims (or one process's); returns the references handed back."""
+        """Take back a worker's claims (or one process's); returns the references handed back.
+
+        ``out`` is what processes that died had said of their calls: those that never left are in no doubt.
+        """
         _, refs = scripts.load("reap")(
             self.client,
             home=self.home,
@@ -97,6 +101,7 @@ class Workers:
             about=about,
             lapsed=int(only_lapsed),
             reason=reason,
+            out=json.dumps(dict(out or {})),
             max_attempts=max_attempts,
             stamp=stamp(),
         )

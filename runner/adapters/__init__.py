@@ -31,6 +31,9 @@ class Adapter(Protocol):
     def perform(self, crew: Any, work: Work) -> str:
         """Do one task and return its output as it is to be stored (see `runner.output.dump`)."""
 
+    def warm(self, crew: Any, key: str) -> None:
+        """Load what the task needs and its code does not import: that is not to cost the task's own time."""
+
     def source(self, crew: Any, key: str) -> object:
         """What the events of a task come from: the task, as the crew's code has it."""
 

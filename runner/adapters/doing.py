@@ -11,9 +11,10 @@ from runner.agents import structure
 from runner.agents.judging import judge
 from runner.context import TaskContext
 from runner.crew import Crew
-from runner.errors import GuardrailFailed
+from runner.errors import ClaimLost, GuardrailFailed, Interrupted
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
+from runner.events.scope import event_stack
 from runner.events.work_events import (
     AgentExecutionCompletedEvent,
     AgentExecutionErrorEvent,
@@ -33,22 +34,29 @@ def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
 
 
 @contextlib.contextmanager
-def agent_at_work(crew: Crew, task: Task, context: TaskContext) -> Iterator[None]:
+def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> Iterator[None]:
     """The events of the agent that does the task; a resumed one goes on under its first start."""
     agent = crew.doer(task)
     if agent is None or task.run is not None:
         yield
         return
     about: dict[str, Any] = {"agent": agent, "task": task}
-    if not resume_start("agent_execution_started", str(task.id)):
+    if not (at_work_here(work) or resume_start("agent_execution_started", str(task.id))):
         prompt = context.task.description
         event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(crew, task), task_prompt=prompt, **about))
     try:
         yield
     except BaseException as error:
+        if work.goes_on and isinstance(error, Interrupted | ClaimLost):
+            raise  # that is no error of the agent's, who goes on elsewhere
         event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
         raise
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+
+
+def at_work_here(work: Work) -> bool:
+    """Whether the agent was at work when the task was handed on to this worker: its start stands."""
+    return work.goes_on and [kind for _, kind in event_stack()][-1:] == ["agent_execution_started"]
 
 
 def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:

@@ -137,6 +137,9 @@ class FlowAdapter:
         told: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
         return told
 
+    def warm(self, crew: Any, key: str) -> None:
+        """Nothing: its code imports what it needs."""
+
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
         """As the method's decorator says."""
         method = self._definition(crew).methods.get(method_of(key))

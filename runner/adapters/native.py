@@ -19,6 +19,7 @@ from runner.config import CheckpointConfig, resolve
 from runner.context import TaskContext
 from runner.crew import Crew, Process
 from runner.errors import BadCrew, TaskError
+from runner.llm import LLM, model_for
 from runner.mcp import connections
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
@@ -63,6 +64,15 @@ class NativeAdapter:
         """As ``checkpoint=`` says."""
         return resolve(crew.checkpoint)
 
+    def warm(self, crew: Crew, key: str) -> None:
+        """The clients of the models that its agent, and its coworkers, ask."""
+        task = _task(crew, key)
+        doer = crew.doer(task)
+        for agent in (doer, *crew.coworkers(task)) if doer is not None and task.run is None else ():
+            model = model_for(agent.llm) if agent is not None else None
+            if isinstance(model, LLM):
+                model.warm()
+
     def source(self, crew: Crew, key: str) -> Task:
         """The task."""
         return _task(crew, key)
@@ -87,6 +97,8 @@ class NativeAdapter:
             return output
 
         doer = crew.doer(task)
+        if crew.max_rpm is not None:
+            work.journal.limits["crew"] = crew.max_rpm
         _note_what_is_told(task, doer, work)
         told = task.model_copy(
             update={
@@ -103,7 +115,7 @@ class NativeAdapter:
             return outputs.dump("", None)
 
         def attempt() -> TaskOutput:
-            with connections(), doing.agent_at_work(crew, task, context):
+            with connections(), doing.agent_at_work(crew, task, context, work):
                 return doing.checked(
                     task, doer, context, work, lambda: self._attempt(crew, task, context, work, finish)
                 )

@@ -12,6 +12,7 @@ from runner.config import CheckpointConfig, Setting
 from runner.llm import as_model, model_name
 from runner.mcp.servers import as_servers
 from runner.output import LiteAgentOutput
+from runner.pacing import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +59,7 @@ class Agent(BaseModel):
     verbose: bool = False
     allow_delegation: bool = False
     max_iter: int = Field(default=25, ge=0)
-    max_rpm: int | None = None
+    max_rpm: int | None = Field(default=None, ge=1)
     max_execution_time: float | None = Field(default=None, gt=0)
     respect_context_window: bool = True
     step_callback: Callable[[Any], Any] | None = Field(default=None, exclude=True)
@@ -66,6 +67,7 @@ class Agent(BaseModel):
     checkpoint_kickoff_event_id: str | None = None
 
     _crew: Link = PrivateAttr(default_factory=Link)
+    _pace: Pace = PrivateAttr(default_factory=Pace)
     _kickoff_event_id: str | None = PrivateAttr(default=None)
     _restored: Any = PrivateAttr(default=None)
 
@@ -81,6 +83,11 @@ class Agent(BaseModel):
     @crew.setter
     def crew(self, crew: Any) -> None:
         self._crew = Link(crew)
+
+    @property
+    def pace(self) -> Pace:
+        """Counts its calls where it is asked without a crew."""
+        return self._pace
 
     @property
     def kickoff_event_id(self) -> str | None:

@@ -6,6 +6,7 @@ Calls of `LLM` are journaled where they leave the process. Those of other models
 import copy
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -76,7 +77,17 @@ def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch:
         return plain if native or not tools else words.read(str(answer), number)
 
     watch.read = read
-    return read(job.journal.step("model", call, (said,), {}, watch, kind="model", model=str(model.model)))
+    return read(
+        job.journal.step(
+            "model", call, (said,), {}, watch, kind="model", model=str(model.model), before=lambda: wait(job)
+        )
+    )
+
+
+def wait(job: Job) -> None:
+    """Until the model may be asked."""
+    for seconds in job.journal.pauses():
+        time.sleep(seconds)
 
 
 def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:

@@ -110,7 +110,7 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
         conversation.say(message)
 
     watch = asking.Watch(job, take, tools)
-    with calling(job.role, announced=watch.tells, heard=watch.heard, leaving=watch.began):
+    with calling(job.role, per_minute=job.agent.max_rpm, announced=watch.tells, heard=watch.heard, leaving=watch.began):
         message = asking.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)

@@ -26,12 +26,13 @@ def journaled(journal: Journal, *, strays: bool = False) -> Iterator[None]:
 def calling(
     agent: str = "",
     *,
+    per_minute: int | None = None,
     announced: bool = False,
     heard: Callable[[Heard], None] | None = None,
     leaving: Callable[[], None] | None = None,
 ) -> Iterator[Caller]:
     """Calls of models in this context are this agent's, in the ledger; see `Caller`."""
-    found = Caller(agent, announced, heard, leaving)
+    found = Caller(agent, announced, heard, leaving, per_minute)
     token = caller.set(found)
     try:
         yield found

@@ -12,8 +12,8 @@ from runner.places import Place
 class Call:
     """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
 
-    A real one goes: `open`, `sent`, then `record`, `drop` (it was not taken) or neither (nobody knows: it is in doubt),
-    and `close`.
+    A real one goes: `open`, `begins`, `leaves`, then `record`, `drop` (it was not taken) or neither (nobody knows: it
+    is in doubt), and `close`.
     """
 
     def __init__(self, journal: Journal, frame: Frame, place: Place, recorded: str | None) -> None:
@@ -22,7 +22,8 @@ class Call:
         self._held: contextlib.ExitStack | None = None
         self._lock = threading.Lock()
         self.recorded = recorded
-        self.was_sent = False
+        self._noted = False
+        self.has_left = False
 
     @property
     def number(self) -> int:
@@ -70,12 +71,18 @@ class Call:
         if held is not None:
             held.close()
 
-    def sent(self) -> None:
-        """From here on its service may have it."""
-        if not self.was_sent:
-            self.was_sent = True
+    def begins(self) -> None:
+        """It has its connection, and is noted: it goes out next."""
+        if not self._noted:
+            self._noted = True
             with self._gate.write():
-                self._journal.enter(self._frame)
+                self._journal.enter(self._frame, held=True)
+
+    def leaves(self) -> None:
+        """From here on its service may have it."""
+        if self._noted and not self.has_left:
+            self.has_left = True
+            self._journal.leaves(self._entry)
 
     def record(self, text: str, usage: Usage, told: bool) -> None:
         """It was answered. ``told``: somebody tells of it on the event bus."""
@@ -85,6 +92,6 @@ class Call:
     def drop(self) -> None:
         """Its service did not take it."""
         self._journal.give_back(self._place)
-        if self.was_sent:
+        if self._noted:
             with self._gate.write():
-                self._journal.leave(self._frame)
+                self._journal.leave(self._frame, held=not self.has_left)

@@ -5,6 +5,7 @@ recorded when its answer is whole. Anything else passes, and so does everything 
 """
 
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -37,6 +38,8 @@ def install(library: Any) -> None:
         passing = _Passing(library, request, asked, *found)
         if (answer := passing.replay()) is not None:
             return answer
+        for seconds in passing.pauses():
+            time.sleep(seconds)
         with passing:
             response = passing.refused(handle(self, passing.turned()))
             if response is not None:
@@ -53,6 +56,8 @@ def install(library: Any) -> None:
         passing = _Passing(library, request, asked, *found, asynchronous=True)
         if (answer := passing.replay()) is not None:
             return answer
+        for seconds in passing.pauses():
+            await _sleep(seconds)
         with passing:
             response = passing.refused(await handle_async(self, passing.turned()))
             if response is not None:
@@ -87,6 +92,7 @@ class _Passing:
         self, library: Any, request: Any, asked: wire.Request, journal: Any, stray: bool, *, asynchronous: bool = False
     ) -> None:
         self._library, self._request, self._asked = library, request, asked
+        self._journal = journal
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
         self._instead = chosen() or journal.standin
         self._asynchronous = asynchronous
@@ -112,6 +118,11 @@ class _Passing:
 
     # -- made
 
+    def pauses(self) -> Iterator[float]:
+        """How long to wait before it may be made."""
+        found: Iterator[float] = self._journal.pauses()
+        return found
+
     def __enter__(self) -> None:
         self._call.open()
         self._teller.began()
@@ -129,10 +140,15 @@ class _Passing:
             self._call.check()
 
     def _trace(self, event: str, info: dict[str, Any]) -> None:
-        """What happens on the wire: the call begins when its request goes out, not when it waits for a connection."""
+        """What happens on the wire: the call begins when its request goes out, not when it waits for a connection. With
+        headers alone nobody can take it: it leaves with its body."""
+        if getattr(info.get("request"), "method", b"") == b"CONNECT":
+            return
         if event.endswith("send_request_headers.started"):
-            if getattr(info.get("request"), "method", b"") != b"CONNECT":
-                self._call.sent()
+            self._call.begins()
+            crashpoints.reached("model call noted, not sent")
+        elif event.endswith("send_request_body.started"):
+            self._call.leaves()
         elif event.endswith("send_request_body.complete"):
             self._whole = True
             crashpoints.reached("model call sent, not answered")
@@ -195,8 +211,8 @@ class _Passing:
         crashpoints.reached("step recorded, task not ended")
 
     def broke(self, error: BaseException) -> None:
-        """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever was begun."""
-        if isinstance(error, Exception) and not self._whole:
+        """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
+        if not self._call.has_left or (isinstance(error, Exception) and not self._whole):
             self._call.drop()
         self._teller.failed(type(error).__name__)
 
@@ -211,6 +227,17 @@ class _Passing:
     def _heard(self, answer: wire.Answer, *, replayed: bool) -> None:
         if self._caller.heard is not None:
             self._caller.heard(Heard(self._call.entry.model, answer.usage, replayed))
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio  # only a program that awaits pays for it
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # the libraries run under trio, too
+        await sys.modules["trio"].sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
 
 
 def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:

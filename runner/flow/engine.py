@@ -112,10 +112,13 @@ class _Steps:
     def __init__(self, recorded: dict[str, str]) -> None:
         self.recorded = recorded
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
         """Nothing can be in doubt in one process."""
 
-    def drop_step(self, entry: Entry = STEP) -> None:
+    def leaves(self, entry: Entry) -> None:
+        """Nothing to note."""
+
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """It raised; nothing to keep."""
 
     def record_step(self, step: str, value: str, **about: Any) -> None:  # noqa: ARG002 - nobody keeps accounts here

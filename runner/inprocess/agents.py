@@ -94,6 +94,7 @@ class _Asked:
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
         journal = Journal(steps.recorded, steps, gate, watched=True, all_again=False)
+        journal.pacer = agent.pace
         try:
             with (
                 timed(gate, agent.max_execution_time),

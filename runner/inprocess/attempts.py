@@ -53,15 +53,20 @@ class Steps:
         outer = self._nest.recorded(self._under) if self._nest is not None else {}
         return {**outer, **self._progress.steps}
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = ()) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
         """Nothing can be in doubt in one process; in a task around it, it can."""
         if self._nest is not None:
-            self._nest.begin(entry, instead_of=instead_of)
+            self._nest.begin(entry, instead_of=instead_of, held=held)
 
-    def drop_step(self, entry: Entry = STEP) -> None:
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        if self._nest is not None:
+            self._nest.leaves(entry)
+
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """It raised; nothing to keep."""
         if self._nest is not None:
-            self._nest.drop(entry)
+            self._nest.drop(entry, held=held)
 
     @property
     def can_wait(self) -> bool:
@@ -163,6 +168,7 @@ class Attempts:
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = StateGate(self._lock), Steps(progress, self._nest, key), self._crew.by_key.get(key)
         journal = Journal(steps.recorded, steps, gate, watched=True, all_again=not progress.messages)
+        journal.pacer = self._crew.pace if isinstance(self._crew, Crew) else None
         self._gates.add(gate)
         if self._stop is not None:
             gate.ask(self._stop)

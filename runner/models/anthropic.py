@@ -35,6 +35,10 @@ class Client:
         self._about = about
         self._own: tuple[int, anthropic.Anthropic] | None = None
 
+    def warm(self) -> None:
+        """Have the vendor's client made."""
+        self._sync()
+
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""
         client, body = self._sync(), self._body(request)

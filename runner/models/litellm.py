@@ -18,6 +18,9 @@ class Client:
     def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
         self._target, self._timeout, self._max_retries = target, timeout, max_retries
 
+    def warm(self) -> None:
+        """It is imported; there is nothing more to make."""
+
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""
         answer = litellm.completion(**self._body(request))

@@ -30,6 +30,10 @@ class Client:
         self._about = about
         self._own: tuple[int, openai.OpenAI] | None = None
 
+    def warm(self) -> None:
+        """Have the vendor's client made."""
+        self._sync()
+
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""
         client = self._sync()

@@ -23,11 +23,13 @@ class Account:
         self.open, self.paid, self.replayed = Tally(), Tally(), Tally()
         self.tokens = 0
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of=()) -> None:
+    def begin_step(self, entry: Entry = STEP, *, instead_of=(), held=False) -> None:
         self.open.subtract(instead_of)
         self.open[entry] += 1
 
-    def drop_step(self, entry: Entry = STEP) -> None:
+    def leaves(self, entry) -> None: ...
+
+    def drop_step(self, entry: Entry = STEP, *, held=False) -> None:
         self.open[entry] -= 1
 
     def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, told=False) -> None:

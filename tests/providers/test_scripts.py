@@ -9,12 +9,13 @@ from redis import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from runner.errors import ClaimLost
-from runner.ledger import Usage
+from runner.ledger import Entry, Usage
 from runner.output import dump
 from runner.providers.redis import jobs, scripts
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim, Refusal
 from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.pace import RunPace
 
 from .conftest import LossyLine
 from .driver import Driver, plan_of
@@ -307,6 +308,25 @@ def test_a_begun_step_is_counted_by_a_server_that_does_not_know_the_script(drive
     assert driver.runs.get(run).in_doubt == 1
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["its worker saw it die", "nobody saw it"])
+def test_a_call_that_never_left_a_killed_process_is_in_no_doubt(driver: Driver, known: bool) -> None:
+    said = [""]
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    task = jobs.ClaimedTask(driver.line, claim, said.append)
+    gpt, other = Entry("model", "A", "gpt"), Entry("model", "B", "gpt")
+    for one in (gpt, gpt, other):
+        task.begin_step(one, held=True)
+    task.leaves(gpt)
+    task.begin_step(Entry("tool"))
+    driver.line.execute_command("PING")
+    driver.workers.reap(
+        "w0", process="p0", reason="its process died", max_attempts=5, out={"p0": said[-1]} if known else None
+    )
+    found = driver.runs.get(run)
+    assert (found.in_doubt, found.tools_in_doubt) == ((1, 1) if known else (3, 1))
+
+
 def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
@@ -324,3 +344,15 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     with pytest.raises(ClaimLost):
         task.begin_step()
     assert not jobs.holds(driver.redis, task._claim)
+
+
+def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: Any) -> None:
+    run = driver.submit(plan_of("a"))
+    here, there = RunPace(driver.redis, run), RunPace(driver.redis, run)
+    both = [("crew", 3), ("agent A", 2)]
+    assert [here.turn(both), there.turn([("crew", 3)]), there.turn(both)] == [0, 0, 0]
+    clock.go_on(20_000)
+    assert (here.turn([("crew", 3)]), there.turn([("agent A", 2)])) == (40, 40)
+    clock.go_on(40_000)
+    assert [here.turn(both), there.turn(both)] == [0, 0]
+    assert here.turn(both) == 60

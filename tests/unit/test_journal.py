@@ -30,10 +30,12 @@ class Recorder:
         self.replayed = 0
         self.asked: list[str] = []
 
-    def begin_step(self, entry=STEP, *, instead_of=()) -> None:
+    def begin_step(self, entry=STEP, *, instead_of=(), held=False) -> None:
         self.asked.append("begin")
 
-    def drop_step(self, entry=STEP) -> None:
+    def leaves(self, entry) -> None: ...
+
+    def drop_step(self, entry=STEP, *, held=False) -> None:
         self.asked.append("drop")
 
     def record_step(self, step: str, value: str, *, replayed: Tally, **about: Any) -> None:

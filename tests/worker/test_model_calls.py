@@ -148,6 +148,7 @@ def test_a_kill_at_every_call_costs_that_call(
 @pytest.mark.parametrize(
     ("pool", "point", "in_doubt"),
     [
+        ("prefork", "model call noted, not sent", 0),
         ("prefork", "model call sent, not answered", 1),
         ("threads", "model answered, not recorded", 1),
         ("threads", "step recorded, task not ended", 0),

@@ -2,29 +2,33 @@
 -- A task that took its workers with it max_attempts times without getting on fails its branch instead.
 --
 -- KEYS home workers worker claims
--- ARGV id process about lapsed reason max_attempts stamp
+-- ARGV id process about lapsed reason out max_attempts stamp
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
--- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed.
+-- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
+-- process, where it is known: a token, and the calls of models of that claim that had left the process, as entries of the
+-- account.
 -- Returns {1 if it was done, references of the tasks handed back}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)
 if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}} end
 if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}} end
 local back = {}
+local said = cjson.decode(out)
 local held = redis.call("HGETALL", claims)
 for i = 1, #held, 2 do
   local ref, claim = held[i], held[i + 1]
   local token, by = string.match(claim, "^(%d+)|([^|]*)|")
   if process == "" or by == process then
+    local of, left = string.match(said[by] or "", "^(%d+) (.*)$")
     local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
     local run = run_key(home, run_id)
     local branch = branch_key(run, name)
     local record = task_key(branch, key)
     redis.call("HDEL", claims, ref)
     if redis.call("HGET", record, "token") == token then
-      local attempt = give_up(home, run, name, key, id)
+      local attempt = give_up(home, run, name, key, id, true, of == token and left)
       local crashes = redis.call("HINCRBY", record, "crashes", 1)
       redis.call("HINCRBY", run, "recoveries", 1)
       emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,

@@ -8,7 +8,7 @@
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
 local at = now()
 account(run, name, key, "replayed", replayed)
-local attempt = give_up(home, run, name, key, worker)
+local attempt = give_up(home, run, name, key, worker, true)
 redis.call("HINCRBY", run, "recoveries", 1)
 emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain",
      "parent", redis.call("HGET", task, "started") or 0)

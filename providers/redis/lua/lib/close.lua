@@ -1,10 +1,21 @@
 -- What the code of a task began and did not end ends with the attempt, the innermost first, so that every start has one
 -- end. The record lists it in "open": sequence, parent, the type that ends it when it is interrupted, and its task.
-local function close_open(run, name, record)
-  local open = cjson.decode(redis.call("HGET", record, "open") or "[]")
+-- goes_on: the task is handed on. Its agent stays at work then: whoever claims the task next goes on under the same start.
+local AGENT = "agent_execution_error"
+local function close_open(run, name, record, goes_on)
+  local r = redis.call("HMGET", record, "open", "started")
+  local open, kept = cjson.decode(r[1] or "[]"), nil
   for i = #open, 1, -1 do
     local seq, parent, ends, task = unpack(open[i])
-    emit(run, ends, "branch", name, "task", task, "parent", parent, "started", seq, "error", "interrupted")
+    if goes_on and ends == AGENT and tostring(parent) == r[2] then
+      kept = open[i]
+    else
+      emit(run, ends, "branch", name, "task", task, "parent", parent, "started", seq, "error", "interrupted")
+    end
   end
-  if #open > 0 then redis.call("HDEL", record, "open") end
+  if kept then
+    redis.call("HSET", record, "open", cjson.encode({kept}))
+  elseif #open > 0 then
+    redis.call("HDEL", record, "open")
+  end
 end

@@ -1,5 +1,6 @@
 -- A task failed for good; should it be done once more, that is another start.
 local function task_failed(run, name, task, record, reason)
+  close_open(run, name, record)
   local t = redis.call("HMGET", record, "scope", "started")
   redis.call("HSET", record, "state", "failed", "error", reason)
   redis.call("HDEL", record, "scope", "started", "claimed")

@@ -1,0 +1,25 @@
+-- Take a turn to call a model, if there is one: only so many calls may go out in a minute, from all workers together.
+--
+-- KEYS run
+-- ARGV limits minute
+-- USES now
+--
+-- limits: JSON list of {whose calls, how many in a minute}; there has to be room under all of them. minute: in ms.
+-- Returns 0, or, where there is no turn, in how many ms to ask again.
+local at, wait, room = now(), 0, {}
+for _, limit in ipairs(cjson.decode(limits)) do
+  local taken, most = pace_key(run, limit[1]), limit[2]
+  redis.call("ZREMRANGEBYSCORE", taken, "-inf", at - minute)
+  local many = redis.call("ZCARD", taken)
+  if many >= most then
+    local first = redis.call("ZRANGE", taken, many - most, many - most, "WITHSCORES")[2]
+    wait = math.max(wait, first + minute - at)
+  end
+  room[#room + 1] = {taken, many}
+end
+if wait > 0 then return math.ceil(wait) end
+for _, one in ipairs(room) do
+  redis.call("ZADD", one[1], at, string.format("%.0f-%d", at, one[2]))
+  redis.call("PEXPIRE", one[1], minute)
+end
+return 0

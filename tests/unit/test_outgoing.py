@@ -1,0 +1,61 @@
+"""What a pool child says of the calls that are out, read by others when it is dead."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner import outgoing
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(outgoing, "_memory", None)
+    return outgoing.share("host-1-abcdef")
+
+
+def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
+    """A child in this place of the pool, to its end; its pid."""
+    pid = os.fork()
+    if not pid:
+        say = outgoing.page(place)
+        if say is not None:
+            does(say)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+def test_what_a_dead_child_said_is_read_though_another_took_its_place(path: str) -> None:
+    first = child(lambda say: [say("7 one"), say("7 two")], 3)
+    second = child(lambda say: say("8 else"), 3)
+    assert outgoing.said(path) == {str(first): "7 two", str(second): "8 else"}
+    child(lambda say: None, 3)
+    assert outgoing.said(path) == {str(second): "8 else"}
+    outgoing.remove(path)
+    assert outgoing.said(path) == {}
+
+
+def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> None:
+    child(lambda say: [say("7 one"), say("x" * outgoing.HALF)], 4)
+    child(lambda say: say("7 one"), outgoing.CHILDREN)
+    assert outgoing.said(path) == {}
+    assert outgoing.page(None) is None
+    other = tmp_path / "else"
+    other.touch()
+    outgoing.remove(str(other))
+    assert other.exists(), "no other file is touched"
+
+
+def test_what_the_dead_left_behind_long_ago_is_swept_away(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = child(lambda say: None, 1)
+    (tmp_path / f"runner-out-{dead}-abcdef").touch()
+    outgoing.remove(path)
+    monkeypatch.setattr(outgoing, "ABANDONED", -1)
+    mine = outgoing.share("host-2-fedcba")
+    assert [str(one) for one in tmp_path.iterdir()] == [mine]

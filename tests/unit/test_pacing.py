@@ -1,0 +1,90 @@
+"""``max_rpm``: calls of models wait for their turn, where a stop finds them."""
+
+import pytest
+
+from runner import Agent, BaseLLM, Crew, Task, pacing
+from runner.errors import Interrupted
+from runner.gate import Gate
+from runner.pacing import Pace, pauses
+from runner.testing import ModelServer
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    one = Clock()
+    monkeypatch.setattr(pacing, "time", one)
+    return one
+
+
+def test_a_turn_is_there_when_a_minute_has_gone_since_the_first(clock: Clock) -> None:
+    pace = Pace()
+    both = [("crew", 3), ("agent A", 2)]
+    assert [pace.turn(both), pace.turn([("crew", 3)]), pace.turn(both)] == [0, 0, 0]
+    clock.now += 20
+    assert pace.turn([("crew", 3)]) == 40
+    assert pace.turn([("agent A", 2)]) == 40, "nothing was taken in vain"
+    clock.now += 40
+    assert [pace.turn(both), pace.turn(both)] == [0, 0]
+    assert pace.turn(both) == 60
+
+
+def test_who_waits_can_be_stopped(clock: Clock) -> None:
+    gate, pace = Gate(), Pace()
+    pace.turn([("crew", 1)])
+    slept = pauses(pace, [("crew", 1)], gate)
+    assert next(slept) == pacing.LOOK
+    gate.ask(Interrupted("the worker is draining"))
+    with pytest.raises(Interrupted):
+        next(slept)
+
+
+@pytest.mark.parametrize("where", ["crew", "agent", "function", "awaits"])
+def test_calls_in_this_process_wait(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of agents, of models of one's own, and of functions that use a vendor's client."""
+    monkeypatch.setattr(pacing, "LOOK", 0.01)
+    waited: list[float] = []
+
+    def turn(pace: Pace, limits: list[pacing.Limit]) -> float:
+        waited.append(limits[0][1])
+        return 0.0 if len(waited) % 2 == 0 else 0.001
+
+    monkeypatch.setattr(Pace, "turn", turn)
+
+    class Own(BaseLLM):
+        def call(self, messages, tools=None, **options):
+            return "said"
+
+    with ModelServer("said") as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none")
+
+        def ask(ctx):
+            import openai
+
+            with openai.OpenAI() as client:
+                answer = client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "it"}])
+            return answer.choices[0].message.content
+
+        async def ask_awaited(ctx):
+            import openai
+
+            async with openai.AsyncOpenAI() as client:
+                answer = await client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "it"}])
+            return answer.choices[0].message.content
+
+        one = Agent(role="A", llm="openai/gpt", max_rpm=2 if where == "agent" else None)
+        other = Agent(role="B", llm=Own("own"), max_rpm=2 if where == "agent" else None)
+        tasks = [Task(name="a", description="it", agent=one), Task(name="b", description="it", agent=other)]
+        if where in ("function", "awaits"):
+            tasks = [Task(name="c", run=ask if where == "function" else ask_awaited)]
+        crew = Crew(tasks=tasks, max_rpm=None if where == "agent" else 2)
+        assert crew.kickoff().raw == "said"
+    assert waited == [2, 2] * len(tasks)
