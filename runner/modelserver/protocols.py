@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from runner.modelserver import responses
 from runner.modelserver.answers import Answer
 from runner.modelserver.request import ModelRequest
 
@@ -16,7 +17,8 @@ def usage_of(request: ModelRequest, answer: Answer) -> tuple[int, int]:
     if answer.usage is not None:
         return answer.usage
     said = len(answer.text) + sum(len(call.name) + len(_arguments(call.arguments)) for call in answer.calls)
-    return max(1, len(json.dumps(request.body.get("messages", ""))) // 4), max(1, said // 4)
+    asked = request.body.get("messages", request.body.get("input", ""))
+    return max(1, len(json.dumps(asked)) // 4), max(1, said // 4)
 
 
 def _arguments(arguments: Any) -> str:
@@ -95,6 +97,17 @@ def _openai_usage(request: ModelRequest, answer: Answer) -> dict[str, int]:
 
 def _finish(answer: Answer) -> str:
     return "tool_calls" if answer.calls else "stop"
+
+
+def responses_body(request: ModelRequest, answer: Answer) -> dict[str, Any]:
+    """A response."""
+    return responses.body(request, answer, usage_of(request, answer))
+
+
+def responses_stream(request: ModelRequest, answer: Answer) -> Iterator[bytes]:
+    """The same in pieces."""
+    for event in responses.stream(request, answer, usage_of(request, answer), PIECES):
+        yield _event(event, event["type"])
 
 
 def embeddings_body(request: ModelRequest) -> dict[str, Any]:

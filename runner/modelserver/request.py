@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-Protocol = Literal["openai", "anthropic", "embeddings"]
+Protocol = Literal["openai", "anthropic", "responses", "embeddings"]
 
 
 @dataclass
@@ -36,7 +36,8 @@ class ModelRequest:
     @cached_property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation in OpenAI's form, with text for content."""
-        return _of_anthropic(self.body) if self.protocol == "anthropic" else _of_openai(self.body)
+        read = {"anthropic": _of_anthropic, "responses": _of_responses}.get(self.protocol, _of_openai)
+        return read(self.body)
 
     @property
     def text(self) -> str:
@@ -81,6 +82,9 @@ class ModelRequest:
     def schema(self) -> dict[str, Any] | None:
         """The schema that the answer has to follow, if it has to."""
         wanted = self.body.get("response_format") or {}
+        if self.protocol == "responses":
+            wanted = (self.body.get("text") or {}).get("format") or {}
+            wanted = {**wanted, "json_schema": wanted}
         if wanted.get("type") == "json_schema":
             return dict(wanted.get("json_schema", {}).get("schema") or {})
         return {"type": "object"} if wanted.get("type") == "json_object" else None
@@ -130,4 +134,31 @@ def _of_anthropic(body: dict[str, Any]) -> list[dict[str, Any]]:
         if said or calls:
             one = {"role": message.get("role"), "content": "\n".join(said)}
             found.append({**one, "tool_calls": calls} if calls else one)
+    return found
+
+
+def _of_responses(body: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    if body.get("instructions"):
+        found.append({"role": "system", "content": text_of(body["instructions"])})
+    given = body.get("input") or []
+    calls: list[dict[str, Any]] | None = None
+    for item in [{"role": "user", "content": given}] if isinstance(given, str) else given:
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            call = {"id": item["call_id"], "type": "function", "function": {k: item[k] for k in ("name", "arguments")}}
+            if calls is None:  # those that follow were said at once
+                said = (
+                    found.pop() if found and found[-1]["role"] == "assistant" else {"role": "assistant", "content": ""}
+                )
+                calls = []
+                found.append({**said, "tool_calls": calls})
+            calls.append(call)
+            continue
+        calls = None
+        if kind == "function_call_output":
+            content = text_of(item.get("output"))
+            found.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
+        elif kind == "message":
+            found.append({"role": item.get("role", "user"), "content": text_of(item.get("content"))})
     return found

@@ -17,8 +17,16 @@ from runner.modelserver.request import ModelRequest, Protocol
 ENDPOINTS: dict[str, Protocol] = {
     "/chat/completions": "openai",
     "/messages": "anthropic",
+    "/responses": "responses",
     "/embeddings": "embeddings",
 }
+_WHOLE = {
+    "openai": protocols.openai_body, "anthropic": protocols.anthropic_body, "responses": protocols.responses_body,
+}  # fmt: skip
+_IN_PIECES = {
+    "openai": protocols.openai_stream, "anthropic": protocols.anthropic_stream,
+    "responses": protocols.responses_stream,
+}  # fmt: skip
 _SECRET = {"authorization", "x-api-key", "cookie", "proxy-authorization", "api-key"}
 
 
@@ -315,15 +323,12 @@ class _Handler(BaseHTTPRequestHandler):
         if request.protocol == "embeddings":
             body = protocols.embeddings_body(request)
         else:
-            body = (protocols.anthropic_body if request.protocol == "anthropic" else protocols.openai_body)(
-                request, answer
-            )
+            body = _WHOLE[request.protocol](request, answer)
         data = b'{"choices": [{"mess' if answer.malformed else json.dumps(body, ensure_ascii=False).encode()
         return self._bytes(answer.status, data, cut=answer.cut)
 
     def _stream(self, request: ModelRequest, answer: Answer) -> bool:
-        make = protocols.anthropic_stream if request.protocol == "anthropic" else protocols.openai_stream
-        pieces = list(make(request, answer))
+        pieces = list(_IN_PIECES[request.protocol](request, answer))
         if answer.malformed:
             pieces[len(pieces) // 2 :] = [b'data: {"choices": [{"del\n\n']
         sent = len(pieces) if answer.cut is None else int(len(pieces) * answer.cut)

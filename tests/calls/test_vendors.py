@@ -49,6 +49,19 @@ def openai_async(server: ModelServer, stream: bool) -> Any:
     return asyncio.run(go())
 
 
+def responses(server: ModelServer, stream: bool) -> Any:
+    with openai.OpenAI(base_url=server.url, api_key="k") as client:
+
+        def one(text: str) -> Any:
+            if not stream:
+                return client.responses.create(model="gpt", input=text).output_text
+            pieces = client.responses.create(model="gpt", input=user(text), stream=True)
+            return "".join(p.delta for p in pieces if p.type == "response.output_text.delta")
+
+        with ThreadPoolExecutor(3) as pool:
+            return [one("first"), *pool.map(one, ["a", "b", "c"]), one("last")]
+
+
 def anthropic_sync(server: ModelServer, stream: bool) -> Any:
     with anthropic.Anthropic(base_url=server.root, api_key="k") as client:
 
@@ -79,7 +92,7 @@ def anthropic_async(server: ModelServer, stream: bool) -> Any:
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("vendor", [openai_sync, openai_async, anthropic_sync, anthropic_async])
+@pytest.mark.parametrize("vendor", [openai_sync, openai_async, responses, anthropic_sync, anthropic_async])
 def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
     first = attempt(lambda: vendor(server, stream), strays=True)
     assert server.paid == account.paid.total() == 5

@@ -153,6 +153,32 @@ def test_a_fault_that_passes(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_responses(server: ModelServer, client: Any, stream: bool) -> None:
+    server.use([Rule("owls", [Call("look", {"thing": n}) for n in "ab"], "All seen."), Rule(None, "Nothing.")])
+    asked: list[Any] = [{"role": "user", "content": "owls"}]
+    tools: Any = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+
+    def respond() -> Any:
+        if not stream:
+            return client.responses.create(model="gpt", input=asked, tools=tools, instructions="Look.")
+        with client.responses.stream(model="gpt", input=asked, tools=tools, instructions="Look.") as events:
+            return events.get_final_response()
+
+    wanted = [item for item in respond().output if item.type == "function_call"]
+    assert [(one.name, json.loads(one.arguments)) for one in wanted] == [("look", {"thing": n}) for n in "ab"]
+    for one in wanted:
+        called = {"type": "function_call", "call_id": one.call_id, "name": one.name, "arguments": one.arguments}
+        asked.append(called)
+    asked += [{"type": "function_call_output", "call_id": one.call_id, "output": "there"} for one in wanted]
+    answer = respond()
+    assert (answer.output_text, answer.usage.total_tokens > 0, server.paid) == ("All seen.", True, 2)
+    last = server.log[-1]
+    assert ([m["role"] for m in last.messages], last.turn, last.results) == (
+        ["system", "user", "assistant", "tool", "tool"], 1, ["there", "there"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_anthropic(server: ModelServer, claude: Any, stream: bool) -> None:
     tool = {"name": "search", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
     told: list[Any] = list(SAY)
