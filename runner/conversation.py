@@ -1,21 +1,29 @@
 """What an agent is told: who it is, what to do, and what was wrong with its answer."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from runner.agent import Agent
+from runner.journal import Journal
 from runner.output import TaskOutput
 
 Message = dict[str, Any]
 
 
-def introduce(agent: Agent, fill: Callable[[str], str]) -> Message:
-    """What the model is told of who it is."""
+def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Message:
+    """What the model is told of who it is. The day is that on which the task began, however long it takes."""
     lines = [f"You are {fill(agent.role)}."]
     if agent.backstory:
         lines.append(fill(agent.backstory))
     if agent.goal:
         lines.append(f"Your goal: {fill(agent.goal)}")
+    if agent.inject_date:
+        began = journal.kept("date")
+        if began is None:
+            began = datetime.now(UTC).astimezone().isoformat()
+            journal.keep("date", began)
+        lines.append(f"Today is {datetime.fromisoformat(began).strftime(agent.date_format)}.")
     return {"role": "system", "content": "\n".join(lines)}
 
 

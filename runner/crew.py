@@ -11,7 +11,7 @@ from runner import live
 from runner.agent import Agent
 from runner.config import CheckpointConfig, Setting
 from runner.llm import as_model, model_name
-from runner.output import TaskOutput
+from runner.output import TaskOutput, UsageMetrics
 from runner.pacing import Pace
 from runner.planning import KEY as PLANNING
 from runner.planning import planner_task
@@ -36,7 +36,7 @@ class CrewOutput(BaseModel):
     json_dict: Any = None
     pydantic: Any = Field(default=None, exclude=True)
     tasks_output: list[TaskOutput] = Field(default_factory=list)
-    token_usage: dict[str, int] = Field(default_factory=dict)
+    token_usage: UsageMetrics = Field(default_factory=UsageMetrics)
 
     def __str__(self) -> str:
         return self.raw
@@ -69,6 +69,7 @@ class Crew(BaseModel):
     checkpoint_inputs: dict[str, Any] | None = None
     checkpoint_kickoff_event_id: str | None = None
 
+    _usage_metrics: UsageMetrics | None = PrivateAttr(default=None)
     _pace: Pace = PrivateAttr(default_factory=Pace)
     _manager: Agent | None = PrivateAttr(default=None)
     _planner: Task | None = PrivateAttr(default=None)
@@ -90,6 +91,15 @@ class Crew(BaseModel):
             task.crew = self
         for agent in self.staff:
             agent.crew = self
+
+    @property
+    def usage_metrics(self) -> UsageMetrics | None:
+        """What its last kickoff in this process spent."""
+        return self._usage_metrics
+
+    @usage_metrics.setter
+    def usage_metrics(self, usage: UsageMetrics) -> None:
+        self._usage_metrics = usage
 
     @property
     def pace(self) -> Pace:

@@ -51,7 +51,7 @@ class Journal:
         self._calls = Places(self._recorded)
         self._doing: list[Frame] = []
         self._lock = threading.Lock()
-        self._replayed = Tally()
+        self._replayed, self._given = Tally(), Tally()
         self.watched = watched
         self.all_again = all_again
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
@@ -78,10 +78,20 @@ class Journal:
         with self._lock:
             return {**self._occurrences, **self._calls.position()}
 
-    def go_to(self, position: Mapping[str, int]) -> None:
-        """What comes next is counted from a `position` on."""
+    def account(self) -> str:
+        """What this task was given so far, by its steps and by the journal: what one that skips it is served."""
+        with self._lock:
+            found = Tally()
+            found.add(self._given)
+            found.add(self._replayed)
+            return found.text()
+
+    def go_to(self, position: Mapping[str, int], account: str = "") -> None:
+        """What comes next is counted from a `position` on. What came to the `account` until there is served."""
+        served = Tally.read(account).beyond(Tally.read(self.account()))
         with self._lock:
             self._occurrences = Counter(self._calls.go_to(position))
+            self._replayed.add(served)
 
     def did(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """A step was done so often in what this task does not do again: the next one is another."""
@@ -92,6 +102,7 @@ class Journal:
     def take_replayed(self) -> Tally:
         """What was replayed since this was last asked."""
         count, self._replayed = self._replayed, Tally()
+        self._given.add(count)
         return count
 
     def add_replayed(self, count: Tally) -> None:
@@ -251,6 +262,8 @@ class Journal:
             self._replayed.add(replayed or Tally())
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
+            if entry is not None:
+                self._given.served(entry, usage)
 
     def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = (), *, held: bool = False) -> None:
         """Somebody else is about to do a step."""
@@ -361,6 +374,8 @@ class Journal:
                 frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
             )
             self._recorded[frame.key] = text
+            if frame.entry is not None:
+                self._given.served(frame.entry, usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:

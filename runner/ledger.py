@@ -56,6 +56,24 @@ class Tally(Counter[Entry]):
         self.update(other)
         self.tokens.update(other.tokens)
 
+    def beyond(self, other: "Tally") -> "Tally":
+        """What is more in here than in another."""
+        found = Tally()
+        for entry, many in self.items():
+            if many > other[entry]:
+                found[entry] = many - other[entry]
+                found.tokens[entry] = max(self.tokens[entry] - other.tokens[entry], 0)
+        return found
+
+    @classmethod
+    def read(cls, text: str) -> "Tally":
+        """The inverse of `text`."""
+        found = cls()
+        for kind, agent, model, many, tokens in json.loads(text) if text else ():
+            entry = Entry(kind, agent, model)
+            found[entry], found.tokens[entry] = many, tokens
+        return found
+
     def text(self) -> str:
         """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
         found = [[one.kind, one.agent, one.model, many, self.tokens[one]] for one, many in self.items() if many > 0]

@@ -36,6 +36,22 @@ class TaskOutput(BaseModel):
         return dict(self.json_dict) if isinstance(self.json_dict, Mapping) else {}
 
 
+class UsageMetrics(BaseModel):
+    """What a kickoff spent in this process. What a checkpoint had of it is not in here."""
+
+    total_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    successful_requests: int = 0
+
+    def add(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """One more call that was answered."""
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.total_tokens += prompt_tokens + completion_tokens
+        self.successful_requests += 1
+
+
 class LiteAgentOutput(BaseModel):
     """What an agent that was asked without a crew gave back."""
 

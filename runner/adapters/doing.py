@@ -1,7 +1,7 @@
 """How a native task is done, beside calling its ``run``: its agent's conversation, its guardrails, its condition."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from runner import agents, conversation, mcp, planning
@@ -78,7 +78,7 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
         told = context.task
         form = structure.wanted(model) if model is not None else ""
         said.say(
-            conversation.introduce(agent, fill),
+            conversation.introduce(agent, fill, work.journal),
             conversation.brief(told.description, told.expected_output, context.context, form),
         )
     return agents.work(job)
@@ -104,22 +104,26 @@ def checked(
     task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
 ) -> TaskOutput:
     """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
-    for asked in range(task.guardrail_max_retries + 1):
-        output, why = _through_guardrails(task, doer, attempt(), asked, work)
+    checks, most = task.checks, task.guardrail_max_retries
+    if doer is not None and task.run is None and doer.guardrail is not None:
+        most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
+        checks = [doer.guardrail, *checks]
+    for asked in range(most + 1):
+        output, why = _through_guardrails(checks, task, doer, attempt(), asked, work)
         if why is None:
             return output
         context.feedback = why
-        if work.conversation.messages and asked < task.guardrail_max_retries:
+        if work.conversation.messages and asked < most:
             work.conversation.say(conversation.object_to(why))
-    times = "once" if task.guardrail_max_retries == 0 else f"{task.guardrail_max_retries + 1} times"
+    times = "once" if most == 0 else f"{most + 1} times"
     raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
 
 
 def _through_guardrails(
-    task: Task, doer: Agent | None, output: TaskOutput, asked: int, work: Work
+    checks: Sequence[Any], task: Task, doer: Agent | None, output: TaskOutput, asked: int, work: Work
 ) -> tuple[TaskOutput, str | None]:
     """The output as the guardrails leave it, or what the first one that objects says."""
-    for guardrail in task.checks:
+    for guardrail in checks:
         about: dict[str, Any] = {"from_task": task, "from_agent": doer, "retry_count": asked}
         event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
         try:

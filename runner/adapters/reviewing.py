@@ -48,12 +48,13 @@ def reviewed(
                 "json": output.json_dict,
                 "said": told[seen:],
                 "position": work.journal.position(),
+                "account": work.journal.account(),
                 "uses": work.uses.noted(),
             }
             work.journal.keep(f"answer {asked}", kept)
         else:
             output = again(kept["raw"], kept["json"])
-            work.journal.go_to(kept["position"])
+            work.journal.go_to(kept["position"], kept.get("account", ""))
             work.uses.recall(kept["uses"])
             work.conversation.say(*kept["said"][len(told) - seen :])
         seen += len(kept["said"])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
 
 from runner import live
 from runner.config import CheckpointConfig, Setting
@@ -13,6 +13,7 @@ from runner.llm import as_model, model_name
 from runner.mcp.servers import as_servers
 from runner.output import LiteAgentOutput
 from runner.pacing import Pace
+from runner.unsupported import refuse_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,7 @@ class Agent(BaseModel):
     A task without ``run`` is done by its agent: its model is asked, and uses tools, until it answers, in at most
     ``max_iter`` rounds of tools. ``llm`` is a model's name, an `LLM` or a `BaseLLM` of your own; without one, the name
     stands in ``OPENAI_MODEL_NAME`` or ``MODEL``. ``step_callback`` is called after each use of a tool and each answer.
+    A ``guardrail`` is a function of the output or words, as a task's; ``inject_date`` tells the model what day it is.
     Tasks in plain Python (``Task(run=...)``) may name an agent; it then only labels their output. ``kickoff`` asks the
     agent without a crew.
     """
@@ -63,6 +65,10 @@ class Agent(BaseModel):
     max_execution_time: float | None = Field(default=None, gt=0)
     respect_context_window: bool = True
     step_callback: Callable[[Any], Any] | None = Field(default=None, exclude=True)
+    guardrail: Any = Field(default=None, exclude=True)
+    guardrail_max_retries: int = Field(default=3, ge=0)
+    inject_date: bool = False
+    date_format: str = "%Y-%m-%d"
     checkpoint: Setting = None
     checkpoint_kickoff_event_id: str | None = None
 
@@ -74,6 +80,13 @@ class Agent(BaseModel):
     def model_post_init(self, context: Any, /) -> None:
         """Be found by checkpoints that are restored, unless it is one of theirs."""
         live.remember(self, context)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_would_be_ignored(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            refuse_unsupported(cls.__name__, given, cls.model_fields.keys())
+        return given
 
     @property
     def crew(self) -> Any:

@@ -58,7 +58,7 @@ class _CoworkerTool(BaseTool):
             raise TaskError(f"{self.name!r} is for an agent at work on a task")
         agent, told = self._find(coworker), Conversation()
         told.say(
-            conversation.introduce(agent, self.fill),
+            conversation.introduce(agent, self.fill, job.journal),
             conversation.brief(request, _EXPECTED, [TaskOutput(raw=context)] if context else []),
         )
         with mcp.connections():

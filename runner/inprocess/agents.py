@@ -9,11 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner import agents, conversation, mcp
+from runner import output as outputs
 from runner.adapters.doing import describe
 from runner.agent import Agent
 from runner.agents import structure
+from runner.agents.judging import judge
 from runner.calls import journaled
-from runner.errors import BadInput
+from runner.errors import BadInput, GuardrailFailed
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (
@@ -89,12 +91,12 @@ class _Asked:
         gate = StateGate(self._lock)
         flying = progress.task(_KEY)
         said = KeptConversation(flying, self._lock)
-        if not said.messages:
-            said.say(*self._told())
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
         journal = Journal(steps.recorded, steps, gate, watched=True, all_again=False)
         journal.pacer = agent.pace
+        if not said.messages:
+            said.say(*self._told(journal))
         try:
             with (
                 timed(gate, agent.max_execution_time),
@@ -104,7 +106,7 @@ class _Asked:
             ):
                 tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
                 job = agents.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
-                output = self._as_output(agents.work(job), said.messages, job.usage)
+                output = self._as_output(self._checked(job), said.messages, job.usage)
         except BaseException as error:
             event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
             raise
@@ -116,12 +118,31 @@ class _Asked:
             event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))
         return output
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _checked(self, job: agents.Job) -> str:
+        """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
+        agent, why = job.agent, ""
+        for asked in range(agent.guardrail_max_retries + 1):
+            text = agents.work(job)
+            if agent.guardrail is None:
+                return text
+            if isinstance(agent.guardrail, str):
+                passed, found = judge(agent.guardrail, text, agent, job.journal)
+            else:
+                passed, found = agent.guardrail(self._as_output(text, job.conversation.messages))
+            if passed:
+                return text if found is None or isinstance(found, LiteAgentOutput) else outputs.from_value(found)[0]
+            why = str(found)
+            if asked < agent.guardrail_max_retries:
+                job.conversation.say(conversation.object_to(why))
+        times = agent.guardrail_max_retries + 1
+        raise GuardrailFailed(f"the answer of {agent.role!r} did not pass its guardrail, in {times} tries; last: {why}")
+
+    def _told(self, journal: Journal) -> list[dict[str, Any]]:
         """What the conversation begins with."""
         model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
         if model is not None:
             messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
-        return [conversation.introduce(self._asking.agent, str), *messages]
+        return [conversation.introduce(self._asking.agent, str, journal), *messages]
 
     def _origin(self, asked: Nest | None) -> str:
         """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""

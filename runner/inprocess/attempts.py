@@ -16,9 +16,9 @@ from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.gate import Gate
 from runner.journal import Journal
-from runner.ledger import STEP, Entry, Tally
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 from runner.nesting import Nest
-from runner.output import TaskOutput
+from runner.output import TaskOutput, UsageMetrics
 from runner.plan import Plan
 from runner.state.progress import Progress, TaskProgress
 from runner.timing import timed
@@ -44,8 +44,11 @@ class StateGate(Gate):
 class Steps:
     """The steps of one task, in the state. They are kept over its attempts."""
 
-    def __init__(self, progress: TaskProgress, nest: Nest | None = None, key: str = "") -> None:
+    def __init__(
+        self, progress: TaskProgress, nest: Nest | None = None, key: str = "", usage: UsageMetrics | None = None
+    ) -> None:
         self._progress, self._nest, self._under = progress, nest, f"{key}:"
+        self._usage = usage
 
     @property
     def recorded(self) -> dict[str, str]:
@@ -77,11 +80,15 @@ class Steps:
         """A step's name in the journal of the task around it, if there is one."""
         return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
 
-    def record_step(self, step: str, value: str, **about: Any) -> None:
+    def record_step(
+        self, step: str, value: str, *, entry: Entry | None = STEP, usage: Usage = NO_TOKENS, **about: Any
+    ) -> None:
         """Keep it, and with it the task around it, if there is one."""
         self._progress.steps[step] = value
+        if self._usage is not None and entry is not None and entry.kind == "model":
+            self._usage.add(usage.prompt_tokens, usage.completion_tokens)
         if self._nest is not None:
-            self._nest.record(f"{self._under}{step}", value, **about)
+            self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
 
     def end(self, replayed: Tally) -> None:
         """The task is done: what was replayed since the last record counts in the task around it."""
@@ -141,6 +148,8 @@ class Attempts:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
         self._nest = nest
+        self.usage = UsageMetrics()
+        """What was spent."""
         self.origin = ""
         """What the idempotency keys of its tasks begin with."""
         self._gates = set[StateGate]()
@@ -166,7 +175,11 @@ class Attempts:
         raise AssertionError("unreachable")
 
     def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
-        gate, steps, task = StateGate(self._lock), Steps(progress, self._nest, key), self._crew.by_key.get(key)
+        gate, steps, task = (
+            StateGate(self._lock),
+            Steps(progress, self._nest, key, self.usage),
+            self._crew.by_key.get(key),
+        )
         journal = Journal(steps.recorded, steps, gate, watched=True, all_again=not progress.messages)
         journal.pacer = self._crew.pace if isinstance(self._crew, Crew) else None
         self._gates.add(gate)

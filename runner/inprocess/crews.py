@@ -205,10 +205,12 @@ class CrewRun:
 
     def _result(self) -> CrewOutput:
         last = self._done[self._plan.result]
+        self._crew.usage_metrics = self._attempts.usage
         return CrewOutput(
             raw=last.raw,
             json_dict=last.json_dict,
             pydantic=last.pydantic,
+            token_usage=self._attempts.usage,
             tasks_output=[self._done[key] for key, task in self._crew.by_key.items() if task is not self._crew.planner],
         )
 

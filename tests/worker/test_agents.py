@@ -1,6 +1,8 @@
 """Tasks that agents do, on workers: with a model of the crew's own, its answers are steps like any other."""
 
 import textwrap
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,42 @@ def test_a_fork_asks_only_the_agents_that_were_told_what_it_changes(
     fork = run.fork(edits={"fill": "by hand"})
     fork.wait(60)
     assert model.paid == 7 + 4 + 1
+
+
+SLOW = """
+    from runner import Agent, tool
+
+    @tool
+    def add(x: int) -> str:
+        "Adds."
+        return "added"
+
+    agent = Agent(role="clerk", llm="openai/scripted", tools=[add])
+    crew = Crew(agents=[agent], tasks=[Task(name="a", description="Add.", agent=agent)])
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_drain_is_no_error_of_the_agent_that_it_stops(
+    pool: str, fleet: Any, client: Client, crew_of: Any, well_told: Any, eventually: Any
+) -> None:
+    ended = threading.Event()
+
+    def script(request: Any) -> Any:
+        ended.wait(60)
+        return Call("add", {"x": request.turn}) if request.turn < 2 else "Added."
+
+    with ModelServer(script) as models:
+        worker = fleet.start("--concurrency", "1", "--pool", pool, "--drain-timeout", "40", **models.environment)
+        handle = client.submit(crew_of(SLOW), checkpoint_on=["SIGTERM"])
+        models.wait_for(1)
+        worker.terminate()
+        eventually(lambda: client.checkpoints(handle.id), why="its process has heard of it")
+        ended.set()
+        eventually(lambda: worker.process.poll() is not None, within=60, why="the worker ends")
+        fleet.start("--concurrency", "1", "--pool", pool, **models.environment)
+        result = handle.wait(60)
+    assert (result.result, result.ledger["paid"], result.ledger["in_doubt"]) == ("Added.", 3, 0)
+    told = Counter(event.type for event in well_told(handle))
+    assert (told["task_released"], told["agent_execution_error"]) == (1, 0)
+    assert (told["agent_execution_started"], told["agent_execution_completed"]) == (1, 1)

@@ -76,6 +76,10 @@ def test_every_worker_is_replaced_while_a_run_waits_and_no_call_is_paid_twice(
     assert flag.exists()
     assert (models.paid, trace.lines()) == (3, ["step number", "step number"])
     assert (result.ledger["paid"], result.ledger["in_doubt"]) == (3 + 2, 0)
+    # What was said before an answer came is served, and counted as that: one call, then two
+    (draft,) = (line for line in result.ledger["by"] if line["task"] == "draft")
+    assert draft["replayed"] >= 3
+    assert draft["replayed_tokens"] > 0
     well_told(handle)
 
 

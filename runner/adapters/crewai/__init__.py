@@ -45,6 +45,9 @@ class CrewAIAdapter:
         made = making.made(crew)
         return planned.by_key(made).get(key, made)
 
+    def warm(self, crew: Any, key: str) -> None:
+        """Nothing: CrewAI imports what it needs."""
+
     def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
         """None: CrewAI itself asks an agent again when it fails."""
         return 0, 0.0

@@ -1,10 +1,11 @@
 -- What the code of a task began and did not end ends with the attempt, the innermost first, so that every start has one
 -- end. The record lists it in "open": sequence, parent, the type that ends it when it is interrupted, and its task.
--- goes_on: the task is handed on. Its agent stays at work then: whoever claims the task next goes on under the same start.
+-- goes_on: the task is handed on. A native agent stays at work then: whoever claims the task next goes on under its start.
 local AGENT = "agent_execution_error"
 local function close_open(run, name, record, goes_on)
   local r = redis.call("HMGET", record, "open", "started")
   local open, kept = cjson.decode(r[1] or "[]"), nil
+  goes_on = goes_on and redis.call("HGET", run, "adapter") == "native"
   for i = #open, 1, -1 do
     local seq, parent, ends, task = unpack(open[i])
     if goes_on and ends == AGENT and tostring(parent) == r[2] then
