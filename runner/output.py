@@ -4,8 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from runner.errors import BadInput
 
 
 class TaskOutput(BaseModel):
@@ -92,6 +94,24 @@ def _from_other(value: Any) -> tuple[str, Any]:
     data = to_jsonable_python(value, fallback=_refuse, inf_nan_mode="null")  # as pydantic writes them
     text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(data, ensure_ascii=False)
     return text, data if isinstance(data, dict | list) else None
+
+
+def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | None:
+    """The stored JSON of a task's output as the model that its task declares. Raises `BadInput`."""
+    if model is None or data is None:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise BadInput(
+            f"the output of task {key!r} is no {model.__name__} ({misfit(error)}): it was edited, or the code is "
+            "another: fork with an edit that fits"
+        ) from None
+
+
+def misfit(error: ValidationError) -> str:
+    """What does not fit, field by field, in a line."""
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the whole'}: {one['msg']}" for one in error.errors()[:3])
 
 
 def stored(raw: str, json_dict: Any) -> dict[str, Any]:

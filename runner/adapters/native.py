@@ -91,9 +91,7 @@ class NativeAdapter:
         task = _task(crew, work.key)
 
         def finish(key: str, output: TaskOutput) -> TaskOutput:
-            model = _task(crew, key).output_model()
-            if model is not None and output.json_dict is not None:
-                output.pydantic = model.model_validate(output.json_dict)
+            output.pydantic = outputs.fitted(key, _task(crew, key).output_model(), output.json_dict)
             return output
 
         doer = crew.doer(task)
@@ -263,9 +261,7 @@ def _as_declared(key: str, model: type[BaseModel] | None, raw: str, data: Any) -
     try:
         fitted = model.model_validate_json(raw) if data is None else model.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {where}: {first['msg']}") from None
+        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {outputs.misfit(error)}") from None
     return raw, fitted.model_dump(mode="json")
 
 

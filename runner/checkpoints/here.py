@@ -14,9 +14,10 @@ from runner.checkpoints.model import Checkpoint
 from runner.checkpoints.state import key_of, tasks_in
 from runner.checkpoints.stored import StoredSource, in_words
 from runner.config import CheckpointConfig
+from runner.crew import Crew
 from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError
 from runner.flow import Flow
-from runner.output import TaskOutput, from_value, load
+from runner.output import TaskOutput, fitted, from_value, load
 from runner.providers.base import check_branch
 from runner.target import parse_target
 
@@ -47,12 +48,14 @@ class CrewHand:
             if order.branch in {branch.name for branch in self.source.branches()}:
                 raise Conflict(f"there is a branch {order.branch!r} already: choose another name")
         stored = self.source.read(order.checkpoint)
+        tasks = self.entity.by_key if isinstance(self.entity, Crew) else {}
         for entity in stored["entities"]:
             for number, task in enumerate(tasks_in(entity), 1):
                 key = key_of(task, number)
                 if key in order.edits and task.get("output"):
                     raw, data = load(task["output"])
-                    _edited(key, TaskOutput(name=key, raw=raw, json_dict=data), order.edits[key])
+                    after = _edited(key, TaskOutput(name=key, raw=raw, json_dict=data), order.edits[key])
+                    fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
 
     def carry_out(self, order: Order) -> str:
         """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""

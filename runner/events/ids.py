@@ -5,7 +5,7 @@ import os
 import secrets
 import uuid
 
-__all__ = ["event_id_of", "make_event_id"]
+__all__ = ["event_id_of"]
 
 _NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
 

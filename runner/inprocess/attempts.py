@@ -234,7 +234,5 @@ def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:
         json_dict=data,
         agent=role,
     )
-    model = task.output_model()
-    if model is not None and data is not None:
-        output.pydantic = model.model_validate(data)
+    output.pydantic = outputs.fitted(key, task.output_model(), data)
     return output

@@ -47,6 +47,7 @@ def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes):
         await screen.press("i", "enter", "ctrl+k")
         await screen.type("old owls")
         assert "changed: input topic" in screen.status
+        assert "esc first, then f forks" in screen.text
         await screen.press("escape", "i", "down", "enter", "end", "0")
         await screen.press("escape", "o", "down", "down", "enter", "down", "end")
         await screen.type(" The end.")
@@ -60,7 +61,9 @@ def test_inputs_and_outputs_are_edited_and_forked(play, source, fakes):
         await screen.press("o")
         assert "there were geese. The end." in screen.text
         # When it is forked
-        await screen.press("escape", "f")
+        await screen.press("escape")
+        assert "esc first" not in screen.text
+        await screen.press("f")
         assert f"From {point.id}" in screen.text
         assert "Changed: input topic, input count, output of write." in screen.text
         await screen.type("mine")

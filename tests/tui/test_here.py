@@ -173,6 +173,30 @@ def test_what_would_be_refused_is_refused_before_the_screen_is_left(written):
     assert trace(path) == []
 
 
+def test_an_edit_that_is_not_what_the_task_gives_is_refused(write_crew, tmp_path):
+    path = write_crew("""
+        from pydantic import BaseModel
+        from runner import CheckpointConfig, Crew, Task
+
+        class Page(BaseModel):
+            title: str
+
+        tasks = [Task(name="a", run=lambda ctx: Page(title="Owls"), output_pydantic=Page)]
+        tasks.append(Task(name="b", run=lambda ctx: ctx.outputs["a"].pydantic.title))
+        crew = Crew(tasks=tasks)
+    """)
+    crew = load_target(parse_target(str(path))).crew
+    crew.checkpoint = CheckpointConfig(location=str(tmp_path / "checkpoints"))
+    crew.kickoff()
+    source = StoredSource(str(tmp_path / "checkpoints"))
+    hand = CrewHand(source, str(path))
+    wrong, right = ({"a": text} for text in ('{"titel": "Hens"}', '{"title": "Hens"}'))
+    for act in (hand.check, hand.carry_out):
+        with pytest.raises(BadInput, match=r"^the output of task 'a' is no Page \(title: Field required\)"):
+            act(Order("fork", find(source, None), edits=wrong))
+    assert hand.carry_out(Order("fork", find(source, None), edits=right)) == "Hens"
+
+
 def test_what_cannot_be_is_said_in_a_line(written, write_crew):
     path, source = written
     start = find(source, None)

@@ -11,7 +11,7 @@ from runner import Agent, CheckpointConfig, Crew, Process, Task, TaskOutput
 from runner import output as outputs
 from runner.adapters import adapter_of, is_crew, required
 from runner.adapters.native import NATIVE, interpolate
-from runner.errors import BadCrew, TaskError
+from runner.errors import BadCrew, BadInput, TaskError
 from runner.gate import Gate
 from runner.journal import Journal
 from runner.plan import Plan
@@ -286,6 +286,12 @@ def test_an_output_that_is_no_such_model(value, says):
     with pytest.raises(TaskError) as caught:
         perform(Crew(tasks=[task("a", run=lambda ctx: value, output_pydantic=Report)]), "a")
     assert str(caught.value).startswith(says)
+
+
+def test_an_edited_output_that_is_no_such_model_is_named():
+    crew = Crew(tasks=[task("a", run=as_model), task("b", run=read_title)])
+    with pytest.raises(BadInput, match=r"^the output of task 'a' is no Report \(title: Input .*; pages: .*: fork"):
+        perform(crew, "b", {"a": {"title": 3, "pages": "many"}})
 
 
 def test_the_annotation_names_the_model():
