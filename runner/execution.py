@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from runner.code import CodeCache, Loaded
 from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
 from runner.gate import Gate
 from runner.growth import Branch, Grow
+from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.ledger import Tally
@@ -112,11 +114,16 @@ class Stops(Protocol):
 Outgoing = Callable[[str], None] | None
 """Where a process says which calls of its task have left it, for who looks when it is dead."""
 
+Retire = Callable[[str], None] | None
+"""Has this process end after its job, one of the adapter of that name."""
+
 
 class Executor:
-    """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool."""
+    """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool (without ``retire``)."""
 
-    def __init__(self, url: str, *, worker: str, process: str, cache: Path, stops: Stops, outgoing: Outgoing) -> None:
+    def __init__(
+        self, url: str, *, worker: str, process: str, cache: Path, stops: Stops, outgoing: Outgoing, retire: Retire
+    ) -> None:
         self._client = connect(url, name=f"runner:{worker}:{process}")
         self._line = Line(self._client)
         self._runs = Runs(self._client)
@@ -125,6 +132,9 @@ class Executor:
         self._process = process
         self._stops = stops
         self._outgoing = outgoing
+        self._cache = cache
+        self._url = url
+        self._retire = retire
 
     @property
     def client(self) -> Client:
@@ -141,6 +151,8 @@ class Executor:
         claim = self._claim(job)
         if isinstance(claim, Refusal):
             return claim
+        if self._retire is not None and adapters.is_disposable(claim.adapter):
+            self._retire(claim.adapter)
         crashpoints.reached("claimed, not begun")
         gate = Gate()
         task = ClaimedTask(self._line, claim, self._outgoing)
@@ -165,7 +177,8 @@ class Executor:
         """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
         end = time.monotonic() + REGISTER_WAIT
         while True:
-            claim = jobs.claim(self._line, job, worker=self._worker, process=self._process)
+            unfit = adapters.SURROUNDINGS if self._retire is None else ()
+            claim = jobs.claim(self._line, job, worker=self._worker, process=self._process, unfit=unfit)
             if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
                 return claim
             if time.monotonic() > end or self._stops.draining:
@@ -179,6 +192,7 @@ class Executor:
         began = time.monotonic()
         events.begin()
         try:
+            adapters.prepare(claim.adapter, self._home(claim.job))
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
@@ -232,6 +246,11 @@ class Executor:
             return Release()  # what it raised came of being interrupted
         crashpoints.reached("attempt failed, not recorded")
         return _after_failure(failed, claim, loaded)
+
+    def _home(self, job: Job) -> Home:
+        """Where the run keeps on this machine what is in no store."""
+        parent = partial(self._runs.parent, job.run_id)
+        return Home(homes(self._url, self._cache), job.run_id, job.branch, parent, self._runs.existing)
 
     def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

@@ -28,7 +28,7 @@ class TaskState(StrEnum):
     waiting = "waiting"  #: something it depends on is not committed
     queued = "queued"  #: its job was sent, or is to be sent
     running = "running"  #: a worker holds the claim
-    delayed = "delayed"  #: an attempt failed; the next one has a time
+    delayed = "delayed"  #: an attempt failed, or its job came to a worker that cannot do it; the next one has a time
     held = "held"  #: its branch is over; nothing is sent until that is resumed
     failed = "failed"  #: no attempts left
     asked = "asked"  #: it asked a person something, and goes on with the answer
@@ -51,7 +51,7 @@ RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
 
 TASK_MOVES: dict[TaskState, dict[str, TaskState]] = {
     TaskState.waiting: {"unlock": TaskState.queued},
-    TaskState.queued: {"claim": TaskState.running, "hold": TaskState.held},
+    TaskState.queued: {"claim": TaskState.running, "postpone": TaskState.delayed, "hold": TaskState.held},
     TaskState.running: {
         "commit": TaskState.committed,
         "release": TaskState.queued,

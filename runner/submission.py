@@ -62,6 +62,7 @@ def run_id_for(id: str) -> str:
 def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
     """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
     target = parse_target(target_text)
+    adapters.quiet()
     with at_home(target.root):
         return _prepared(target, limit)
 

@@ -4,7 +4,7 @@ import logging
 import os
 import signal
 import threading
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from billiard.process import current_process
@@ -20,6 +20,7 @@ from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
+from runner.tasks import pool
 from runner.tasks.app import app, own_broker, state_url
 from runner.tasks.parent import end_with_parent
 from runner.tasks.stops import TaskStops
@@ -81,6 +82,7 @@ class Process:
                 cache=cache_dir(),
                 stops=self.stops,
                 outgoing=self._outgoing,
+                retire=pool.retire if self._on_main_thread else None,
             )
             self._local.executor = found
         return found
@@ -127,10 +129,19 @@ class TaskFailed(Exception):
     """Lets Flower show a failed task as failed; the store has the reason."""
 
 
+@lru_cache(maxsize=1024)  # once for each run
+def _leave_to_others(run: str) -> None:
+    log.warning(
+        "run %s needs a process for each task, and this pool has threads: a worker with --pool prefork takes it", run
+    )
+
+
 @app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back, not even why it failed: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):
+        case Refusal("unfit"):
+            _leave_to_others(run)
         case Refusal("draining") if process().stops.leaving:
             raise SystemExit(0)  # told alone, it would refuse all that the pool gives it; the next child does not
         case Fail():

@@ -1,18 +1,15 @@
 """What our worker adds to Celery's: presence and a supervisor, as boot steps, and the hand-back at SIGTERM."""
 
-import contextlib
 import logging
 import os
 import platform
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterable
 from typing import Any
 
 from celery import bootsteps
-from celery.concurrency.asynpool import AsynPool
 from celery.signals import worker_process_init, worker_shutting_down
 from celery.worker import state
 
@@ -22,7 +19,7 @@ from runner.providers.redis.runs import Runs
 from runner.settings import WorkerSettings
 from runner.supervisor import Supervisor
 from runner.tasks import app as celery_side
-from runner.tasks import jobs
+from runner.tasks import jobs, pool
 from runner.tasks.presence import Presence
 
 log = logging.getLogger(__name__)
@@ -115,35 +112,9 @@ def install(app: Any) -> None:
     # Sent from handlers of signals, and a second may come inside of the first (our parent's, and the group's): with
     # Celery's plain lock the process would wait for itself.
     worker_shutting_down.lock = threading.RLock()
-    _await_the_dead()
+    pool.install()
     app.steps["worker"].add(PresenceStep)
     app.steps["worker"].add(SupervisorStep)
-
-
-def _await_the_dead() -> None:
-    """Let Celery replace a killed pool child at once.
-
-    It hears of the death when the child's files are closed, and looks for whom to replace: often a moment too early,
-    for the kernel is not done with it. Then it would look again after five seconds.
-    """
-    replace = AsynPool._event_process_exit
-
-    def when_dead(pool: Any, hub: Any, child: Any) -> None:
-        await_end(child.pid)
-        replace(pool, hub, child)
-
-    AsynPool._event_process_exit = when_dead
-
-
-def await_end(pid: int, within: float = 0.2) -> bool:
-    """Wait until a child has ended, and can be reaped. Not for long: one that closed its files may live on."""
-    end = time.monotonic() + within
-    with contextlib.suppress(OSError, AttributeError):  # no such child; no such call (macOS before Python 3.13)
-        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.001)
-    return True
 
 
 @worker_process_init.connect

@@ -11,6 +11,8 @@ def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     # The identity must stand before the app reads it.
+    from runner.home import homes, sweep
+    from runner.settings import cache_dir
     from runner.tasks import jobs, steps
     from runner.tasks.app import app, state_url
 
@@ -25,12 +27,17 @@ def main() -> None:
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
     from runner.providers.redis.connection import connect
+    from runner.providers.redis.runs import Runs
     from runner.providers.redis.workers import Workers
 
     try:
-        watched = Workers(connect(state_url())).watched()
+        client = connect(state_url())
+        watched = Workers(client).watched()
+        sweep(homes(state_url(), cache_dir()), Runs(client).existing)
     except Exception:  # Redis is away: Flower turns events on itself, a little later
         watched = False
+    if pool != "threads":
+        _preload()
     code = 0
     try:
         # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.
@@ -57,6 +64,17 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(int(os.environ.get("RUNNER_EXIT_CODE", code)))
+
+
+def _preload() -> None:
+    """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters."""
+    from runner import adapters
+
+    for name in os.environ.get("RUNNER_PRELOAD", ",".join(adapters.SURROUNDINGS)).split(","):
+        try:
+            adapters.preload(name.strip())
+        except Exception:
+            logging.getLogger(__name__).exception("%s cannot be imported: crews that need it will fail", name)
 
 
 if __name__ == "__main__":

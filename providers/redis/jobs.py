@@ -107,8 +107,11 @@ def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
     return json.dumps([specification(task, 0 if first else len(task.after)) for task in tasks], ensure_ascii=False)
 
 
-def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal:
-    """Take the task if it is free. Waits while Redis is away; one round trip."""
+def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()) -> Claim | Refusal:
+    """Take the task if it is free. Waits while Redis is away; one round trip.
+
+    A task of an ``unfit`` adapter is left to other workers: its job comes again in a second.
+    """
     home = keys.home_of(job.run_id)
     branch = keys.branch_key(job.run_id, job.branch)
     ask = partial(
@@ -124,6 +127,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str) -> Claim | Refusal
         process=process,
         nonce=uuid.uuid4().hex,
         stamp=stamp(),
+        unfit="".join(f",{adapter}," for adapter in unfit),
     )
     answer = patiently(ask)
     if answer[0] != "claimed":

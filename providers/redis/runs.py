@@ -115,6 +115,17 @@ class Runs:
         """What a branch does of the run's plan. Raises `NotFound`."""
         return branching.branch_plan(self.plan(run_id), self.client.hget(keys.branch_key(run_id, branch), "todo") or "")
 
+    def existing(self, run_ids: Sequence[str]) -> set[str]:
+        """Those of these runs that the store has."""
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipe.exists(keys.run_key(run_id))
+        return {run_id for run_id, there in zip(run_ids, pipe.execute(), strict=True) if there}
+
+    def parent(self, run_id: str, branch: str) -> str:
+        """The branch that this one left; "" for none."""
+        return self.client.hget(keys.branch_key(run_id, branch), "parent") or ""
+
     def branches(self, run_id: str) -> list[str]:
         """The run's branches, main first."""
         found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id)))

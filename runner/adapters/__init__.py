@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -9,13 +10,20 @@ from runner.config import CheckpointConfig
 from runner.errors import BadCrew
 from runner.events.base import BaseEvent
 from runner.growth import Grow
+from runner.home import Home
 from runner.isolation import on_import
 from runner.plan import Plan
 from runner.work import Work
 
+#: The adapters that say ``disposable``, by name, and the modules that make a process ready for their crews.
+SURROUNDINGS = dict.fromkeys(("crewai", "crewai-flow"), "runner.adapters.crewai.surroundings")
+
 
 class Adapter(Protocol):
-    """One kind of crew."""
+    """One kind of crew.
+
+    An adapter with ``disposable = True`` has a process for each task, which ends after it.
+    """
 
     name: str
 
@@ -78,6 +86,29 @@ def adapter_of(thing: object) -> Adapter | None:
     return None
 
 
+def is_disposable(name: str) -> bool:
+    """Whether the adapter of this name has a process for each task."""
+    return name in SURROUNDINGS
+
+
+def preload(name: str) -> None:
+    """Import what crews of this kind need, where processes are forked from; nothing if it is not installed."""
+    if name in SURROUNDINGS:
+        import_module(SURROUNDINGS[name]).preload()
+
+
+def quiet() -> None:
+    """Before any crew file is loaded here: have what it may import not say more than was asked for."""
+    for module in set(SURROUNDINGS.values()):
+        import_module(module).quiet()
+
+
+def prepare(name: str, home: Home) -> None:
+    """Make this process ready for crews of this kind, before the code of one is loaded."""
+    if name in SURROUNDINGS:
+        import_module(SURROUNDINGS[name]).prepare(home)
+
+
 def growing(adapter: Adapter) -> GrowingAdapter | None:
     """The adapter as one whose plans grow, if they do."""
     return adapter if hasattr(adapter, "grow") else None  # type: ignore[return-value]
@@ -130,8 +161,9 @@ def _has_crewai() -> bool:
 
 def _crewai_imported() -> None:
     if _has_crewai():
-        from runner.adapters.crewai import finding, knowledge
+        from runner.adapters.crewai import finding, knowledge, surroundings
 
+        surroundings.lock_here()
         finding.watch()
         knowledge.watch()
 

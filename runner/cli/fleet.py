@@ -68,6 +68,8 @@ def worker(
         "RUNNER_LOGLEVEL": loglevel.upper(),
         "RUNNER_QUEUE": default_queue(),
     }
+    if until_idle:  # it is there for one run perhaps, which may not need what takes seconds to import
+        environment["RUNNER_PRELOAD"] = os.environ.get("RUNNER_PRELOAD", "")
     if lease is not None:
         environment["RUNNER_LEASE"] = str(lease)
     if drain_timeout is not None:

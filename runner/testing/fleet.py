@@ -123,9 +123,9 @@ class WorkerProcess:
                     return {**worker.fields, "id": worker.id}
         return {}
 
-    def ready(self) -> Self:
+    def ready(self, within: float = 30.0) -> Self:
         """Wait until it has registered."""
-        eventually(lambda: self.about() or not self.alive(), why="the worker registers")
+        eventually(lambda: self.about() or not self.alive(), within=within, why="the worker registers")
         if not self.alive():
             raise AssertionError(f"the worker ended: {self.log.read_text('utf-8', 'replace')}")
         return self
@@ -160,13 +160,14 @@ class Fleet:
     """Starts workers on one Redis, and kills those that are left when it ends (or its ``with`` does).
 
     ``settings`` are environment variables for all of them; other ``RUNNER_…`` variables do not reach them.
-    ``python`` is their interpreter: another may have other packages.
+    ``python`` is their interpreter: another may have other packages, and take longer until a worker is ready.
     """
 
     url: str
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rf-")))
     settings: dict[str, str] = field(default_factory=dict)
     python: str = sys.executable
+    starts_within: float = 30.0
     workers: list[WorkerProcess] = field(default_factory=list)
 
     def environment(self, **extra: str) -> dict[str, str]:
@@ -191,7 +192,7 @@ class Fleet:
             )  # fmt: skip
         one = WorkerProcess(process, log, connect(self.url))
         self.workers.append(one)
-        return one.ready() if wait else one
+        return one.ready(self.starts_within) if wait else one
 
     def runner(
         self, *arguments: str, timeout: float = 120, cwd: Path | None = None, **environment: str

@@ -152,4 +152,5 @@ def crewai_fleet(fleet: Any, crewai_python: str, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     fleet.python = crewai_python
+    fleet.starts_within = 120.0  # it imports CrewAI first
     return fleet

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.tasks.steps import await_end
+from runner.tasks.pool import await_end
 
 TASKS = """
     crew = Crew(tasks=[

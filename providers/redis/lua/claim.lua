@@ -1,15 +1,16 @@
 -- Take the exclusive right to one task, and all that is needed to do it.
 --
 -- KEYS home run task
--- ARGV name key attempt worker process nonce stamp
+-- ARGV name key attempt worker process nonce stamp unfit
 -- USES now queued emit checkpoint
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
+-- unfit: the adapters that this worker cannot serve, with commas around. Their jobs come again a second later, to others.
 -- Returns {"claimed", token, failures, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
 -- triggers of the run's checkpoints, and the start of its agent, if that is at work, and own is what the branch does and the inputs that differ on it,
--- or {why not}: "gone", the branch's status, "taken", or "unregistered" (beat first: a claim needs a lease to live by).
+-- or {why not}: "gone", the branch's status, "taken", "unfit", or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
                      "standin")
 local branch = branch_key(run, name)
@@ -25,6 +26,12 @@ if not (t[1] == "running" and t[6] == nonce) then
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   local at = now()
   local ref = r[1] .. "|" .. name .. "|" .. key
+  if string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
+    redis.call("HSET", task, "state", "delayed")
+    redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
+    redis.call("ZADD", due_key(home), at + 1000, ref)
+    return {"unfit"}
+  end
   token = redis.call("HINCRBY", run, "token", 1)
   redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce)
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))

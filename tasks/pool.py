@@ -1,0 +1,114 @@
+"""The pool of child processes: Celery's, with children that can end after the job that they do.
+
+A child that says so is given no other job, and is replaced as soon as it has ended. It says so before it reports that
+its job is done, and the pool writes to a child only between jobs: so no job is ever on its way to a child that goes.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from billiard.pool import EX_RECYCLE
+from celery.concurrency import prefork
+from celery.concurrency.asynpool import AsynPool
+from celery.concurrency.asynpool import Worker as AsynWorker
+
+from runner import adapters
+
+LAST_JOB = 31  #: what a child tells its pool, beside what billiard's own children tell: 0 to 4, and Celery's: 15
+
+
+class Child(AsynWorker):
+    """What runs in a pool child."""
+
+    _retired = False
+
+    def on_loop_start(self, pid: int) -> None:
+        """It is up, and can be told by `retire`."""
+        global _child
+        super().on_loop_start(pid)
+        _child = self
+
+    def retire(self, adapter: str) -> None:
+        """The job that it does is its last."""
+        if not self._retired:
+            self._retired = True
+            self.outq.put((LAST_JOB, (self.inqW_fd, adapter)))
+
+    def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
+        super()._make_child_methods(*args, **kwargs)
+        wait: Callable[[], Any] = self.wait_for_job  # type: ignore[has-type]
+
+        def wait_unless_retired() -> Any:
+            if self._retired:
+                _end()
+            return wait()
+
+        self.wait_for_job = wait_unless_retired
+
+
+class Pool(AsynPool):
+    """The pool, in the worker's main process."""
+
+    Worker = Child
+
+    def create_result_handler(self) -> Any:
+        """The one who hears what children tell."""
+        handler = super().create_result_handler()
+        handler.state_handlers[LAST_JOB] = self._on_last_job
+        return handler
+
+    def _on_last_job(self, inq: int, adapter: str) -> None:
+        self._all_inqueues.discard(inq)
+        adapters.preload(adapter)  # where it was not: those that follow have it from here
+
+    def _event_process_exit(self, hub: Any, proc: Any) -> None:
+        """Replace a child that died at once.
+
+        The pool hears of it when the child's files are closed, often a moment before the kernel is done with it. It
+        would find nobody to replace, and look again after five seconds.
+        """
+        await_end(proc.pid)
+        super()._event_process_exit(hub, proc)
+
+
+_child: Child | None = None
+
+
+def install() -> None:
+    """Have Celery's prefork pool be ours."""
+    prefork.TaskPool.Pool = Pool
+
+
+def retire(adapter: str) -> None:
+    """In a pool child: end after the job that is being done, one of this adapter."""
+    if _child is not None:
+        _child.retire(adapter)
+
+
+def _end() -> None:
+    """End this child now. What it reported is in its pipe, and the pool reads that before it looks for what was lost.
+
+    A crew leaves threads behind, and what it wants done at the end of a process: nobody waits for those.
+    """
+    with contextlib.suppress(Exception):
+        for handler in logging.getLogger().handlers:
+            handler.flush()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(EX_RECYCLE)
+
+
+def await_end(pid: int, within: float = 0.2) -> bool:
+    """Wait until a child has ended, and can be reaped. Not for long: one that closed its files may live on."""
+    end = time.monotonic() + within
+    with contextlib.suppress(OSError, AttributeError):  # no such child; no such call (macOS before Python 3.13)
+        while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.001)
+    return True
