@@ -121,6 +121,10 @@ def run_fields(
     models: str = "",
 ) -> dict[str, str]:
     """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
+    if models and getattr(prepared.adapter, "disposable", False):
+        raise UsageError(
+            "--demo and --offline are for agents of runner itself: CrewAI asks the model that its own settings name"
+        )
     try:
         inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:

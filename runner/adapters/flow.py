@@ -97,7 +97,10 @@ class FlowAdapter:
                 "state, and `runner fork` begins with it"
             )
         states.give(flow.committed_state, inputs)
-        return states.dump(flow.committed_state, _refuse)
+        try:
+            return states.dump(flow.committed_state, _refuse)
+        except TaskError as error:
+            raise BadInput(str(error)) from None
 
     def perform(self, crew: Any, work: Work) -> str:  # noqa: ARG002 - the port's name
         """Not here: a flow's plan grows."""
