@@ -86,7 +86,7 @@ class Scene:
         self.moment, self.wanted, self.seen, self.kills = moment, wanted, set(), 0
         self.models.reset()
         self.trace.write_text("")
-        result: RunResult = self.client.submit(CREWS / name / "crew.py", {"x": "owls"}).wait(240)
+        result: RunResult = self.client.submit(CREWS / name / "crew.py", {"x": "owls"}).wait(900)
         rows = result.ledger["by"]
         return Done(
             f"{result.status} {result.error or ''}".strip(),

@@ -37,6 +37,9 @@ _ENDS = {
 }
 """What the last line of a stream says, where it is known."""
 
+_ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
+"""Where an object is that a request shows as Python does: elsewhere in each process."""
+
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
 _SECRETS = frozenset({"key", "api_key", "api-key", "access_token", "token", "sig", "signature"})
 _KEPT = frozenset({"content-type", "x-request-id", "request-id"})
@@ -73,7 +76,7 @@ def request(method: str, url: str, body: bytes) -> Request | None:
         return None
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
-    digest = hashlib.sha256(b"\n".join((method.encode(), plain.encode(), body))).hexdigest()[:32]
+    digest = hashlib.sha256(b"\n".join((method.encode(), plain.encode(), _ADDRESS.sub(b"", body)))).hexdigest()[:32]
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
     return Request(digest, model[:200], re.compile(_ENDS[ending], re.MULTILINE) if ending else None)
 

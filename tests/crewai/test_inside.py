@@ -1,6 +1,7 @@
 """Inside of the tasks of CrewAI's crews: a person's word, files, events as they come, and checkpoints at them."""
 
 import json
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from runner.client import Client
 from runner.events import PAIRS, VALID_EVENT_PAIRS
-from runner.testing import Call, ModelServer, Rule
+from runner.testing import Call, ModelServer, Rule, eventually
 
 CREW = """
     from pydantic import BaseModel
@@ -146,3 +147,42 @@ TOLD = {
     *("task_started", "task_completed", "agent_execution_started", "agent_execution_completed"),
     *("llm_call_started", "llm_call_completed", "tool_usage_started", "tool_usage_finished"),
 }
+
+
+PACED = """
+    from crewai import LLM, Agent, Crew, Task
+
+    def crew(of):
+        most = {{"crew": None, "agent": None, of: 1}}
+        model = LLM(model="openai/gpt-4o-mini", base_url=f"{url}/{{of}}/v1", api_key="none")
+        agent = Agent(role="A", goal="g", backstory="b", llm=model, max_rpm=most["agent"])
+        tasks = [Task(name=name, description=name, expected_output="e", agent=agent) for name in ("one", "two")]
+        return Crew(agents=[agent], tasks=tasks, max_rpm=most["crew"])
+
+    of_crew, of_agent = crew("crew"), crew("agent")
+"""
+
+
+def _asks_in_two(run: Any) -> bool:
+    return any(event.type == "llm_call_started" and event.fields.get("task") == "two" for event in run.events())
+
+
+def test_a_call_waits_for_the_minute_of_the_run(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer
+) -> None:
+    crew = write_crew(PACED.format(url=models.root))
+    crewai_fleet.start("--concurrency", "2")
+    submit = (
+        "import sys; from runner.client import Client\n"
+        "with Client() as client: print(*(client.submit(f'{sys.argv[1]}:of_{of}').id for of in ('crew', 'agent')))"
+    )
+    done = subprocess.run(
+        [crewai_fleet.python, "-c", submit, crew], env=crewai_fleet.environment(), capture_output=True, check=True
+    )
+    runs = [client.run(run) for run in done.stdout.decode().split()]
+
+    eventually(lambda: all(map(_asks_in_two, runs)), within=100)
+    for run in runs:
+        run.cancel()
+    assert [run.wait(60).status for run in runs] == ["cancelled", "cancelled"]
+    assert sorted(request.path.split("/")[1] for request in models.log) == ["agent", "crew"]

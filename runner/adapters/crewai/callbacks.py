@@ -10,7 +10,7 @@ from crewai.crews.crew_output import CrewOutput
 from pydantic import BaseModel
 
 from runner import output as outputs
-from runner.adapters.crewai import values
+from runner.adapters.crewai import planned, values
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.seen import Earlier
 from runner.journal import Journal
@@ -35,8 +35,7 @@ def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: Earl
 
 def record_those_of_steps(crew: Crew, journal: Journal) -> None:
     """The callbacks of each step of the crew's agents."""
-    staff = [*crew.agents, *(task.agent for task in crew.tasks if task.agent), crew.manager_agent]
-    for agent in {id(agent): agent for agent in staff if agent is not None}.values():
+    for agent in planned.staff(crew):
         if callback := getattr(agent, "step_callback", None):
             agent.step_callback = _of_step(callback, journal)
     if crew.step_callback:

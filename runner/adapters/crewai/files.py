@@ -46,7 +46,8 @@ def collected(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[W
     if task is None or not task.output_file:
         yield Written(Path(), "")
         return
-    name = task.output_file
+    given = task.output_file
+    name = given.lstrip("/")  # as CrewAI has it of paths without a name of an input in them
     with tempfile.TemporaryDirectory(prefix="runner-files-") as made:
         folder = Path(made).resolve()
         path = interpolate_only(name, dict(inputs)) if inputs else name
@@ -58,4 +59,4 @@ def collected(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[W
         try:
             yield Written(folder, str(file.relative_to(folder)))
         finally:
-            task.output_file = name
+            task.output_file = given

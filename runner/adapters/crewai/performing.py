@@ -27,6 +27,7 @@ from runner.adapters.crewai import (
     values,
 )
 from runner.adapters.crewai.caches import Caches
+from runner.adapters.crewai.carried import Carried
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.planned import AFTER, BEFORE
 from runner.adapters.crewai.seen import Earlier
@@ -37,12 +38,14 @@ from runner.work import Work
 def perform(crew: Crew, work: Work) -> str:
     """Do the task, or what comes before or after all of them. Returns what is to be stored."""
     _quiet(crew)
+    if crew.max_rpm:
+        work.journal.limits["crew"] = crew.max_rpm
     work.uses.watch({})
-    with telling.told(crew, work), tools.journaled(crew, work), people.asking(crew, work):
-        return _perform(crew, work)
+    with telling.told(crew, work), tools.journaled(crew, work) as carried, people.asking(crew, work):
+        return _perform(crew, work, carried)
 
 
-def _perform(crew: Crew, work: Work) -> str:
+def _perform(crew: Crew, work: Work, carried: Carried) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return before_and_after.begin(crew, work)
@@ -51,9 +54,15 @@ def _perform(crew: Crew, work: Work) -> str:
         return before_and_after.make_plan(crew, work, inputs)
     tasks = planned.by_key(crew)
     kept = Caches(crew, work)
+    carried.take_up(work)
     with files.collected(tasks.get(work.key), inputs) as written:
         stored = json.loads(_one_of(crew, tasks, work, inputs))
-        beside = {"files": written.found(outputs.load(stored)[0]), "usage": usage.of(crew, work), "cached": kept.added}
+        beside = {
+            "files": written.found(outputs.load(stored)[0]),
+            "usage": usage.of(crew, work),
+            "cached": kept.added,
+            "tools": carried.left,
+        }
     beside = {name: found for name, found in beside.items() if found or (name == "files" and found is not None)}
     return json.dumps({**stored, **beside}, ensure_ascii=False)
 
@@ -104,9 +113,12 @@ def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
 def _quiet(crew: Crew) -> None:
     """What CrewAI does for a whole run is done here, or not at all."""
     crew.checkpoint = False
-    for agent in [*crew.agents, *(task.agent for task in crew.tasks if task.agent)]:
-        if hasattr(agent, "checkpoint"):
-            agent.checkpoint = False
+    for one in (crew, *planned.staff(crew)):
+        if hasattr(one, "checkpoint"):
+            one.checkpoint = False
+        if pace := getattr(one, "_rpm_controller", None):  # the run counts the calls of all its processes, really made
+            pace.max_rpm = None
+            pace.stop_rpm_counter()
     if crew.stream:  # the requests as they would be; the pieces are nobody's
         enable_agent_streaming(crew.agents)
         crew.stream = False

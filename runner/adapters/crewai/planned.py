@@ -59,6 +59,12 @@ def by_key(crew: Crew) -> dict[str, Task]:
     return found
 
 
+def staff(crew: Crew) -> list[Any]:
+    """All agents of a crew, each once."""
+    found = [*crew.agents, *(task.agent for task in crew.tasks), crew.manager_agent]
+    return list({id(agent): agent for agent in found if agent is not None}.values())
+
+
 def has_beginning(crew: Crew) -> bool:
     """Whether callbacks or hooks look at the inputs before the first task."""
     return bool(crew.before_kickoff_callbacks or own_hooks(*AT_BEGINNING))

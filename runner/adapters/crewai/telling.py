@@ -12,6 +12,7 @@ from typing import Any
 from crewai import Crew
 from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
 
+from runner.adapters.crewai import planned
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
@@ -50,6 +51,7 @@ class _Teller:
     def __init__(self, crew: Crew, work: Work) -> None:
         self._crew, self._work = crew, work
         self._own = {id(one) for one in (crew, *crew.tasks)}
+        self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
 
     def take(self, source: Any, event: Any) -> None:
         """CrewAI emitted an event."""
@@ -74,7 +76,8 @@ class _Teller:
         calls = _calls.get() or {}
         if kind == "llm_call_started":
             call = _Call(caller.get())
-            caller.set(Caller(event.agent_role or "", announced=True, heard=call.heard.append))
+            most = self._most.get(event.agent_id or "")
+            caller.set(Caller(event.agent_role or "", announced=True, heard=call.heard.append, per_minute=most))
             _calls.set({**calls, event.call_id: call})
             return found
         call = calls.get(event.call_id) or _Call(caller.get())

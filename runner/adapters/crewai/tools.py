@@ -19,25 +19,27 @@ from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
 from runner import frames
+from runner.adapters.crewai.carried import Carried
 from runner.journal import Journal
 from runner.tools.keys import keyed, origin
 from runner.work import Work
 
 
 @contextlib.contextmanager
-def journaled(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its siblings
+def journaled(crew: Crew, work: Work) -> Iterator[Carried]:
     """Uses of tools in this process are steps of this task, whoever's they are and in whatever thread."""
-    journaling = _Journaling(work.journal)
+    journaling = _Journaling(work.journal, Carried(crew))
     register_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
     try:
-        yield
+        yield journaling.carried
     finally:
         unregister_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
 
 
 class _Journaling:
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, carried: Carried) -> None:
         self._journal = journal
+        self.carried = carried
         self._origin = origin()
 
     def before(self, context: Any) -> None:
@@ -58,7 +60,7 @@ class _Journaling:
 
     def _durable(self, function: Callable[..., Any], name: str, tool: Any) -> Callable[..., Any]:
         def use(*args: Any, **kwargs: Any) -> Any:
-            one = _Use(tool)
+            one = _Use(tool, self.carried)
 
             def run(*_: Any) -> Any:
                 with keyed(self._key()):
@@ -67,7 +69,7 @@ class _Journaling:
             return one.result(self._step(name, run, tool, args, kwargs))
 
         async def use_async(*args: Any, **kwargs: Any) -> Any:
-            one = _Use(tool)
+            one = _Use(tool, self.carried)
 
             async def run(*_: Any) -> Any:
                 with keyed(self._key()):
@@ -94,24 +96,27 @@ class _Journaling:
 class _Use:
     """One use: what it gave is here when it was really made, and read from the journal when it was not."""
 
-    def __init__(self, tool: Any) -> None:
-        self._tool = tool
+    def __init__(self, tool: Any, carried: Carried) -> None:
+        self._tool, self._carried = tool, carried
+        self._before = carried.seen()
         self._given: list[Any] = []
         self._raised: Exception | None = None
 
     def noted(self, call: Callable[[], Any]) -> dict[str, Any]:
         """Make it; how it is recorded."""
         try:
-            return self._note(call())
+            noted = self._note(call())
         except Exception as error:
-            return self._note_error(error)
+            noted = self._note_error(error)
+        return {**noted, **self._carried.noted(self._before)}
 
     async def anoted(self, awaited: Any) -> dict[str, Any]:
         """`noted`, for one that is awaited."""
         try:
-            return self._note(await awaited)
+            noted = self._note(await awaited)
         except Exception as error:
-            return self._note_error(error)
+            noted = self._note_error(error)
+        return {**noted, **self._carried.noted(self._before)}
 
     def _note(self, value: Any) -> dict[str, Any]:
         self._given = [value]
@@ -130,6 +135,7 @@ class _Use:
             raise self._raised
         if self._given:
             return self._given[0]
+        self._carried.replayed(noted)
         if "raised" in noted:
             name, text = noted["raised"]
             raise type(name, (ToolRaised,), {})(text)
