@@ -7,6 +7,9 @@ import threading
 _LOCKING = {"threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"), __name__: ("over",)}
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
 
+_JOINING = {"asyncio.runners": ("close",), "concurrent.futures.thread": ("shutdown",)}
+"""Where a thread waits for others, which no stop reaches while they are in a call."""
+
 _NOT_IN = ("logging", "weakref", "_weakrefset")
 """The first takes locks at every turn. Out of the others' callbacks nothing is raised, as out of destructors."""
 
@@ -30,6 +33,16 @@ def is_delicate(thread: int) -> bool:
         if module.startswith(("runner.events.", "runner.state.")) or module in _NOT_IN:
             return True
         if frame.f_code.co_name in _LOCKING.get(module, ("__del__",)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def is_joining(thread: int) -> bool:
+    """Whether the thread waits for those that it began to end."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_name in _JOINING.get(str(frame.f_globals.get("__name__")), ()):
             return True
         frame = frame.f_back
     return False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from runner.breakin import Span, is_delicate
+from runner.breakin import Span, is_delicate, is_joining
 from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
@@ -28,6 +28,7 @@ DRAINS = (
 """How a pool child is told to drain, by what its worker was told."""
 
 AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
+STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not hear of it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,9 +109,7 @@ class TaskStops:
         for task in list(self._flying.values()):
             task.gate.ask(Interrupted("the worker is draining"))
         if self._flying:
-            timer = threading.Timer(self._drain_timeout, self._force_out)
-            timer.daemon = True
-            timer.start()
+            _later(self._drain_timeout, self._force_out)
         self._break_in()
 
     def mark(self, cause: str) -> None:
@@ -178,8 +177,21 @@ class TaskStops:
             if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
                 continue
             if self._on_main_thread and not is_delicate(task.span.thread):
+                _later(STILL_JOINING, self._leave_behind, task)
                 raise stop
             if self._on_main_thread or not task.span.break_in(type(stop)):
-                again = threading.Timer(AGAIN, self._poke)
-                again.daemon = True
-                again.start()
+                _later(AGAIN, self._poke)
+
+    def _leave_behind(self, task: _InFlight) -> None:
+        """A stopped task that waits for its threads is stopped again, out of that: they may be in a call for long."""
+        if self._flying.get(task.span.thread) is task:
+            if is_joining(task.span.thread):
+                self._poke()
+            else:
+                _later(STILL_JOINING, self._leave_behind, task)
+
+
+def _later(seconds: float, do: Callable[..., None], *arguments: object) -> None:
+    timer = threading.Timer(seconds, do, arguments)
+    timer.daemon = True
+    timer.start()

@@ -70,11 +70,15 @@ def _preload() -> None:
     """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters."""
     from runner import adapters
 
+    log, said = logging.getLogger(__name__), set()
     for name in os.environ.get("RUNNER_PRELOAD", ",".join(adapters.SURROUNDINGS)).split(","):
         try:
             adapters.preload(name.strip())
+            said.add(adapters.untested(name.strip()))
         except Exception:
-            logging.getLogger(__name__).exception("%s cannot be imported: crews that need it will fail", name)
+            log.exception("%s cannot be imported: crews that need it will fail", name)
+    for line in said - {None}:
+        log.warning(line)
 
 
 if __name__ == "__main__":

@@ -108,10 +108,7 @@ def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
 
 
 def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()) -> Claim | Refusal:
-    """Take the task if it is free. Waits while Redis is away; one round trip.
-
-    A task of an ``unfit`` adapter is left to other workers: its job comes again in a second.
-    """
+    """Take the task if it is free; one of an ``unfit`` adapter is left to others. Waits for Redis; one round trip."""
     home = keys.home_of(job.run_id)
     branch = keys.branch_key(job.run_id, job.branch)
     ask = partial(

@@ -97,6 +97,14 @@ def preload(name: str) -> None:
         import_module(SURROUNDINGS[name]).preload()
 
 
+def untested(name: str) -> str | None:
+    """A line to say where crews of this kind need something that is here in a version that nobody tested."""
+    if name not in SURROUNDINGS:
+        return None
+    found: str | None = import_module(SURROUNDINGS[name]).untested()
+    return found
+
+
 def quiet() -> None:
     """Before any crew file is loaded here: have what it may import not say more than was asked for."""
     for module in set(SURROUNDINGS.values()):

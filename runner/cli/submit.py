@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from runner import dotenv, standin
+from runner.adapters import untested
 from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, say
@@ -76,6 +77,8 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         _take_environment(target)
         prepared = prepare(target, limit=bundle_limit)
+        if line := untested(prepared.adapter.name):
+            say(line)
         _refuse_missing(prepared, inputs)
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()

@@ -1,6 +1,7 @@
 """Tasks of CrewAI's crews each have a process of their own, from a worker that has imported CrewAI before."""
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,9 @@ from runner.client import Client
 from runner.testing import ModelServer
 
 CREW = """
+    import json
     import os
+    import signal
     from crewai import LLM, Agent, Crew, Task
     from crewai_core import lock_store
 
@@ -22,8 +25,13 @@ CREW = """
     seen = []
 
     def note(output):
+        about = {{
+            "pid": os.getpid(), "seen": len(seen), "home": os.environ["HOME"], "at": os.environ["CREWAI_STORAGE_DIR"],
+            "quiet": {{name: text for name, text in os.environ.items() if name.startswith("CREWAI_")}},
+            "on SIGTERM": signal.getsignal(signal.SIGTERM).__module__,
+        }}
         with lock_store.lock("note"), open({log!r}, "a") as out:
-            print(os.getpid(), len(seen), os.environ["HOME"], os.environ["CREWAI_STORAGE_DIR"], file=out)
+            print(json.dumps(about), file=out)
         seen.append(output.raw)
 
     crew = Crew(agents=[agent], tasks=[
@@ -47,21 +55,39 @@ def crew(write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path) -
 def test_each_task_has_a_fresh_process_and_what_it_keeps_is_the_runs(
     crewai_fleet: Any, crew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Given a home that its owner's programs need, locks that are asked to be elsewhere, and a CrewAI of tomorrow
     home = Path(os.environ["HOME"])
     (home / ".aws").mkdir()
     monkeypatch.setenv("REDIS_URL", "redis://127.0.0.1:1/0")  # nothing there: CrewAI's locks must not look
+    monkeypatch.setenv("CREWAI_DISABLE_VERSION_CHECK", "false")  # somebody wants to hear of newer versions
+    told = tmp_path / "tomorrow" / "crewai-77.1.dist-info" / "METADATA"
+    told.parent.mkdir(parents=True)
+    told.write_text("Metadata-Version: 2.1\nName: crewai\nVersion: 77.1\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'tomorrow'}{os.pathsep}{os.environ['PYTHONPATH']}")
+    # When a run is done
     worker = crewai_fleet.start("--concurrency", "2")
-    done = crewai_fleet.runner("submit", str(crew), "--json", "--id", "a")
+    done = crewai_fleet.runner("submit", str(crew), "--json")
     assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
-    assert len({pid for pid, *_ in lines}) == 3
-    assert {seen for _, seen, *_ in lines} == {"0"}
-    ((own, storage),) = {(home, storage) for *_, home, storage in lines}
-    assert Path(own).is_relative_to(crewai_fleet.folder)
-    assert Path(storage).parent == Path(own).parent
-    assert (Path(own) / ".aws").samefile(home / ".aws")
-    assert {path.name for path in home.iterdir()} <= {".aws", ".config", ".local"}, "as CrewAI left it when submitted"
+    # Then each of its tasks had a process that nobody had used
+    tasks = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [one["seen"] for one in tasks] == [0, 0, 0]
+    assert len({one["pid"] for one in tasks}) == 3
     assert len(worker.children()) == 2
+    # and they had a home in common, where all that is their owner's can be seen, and nothing of CrewAI's goes back
+    ((own, storage),) = {(Path(one["home"]), Path(one["at"])) for one in tasks}
+    assert own.is_relative_to(crewai_fleet.folder)
+    assert storage.parent == own.parent
+    assert (own / ".aws").samefile(home / ".aws")
+    assert {path.name for path in home.iterdir()} <= {".aws", ".config", ".local"}, "as CrewAI left it when submitted"
+    # and CrewAI said no more than it was asked to, and left the signals alone
+    assert [one["on SIGTERM"] for one in tasks] == ["runner.tasks.stops"] * 3
+    assert tasks[0]["quiet"] == {
+        "CREWAI_STORAGE_DIR": str(storage), "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_DISABLE_TRACKING": "true",
+        "CREWAI_TRACING_ENABLED": "false", "CREWAI_DISABLE_VERSION_CHECK": "false",
+    }  # fmt: skip
+    # and that nobody tested this version was said once, here and there
+    for text in (done.stderr, worker.log.read_text()):
+        assert text.count("CrewAI 77.1 is installed; this was tested with ") == 1
 
 
 def test_a_pool_of_threads_leaves_the_tasks_to_a_pool_of_processes(

@@ -93,11 +93,19 @@ def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, An
             task.allow_crewai_trigger_context = False  # it is the first in this list, and not in the crew's
     for one in crew.tasks:
         one.async_execution = False
+    _leave_time_to_us(crew, task)
     crew.after_kickoff_callbacks = [one for one in crew.after_kickoff_callbacks if is_closing(one)]
     callbacks.record_those_of_task(crew, task, work.journal, earlier)
     with before_and_after.planned_for(crew, task, work):
         before_and_after.kickoff(crew, work, inputs)
     return values.dump(task.output)
+
+
+def _leave_time_to_us(crew: Crew, task: Task) -> None:
+    """The plan has how long its agent may take. CrewAI would wait for all that it does, and then throw it away."""
+    agent: Any = planned.performer(crew, task)
+    if planned.limit(crew, task) is not None:
+        agent.max_execution_time = None
 
 
 def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:

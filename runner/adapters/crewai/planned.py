@@ -36,7 +36,8 @@ def plan(crew: Crew, name: str) -> Plan:
     order = sequential_order((key, bool(task.async_execution)) for key, task in tasks.items())
     planned = [PlannedTask(key, tuple(first[i - 1 : i]), ()) for i, key in enumerate(first)]
     for key, task in tasks.items():
-        planned.append(PlannedTask(key, order[key] or tuple(first[-1:]), _context(task, key, keys)))
+        after = order[key] or tuple(first[-1:])
+        planned.append(PlannedTask(key, after, _context(task, key, keys), timeout=limit(crew, task)))
     if has_end(crew):
         planned.append(PlannedTask(AFTER, _last(order), None))
     called = crew.name if crew.name and crew.name != "crew" else name
@@ -125,6 +126,17 @@ def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | No
                 f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
             )
     return tuple(dict.fromkeys(keys[id(other)] for other in named))
+
+
+def performer(crew: Crew, task: Task) -> Any:
+    """The agent that does a task; None for a manager that CrewAI makes."""
+    return crew.manager_agent if crew.process.value == "hierarchical" else task.agent
+
+
+def limit(crew: Crew, task: Task) -> float | None:
+    """How long its agent may take."""
+    given = getattr(performer(crew, task), "max_execution_time", None)
+    return float(given) if isinstance(given, int | float) and given > 0 else None
 
 
 def _last(order: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
