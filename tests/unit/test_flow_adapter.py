@@ -132,7 +132,7 @@ def test_the_beginning_of_a_run():
     assert len(beginning["id"]) == 36
     with pytest.raises(BadInput, match=r"Tally\.count"):
         FLOW.beginning(Counts, {"count": "many"})
-    with pytest.raises(TaskError, match="'lock' of the state is a object, which is not JSON"):
+    with pytest.raises(BadInput, match="'lock' of the state is a object, which is not JSON"):
         FLOW.beginning(Counts(initial_state={"lock": object()}), {})
 
 
