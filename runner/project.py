@@ -30,11 +30,18 @@ class Project:
     name: str
     flow: bool = False
     definition: str = ""
+    declared: bool = True  #: as CrewAI's; else it only looks like one
 
     @property
     def source(self) -> Path:
         """The folder that its packages lie in."""
         return source_of(self.root)
+
+    def holds(self, file: Path) -> bool:
+        """Whether the file is the project's: in any other repository, a folder of examples is by itself."""
+        if self.source == self.root and not self.declared:
+            return False
+        return file.is_relative_to(self.source) or file.parent == self.root
 
     def crew_file(self) -> Path:
         """The file with its crew or its flow. Raises `BadCrew` where there is none, or no saying which."""
@@ -78,7 +85,7 @@ def project_at(folder: Path) -> Project | None:
     name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
     if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
         return None
-    return Project(folder, str(name), own.get("type") == "flow", str(own.get("definition") or ""))
+    return Project(folder, str(name), own.get("type") == "flow", str(own.get("definition") or ""), declared=bool(own))
 
 
 def project_around(file: Path) -> Project | None:
@@ -86,7 +93,7 @@ def project_around(file: Path) -> Project | None:
     for folder in list(file.parents)[:_UP]:
         found = project_at(folder)
         if found is not None:
-            return found if file.is_relative_to(found.source) or file.parent == found.root else None
+            return found if found.holds(file) else None
     return None
 
 

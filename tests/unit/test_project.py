@@ -35,6 +35,17 @@ def test_packages_of_a_project_are_imported_from_its_src(tmp_path: Path) -> None
     assert loader.load_target(parse_target(str(root))).NAME == "one"
 
 
+def test_a_crew_in_another_repository_is_by_itself(tmp_path: Path) -> None:
+    # A folder of examples in this very repository: a package here has a crew.py, too.
+    for name in ("pyproject.toml", "lib/__init__.py", "lib/crew.py", "examples/news/crew.py", "examples/news/tools.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("[project]\nname = 'lib'\n" if name.endswith("toml") else "")
+    target = parse_target(str(tmp_path / "examples/news/crew.py"))
+    assert (target.root, target.module) == (tmp_path / "examples/news", "crew")
+    target = parse_target(str(tmp_path / "lib/crew.py"))
+    assert (target.root, target.module, target.include) == (tmp_path, "lib.crew", tmp_path / "lib")
+
+
 @pytest.mark.parametrize(
     ("kind", "more", "files", "said"),
     [
