@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from runner import backoff, standin
 from runner.errors import ModelError, RunnerError
 from runner.models import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
-from runner.models.failures import in_words
+from runner.models.failures import asked_to_wait, in_words
 
 Messages = str | list[dict[str, Any]]
 
@@ -162,8 +162,8 @@ class LLM(BaseLLM):
             except RunnerError:
                 raise
             except Exception as error:
-                request = self._again(error, request, target, attempt)
-            time.sleep(backoff.delay(attempt, 0.5))
+                request, pause = self._again(error, request, target, attempt)
+            time.sleep(pause)
         raise AssertionError("unreachable")
 
     async def acomplete(
@@ -184,8 +184,8 @@ class LLM(BaseLLM):
             except RunnerError:
                 raise
             except Exception as error:
-                request = self._again(error, request, target, attempt)
-            await asyncio.sleep(backoff.delay(attempt, 0.5))
+                request, pause = self._again(error, request, target, attempt)
+            await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
     def warm(self) -> None:
@@ -252,21 +252,27 @@ class LLM(BaseLLM):
             schema = (response_model.__name__, response_model.model_json_schema())
         return Request(said, tuple(tools or ()), options, schema, self.stream, on_chunk)
 
-    def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> Request:
-        """What to ask next after this error. Raises `ModelError` where there is nothing more to try.
+    def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> tuple[Request, float]:
+        """What to ask next after this error, and in how many seconds. Raises `ModelError` where nothing more is to be
+        tried.
 
-        The vendor's client has made its own attempts; it makes none after half an answer, nor after one that is no
-        JSON.
+        The vendors' clients have made their own attempts; they make none after half an answer, nor after one that is no
+        JSON. LiteLLM made none: its own need what it does not bring along, and do not ask why it was refused.
         """
-        if getattr(error, "status_code", None) in (400, 422) and request.schema is not None:
-            return Request(request.messages, request.tools, request.options, None, request.stream, request.on_chunk)
+        status, pause = getattr(error, "status_code", None), backoff.delay(attempt, 0.5)
+        if status in (400, 422) and request.schema is not None:
+            return Request(
+                request.messages, request.tools, request.options, None, request.stream, request.on_chunk
+            ), pause
         half = isinstance(error, Unreadable | ValueError) or type(error).__module__.startswith("httpx")
-        if half and not hasattr(error, "status_code"):
+        if (half and status is None) or status == 200:
             if attempt <= self.max_retries:
-                return request
+                return request, pause
             raise in_words(Unreadable(str(error)), target, attempt) from None
-        retried = getattr(error, "status_code", None) in (408, 409, 429) or getattr(error, "status_code", 0) >= 500
-        tries = self.max_retries + 1 if retried or not hasattr(error, "status_code") else 1
+        passes = status in (408, 409, 429) or (status or 0) >= 500
+        if passes and target.client == "litellm" and attempt <= self.max_retries:
+            return request, asked_to_wait(error) or pause
+        tries = self.max_retries + 1 if passes or status is None else 1
         raise in_words(error, target, tries) from None
 
     def _counted(self, completion: Completion) -> Completion:

@@ -3,6 +3,7 @@
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ def watch_imports() -> None:
     if _watching:
         return
     with _lock:
+        # LiteLLM's calls that are awaited would go through aiohttp; whoever wants that says so.
+        os.environ.setdefault("DISABLE_AIOHTTP_TRANSPORT", "True")
         if not install_loaded() and not any(isinstance(one, _Finder) for one in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
         _watching = True

@@ -28,7 +28,8 @@ def scrub(text: str, *keys: str | None) -> str:
 
 def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     """An error of a vendor's client as ours: it names the model and the place, and never a key."""
-    status = getattr(error, "status_code", None)
+    # LiteLLM gives one that never arrived a status of its own making.
+    status = None if type(error).__name__ == "APIConnectionError" else getattr(error, "status_code", None)
     text = scrub(_said(error), target.api_key)
     who = f"the model {target.model!r} at {target.place}"
     times = f", in up to {tries} tries" if tries > 1 else ""
@@ -45,6 +46,14 @@ def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     if "Connection" in kind or "Connect" in kind or isinstance(error, OSError):
         return ModelError(f"{who} cannot be reached{times}: {text}")
     return ModelError(f"{who} could not be asked: {kind}: {text}")
+
+
+def asked_to_wait(error: BaseException) -> float:
+    """For how many seconds a service asked through LiteLLM wants to be left alone, at most 60; 0: it did not say."""
+    try:
+        return min(max(float((getattr(error, "litellm_response_headers", None) or {})["retry-after"]), 0.0), 60.0)
+    except (KeyError, TypeError, ValueError):
+        return 0.0
 
 
 _HINTS = {

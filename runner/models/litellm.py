@@ -15,8 +15,8 @@ ERRORS: tuple[type[Exception], ...] = (litellm.exceptions.APIError, litellm.exce
 class Client:
     """One model, by the name that LiteLLM knows it by."""
 
-    def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
-        self._target, self._timeout, self._max_retries = target, timeout, max_retries
+    def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:  # noqa: ARG002 - as others
+        self._target, self._timeout = target, timeout
 
     def warm(self) -> None:
         """It is imported; there is nothing more to make."""
@@ -46,7 +46,8 @@ class Client:
         body: dict[str, Any] = {
             "model": target.model,
             "messages": list(request.messages),
-            "num_retries": self._max_retries,
+            "num_retries": 0,  # who asks does so again
+            "max_retries": 0,
             **request.options,
         }
         for name, value in (

@@ -317,6 +317,8 @@ for _ in range(2):
         client = openai.OpenAI(base_url=sys.argv[1], api_key="k")
         client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "it"}])
 assert importlib.util.find_spec("httpx2").loader.get_source("httpx2")
+import os
+assert os.environ["DISABLE_AIOHTTP_TRANSPORT"] == "True", "LiteLLM's awaited calls go through httpx"
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code, server.url], check=True)
     assert server.paid == 1

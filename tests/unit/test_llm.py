@@ -219,8 +219,14 @@ def test_a_client_that_is_not_installed_is_said(monkeypatch):
 def test_others_go_through_litellm(monkeypatch):
     asked: list[dict] = []
 
+    class Refused(Exception):
+        status_code = 429
+        litellm_response_headers = {"retry-after": "0.01"}
+
     def completion(**body):
         asked.append(body)
+        if len(asked) < 3:
+            raise Refused
         made = types.SimpleNamespace
         message = made(content="hi", tool_calls=None)
         return made(choices=[made(message=message, finish_reason="stop")], usage=None)
@@ -232,10 +238,13 @@ def test_others_go_through_litellm(monkeypatch):
     model = LLM("bedrock/x", temperature=0, timeout=3)
     assert model.call("?") == "hi"
     assert not model.journaled_by_transport
-    assert asked == [
-        {"model": "bedrock/x", "messages": [{"role": "user", "content": "?"}], "num_retries": 2, "temperature": 0,
-         "timeout": 3},
+    assert asked == 3 * [
+        {"model": "bedrock/x", "messages": [{"role": "user", "content": "?"}], "num_retries": 0, "max_retries": 0,
+         "temperature": 0, "timeout": 3},
     ]  # fmt: skip
+    asked.clear()
+    with pytest.raises(ModelError, match="refused, in up to 2 tries: 429"):
+        LLM("bedrock/x", max_retries=1).call("?")
     monkeypatch.delitem(sys.modules, "runner.models.litellm", raising=False)
 
 
