@@ -53,7 +53,10 @@ def refuse_task(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> Non
                 "(False, why), nor words with an agent whose model can judge by them"
             )
     if isinstance(task, ConditionalTask) and not after:
-        raise BadCrew(f"the conditional task {key!r} has no task before it whose output its condition could judge")
+        raise BadCrew(
+            f"the conditional task {key!r} has no task before it whose output its condition could judge: "
+            "name one in its context"
+        )
     if isinstance(task, ConditionalTask) and task.condition is None:
         raise BadCrew(f"the conditional task {key!r} has no condition=")
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import Agent, CheckpointConfig, Crew, Process, Task, TaskOutput
+from runner import Agent, CheckpointConfig, ConditionalTask, Crew, Process, Task, TaskOutput
 from runner import output as outputs
 from runner.adapters import adapter_of, is_crew, required
 from runner.adapters.native import NATIVE, interpolate
@@ -257,6 +257,12 @@ def test_broken_text_is_told_apart_from_text():
             perform(Crew(tasks=[task("a", run=lambda ctx, value=value: value)]), "a")
     with pytest.raises(TypeError, match="half of a surrogate pair"):
         perform(Crew(tasks=[task("a", run=lambda ctx: "broken \udcff")]), "a")
+
+
+def test_a_condition_needs_an_output_to_judge():
+    alone = ConditionalTask(name="b", run=nothing, condition=bool)
+    with pytest.raises(BadCrew, match=r"'b' has no task before it .*: name one in its context$"):
+        plan(task("a"), alone, process=Process.graph)
 
 
 @pytest.mark.parametrize("field", ["output_pydantic", "output_json"])
