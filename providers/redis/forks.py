@@ -8,8 +8,8 @@ from typing import Any
 from runner.branching import Done, pack, starts, visible
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import history, keys, scripts
+from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import specifications, stamp
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs

@@ -16,6 +16,7 @@ from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
 from runner.outgoing import CallsOut
 from runner.plan import PlannedTask
 from runner.providers.redis import keys, scripts
+from runner.providers.redis.arguments import specification, specifications, stamp
 from runner.providers.redis.connection import Client, Line, patiently
 from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.scripts import Executor
@@ -85,26 +86,6 @@ class Refusal:
     """Why a job was not given: it is somebody's, or done, or its branch is over."""
 
     reason: str
-
-
-def stamp() -> str:
-    """The time as checkpoint ids begin with it: UTC, to the second."""
-    return time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-
-
-def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
-    """A task as the scripts take it: what it waits for in number, its context, its timeout in milliseconds."""
-    return {
-        "task": task.key,
-        "needs": needs,
-        "context": json.dumps(task.context or [], ensure_ascii=False),
-        "timeout": str(int((task.timeout or 0) * 1000)),
-    }
-
-
-def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
-    """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
-    return json.dumps([specification(task, 0 if first else len(task.after)) for task in tasks], ensure_ascii=False)
 
 
 def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()) -> Claim | Refusal:

@@ -9,8 +9,8 @@ from runner.errors import Conflict, NotFound
 from runner.ledger import Line
 from runner.plan import Plan, PlannedTask, frontier, waits
 from runner.providers.redis import history, keys, scripts
+from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import specifications, stamp
 from runner.providers.redis.records import (
     BranchRecord,
     CheckpointRecord,

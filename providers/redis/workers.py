@@ -9,8 +9,9 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from runner.providers.redis import keys, scripts
+from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import Job, stamp
+from runner.providers.redis.jobs import Job
 
 
 @dataclass(frozen=True, slots=True)
