@@ -146,7 +146,7 @@ def main() -> int:
             "RUNNER_MAX_ATTEMPTS": "1000",
         }  # fmt: skip
         os.environ.update({name: text for name, text in settings.items() if not name.startswith("RUNNER_")})
-        with Fleet(redis.url, settings=settings) as fleet:
+        with Fleet(redis.url, settings=settings, starts_within=180) as fleet:
             scene = Scene(client, fleet, models, trace, scripted.script)
             models.use(scene.answer)
             fleet.start("--concurrency", "1")
