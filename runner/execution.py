@@ -282,6 +282,7 @@ class Executor:
             note=note,
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
             goes_on=True,
+            failed=claim.failed,
             line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
             beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
         )

@@ -34,7 +34,8 @@ class Work:
     kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
     ``uses`` is told what the task looks at.
     ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
-    that ``goes_on`` is not over when it is interrupted.
+    that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
+    what those were told is replayed, so that a limit on how often a model is asked again counts for each anew.
     """
 
     run_id: str
@@ -53,3 +54,4 @@ class Work:
     line: Branch | None = None
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
     goes_on: bool = False
+    failed: int = 0

@@ -66,7 +66,8 @@ class Claim:
     job: Job
     worker: str
     token: int
-    failures: int
+    failures: int  #: attempts that failed since the branch was last resumed
+    failed: int  #: and since ever
     bundle: str
     module: str
     attr: str
@@ -110,13 +111,14 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
     answer = patiently(ask)
     if answer[0] != "claimed":
         return Refusal(answer[0])
-    _, token, failures, fields, scope, (todo, changed), context, recorded = answer
+    _, token, (failures, failed), fields, scope, (todo, changed), context, recorded = answer
     bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
     return Claim(
         job=job,
         worker=worker,
         token=token,
         failures=failures,
+        failed=failed,
         bundle=bundle,
         module=module,
         attr=attr,

@@ -73,6 +73,7 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
         response_model=model,
         role=fill(agent.role),
         callbacks=[crew.step_callback],
+        failed=work.failed,
     )
     if not said.messages:
         told = context.task
@@ -108,6 +109,7 @@ def checked(
     if doer is not None and task.run is None and doer.guardrail is not None:
         most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
         checks = [doer.guardrail, *checks]
+    most += work.failed * (most + 1)  # attempts before this one are replayed; each may ask as often
     for asked in range(most + 1):
         output, why = _through_guardrails(checks, task, doer, attempt(), asked, work)
         if why is None:

@@ -21,6 +21,7 @@ class Job:
 
     ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
     ``role`` what the ledger calls the agent.
+    ``failed`` is how often it failed before, by what is replayed now.
     ``usage`` gathers the tokens of the calls that were made here.
     """
 
@@ -35,6 +36,7 @@ class Job:
     role: str = ""
     callbacks: tuple[Callable[[Any], Any], ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
+    failed: int = 0
 
     @property
     def about(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from runner.agent import Agent
 from runner.agents import asking, structure, using
 from runner.agents.job import Job, at_work
-from runner.agents.machine import Ask, Done, Fail, Rules, Say, Use, next_move
+from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
 from runner.calls import calling
 from runner.errors import ModelError, TaskError
@@ -49,6 +49,7 @@ def job_for(
     role: str = "",
     callbacks: Sequence[Callable[[Any], Any] | None] = (),
     told: bool = True,
+    failed: int = 0,
 ) -> Job:
     """What an agent is at: its model and its tools found; its callbacks, if they are to be ``told`` of it.
 
@@ -64,6 +65,7 @@ def job_for(
         response_model=response_model,
         origin=origin_here() if origin is None else origin,
         role=role or agent.role,
+        failed=failed,
         callbacks=tuple(one for one in (agent.step_callback, *callbacks) if one is not None and told),
     )
 
@@ -76,6 +78,7 @@ def work(job: Job) -> str:
     offered = [schema_of(tool, name) for name, tool in job.tools.items()]
     rules = Rules(
         max_iter=job.agent.max_iter,
+        repairs=REPAIRS + job.failed * (REPAIRS + 1),
         answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
         unfit=_unfit(job.response_model),
     )

@@ -24,7 +24,7 @@ _EMPTY = "Your answer was empty. Give your answer as text."
 _UNFIT = "That answer does not fit: "
 
 REPAIRS = 2
-"""How often a model is told that its answer does not fit, or is empty."""
+"""`Rules.repairs`, in one attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,12 @@ Move = Ask | Use | Say | Done | Fail
 class Rules:
     """How long to go on, and what an answer has to be.
 
-    ``answering`` are the tools whose result is the answer. ``unfit`` says what is wrong with an answer; None if
-    nothing is.
+    ``repairs`` is how often a model is told that its answer does not fit, or is empty. ``answering`` are the tools
+    whose result is the answer. ``unfit`` says what is wrong with an answer; None if nothing is.
     """
 
     max_iter: int = 25
+    repairs: int = REPAIRS
     answering: frozenset[str] = frozenset()
     unfit: Callable[[str], str | None] | None = None
 
@@ -114,13 +115,13 @@ def _answered(messages: Sequence[Message], text: str, rules: Rules) -> Move:
     told = [str(m["content"]) for m in _since(messages) if m["role"] == "user"]
     if not text:
         empty = sum(one == _EMPTY for one in told)
-        if empty >= REPAIRS:
+        if empty >= rules.repairs:
             return Fail(f"gave an empty answer {empty + 1} times")
         return Say({"role": "user", "content": _EMPTY})
     why = rules.unfit(text) if rules.unfit is not None else None
     if why is None:
         return Done(text)
-    if sum(one.startswith(_UNFIT) for one in told) >= REPAIRS:
+    if sum(one.startswith(_UNFIT) for one in told) >= rules.repairs:
         return Fail(why)
     return Say({"role": "user", "content": f"{_UNFIT}{why}\n\nGive it again, corrected: the JSON alone."})
 

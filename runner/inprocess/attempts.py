@@ -206,6 +206,7 @@ class Attempts:
             note=note,
             conversation=KeptConversation(progress, self._lock),
             watch=lambda name, function: ToolWatch(task, name, function),
+            failed=attempt - 1,
         )
         planned = self._plan.by_key[key]
         try:

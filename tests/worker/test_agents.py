@@ -159,6 +159,35 @@ def test_faults_of_models_end_a_run_in_one_line(fleet: Any, client: Client, crew
     assert "the agent 'clerk of {shop}' of task 'a' has no model: give it llm=" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("field", "bad", "good", "asked"),
+    [
+        ("", "", "well", 3),
+        ("output_json=Number", "none", '{"n":1}', 3),
+        ("guardrail=lambda output: (output.raw == 'well', output.raw)", "bad", "well", 4),
+    ],
+)
+def test_what_no_answer_was_good_enough_for_is_asked_anew_when_it_goes_on(
+    field: str, bad: str, good: str, asked: int, fleet: Any, client: Client, crew_of: Any, model: Any
+) -> None:
+    fleet.start("--concurrency", "1", **model.environment)
+    code = "class Number(BaseModel):\n    n: int\n\n" + (
+        f'crew = Crew(tasks=[Task(name="a", description="Go.", agent=agent, max_retries=1, retry_delay=0.01, {field})])'
+    )
+    crew = crew_of("    from pydantic import BaseModel\n" + WITH_TOOLS + textwrap.indent(code, "    "))
+    # Given an agent that gives no good answer in two attempts, each of which asks as often
+    model.use([Rule(None, bad, times=2 * asked), Rule(None, good)])
+    run = client.submit(crew, {"shop": "Oslo"})
+    assert run.wait(60).status == "failed"
+    assert model.paid == 2 * asked
+    # When it goes on, it does with the next answer
+    client.resume(run.id)
+    result = run.wait(60)
+    assert (result.status, result.result) == ("completed", good), result
+    assert (model.paid, result.ledger["paid"]) == (2 * asked + 1, 2 * asked + 1)
+    assert result.ledger["replayed"] == asked + 2 * asked, "what was answered before is not paid again"
+
+
 def test_a_fork_asks_only_the_agents_that_were_told_what_it_changes(
     fleet: Any, client: Client, crew_of: Any, trace: Any, model: Any
 ) -> None:

@@ -7,9 +7,10 @@
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
 -- unfit: the adapters that this worker cannot serve, with commas around. Their jobs come again a second later, to others.
--- Returns {"claimed", token, failures, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
+-- Returns {"claimed", token, {failures, failed}, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
 -- triggers of the run's checkpoints, and the start of its agent, if that is at work, and own is what the branch does and the inputs that differ on it,
+-- failures count since the branch was last resumed, failed since ever;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
                      "standin")
@@ -17,7 +18,7 @@ local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
 local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token",
-                     "scope", "started", "claimed", "open")
+                     "scope", "started", "claimed", "open", "failed")
 local token = t[7]
 local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
 if not (t[1] == "running" and t[6] == nonce) then
@@ -76,7 +77,7 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
   context[#context + 1] = wanted
   context[#context + 1] = output(name, wanted)
 end
-return {"claimed", tonumber(token), tonumber(t[5] or "0"), {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
+return {"claimed", tonumber(token), {tonumber(t[5] or "0"), tonumber(t[12] or "0")}, {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
         {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0,
          redis.call("HGET", run, "checkpoint_on") or "", at_work}, {b[2] or "", b[3] or ""}, context,
         redis.call("HGETALL", journal_key(branch, key))}

@@ -49,7 +49,8 @@ redis.call("DEL", waits_key(branch))
 for _, wait in ipairs(cjson.decode(waits)) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
 redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))
 for _, job in ipairs(cjson.decode(ready)) do
-  local record = task_key(branch, job.task)
+  local record, before = task_key(branch, job.task), task_key(branch_key(run, parent ~= "" and parent or name), job.task)
+  local was = redis.call("HMGET", before, "state", "failed")
   -- What a task in flight on the branch that was left has recorded is not paid again.
   if parent ~= "" then redis.call("COPY", journal_key(branch_key(run, parent), job.task), journal_key(branch, job.task)) end
   -- A task that never stopped running while its branch was over keeps its claim; one that asked waits for the answer.
@@ -58,6 +59,9 @@ for _, job in ipairs(cjson.decode(ready)) do
     redis.call("SADD", open_key(branch), job.task)
     local attempt = redis.call("HINCRBY", record, "attempt", 1)
     redis.call("HDEL", record, "failures", "crashes", "error")
+    -- An attempt that failed is replayed; how often it failed says how often more may be asked.
+    local failed = tonumber(was[2] or "0") + (was[1] == "failed" and 1 or 0)
+    if failed > 0 then redis.call("HSET", record, "failed", failed) end
     redis.call("HSET", record, "state", "queued", "context", job.context, "timeout", job.timeout)
     send(home, run, name, job.task, attempt, at)
   end

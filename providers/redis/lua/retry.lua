@@ -10,6 +10,7 @@ local at = now()
 account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", task, "failures", 1)
+redis.call("HINCRBY", task, "failed", 1)
 emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason,
      "parent", redis.call("HGET", task, "started") or 0)
 if goes_on(run, name) then
