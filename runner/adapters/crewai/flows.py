@@ -130,7 +130,7 @@ class CrewAIFlowAdapter(FlowAdapter):
         _remember_feedback(flow, work)
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
-        nobody: Any = types.SimpleNamespace(tasks=())
+        nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with telling.told(nobody, work), tools.journaled(nobody, work), people.asking(nobody, work):
             return super()._perform(flow, execution, work)
 
