@@ -20,7 +20,7 @@ from runner.events.flow_events import (
     MethodExecutionPausedEvent,
     MethodExecutionStartedEvent,
 )
-from runner.flow import conflicts
+from runner.flow import conflicts, typed
 from runner.flow import state as states
 from runner.flow.definition import MARK, FlowDefinition
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
@@ -30,6 +30,7 @@ from runner.flow.history import PART, Standing, part_of, standing_after
 from runner.flow.machine import Call, method_of
 from runner.flow.patch import apply_all, diff_all
 from runner.flow.persistence import persistence_of
+from runner.flow.typed import Models
 from runner.flow.values import decode, encode
 from runner.growth import Grow, Growth, Shared
 from runner.plan import Plan, PlannedTask
@@ -98,7 +99,7 @@ class FlowAdapter:
             )
         states.give(flow.committed_state, inputs)
         try:
-            return states.dump(flow.committed_state, _refuse)
+            return typed.dump(flow.committed_state, _refuse, self._models(flow))
         except TaskError as error:
             raise BadInput(str(error)) from None
 
@@ -114,13 +115,14 @@ class FlowAdapter:
         call = standing.machine.pending.get(work.key)
         if call is None:
             raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
-        states.load(flow.committed_state, standing.state)
-        execution = _execution(flow, work, call)
+        models = self._models(flow)
+        typed.load(flow.committed_state, standing.state, models)
+        execution = _execution(flow, work, call, models)
         outcome = self._perform(flow, execution, work)
-        base, mine = (states.dump(one, _refuse) for one in (execution.base, execution.state))
+        base, mine = (typed.dump(one, _refuse, models) for one in (execution.base, execution.state))
         new = {name: value for name, value in base.items() if name not in standing.state}
         patch = diff_all(base, mine)
-        record = _record(call, outcome, patch)
+        record = _record(call, outcome, patch, models)
         return _Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
@@ -165,6 +167,10 @@ class FlowAdapter:
     def _keeps(self, flow: Flow[Any]) -> bool:
         """Whether it has ``@persist``."""
         return persistence_of(flow) is not None
+
+    def _models(self, flow: Flow[Any]) -> Models:  # noqa: ARG002 - for others
+        """The models that come back as themselves, though nothing says their type."""
+        return Models()
 
     def _perform(self, flow: Flow[Any], execution: Execution, work: Work) -> Outcome:  # noqa: ARG002 - for others
         return _perform(flow, execution)
@@ -240,16 +246,16 @@ def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
     return standing_after(definition, work.line.beginning(), work.line.history(), limit)
 
 
-def _execution(flow: Flow[Any], work: Work, call: Call) -> Execution:
+def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execution:
     method = flow.flow_definition().methods[call.method]
     execution = Execution(
-        flow, method, call, work.journal, _argument(flow, work, call), work.inputs.get(TRIGGER_PAYLOAD)
+        flow, method, call, work.journal, _argument(flow, work, call, models), work.inputs.get(TRIGGER_PAYLOAD)
     )
     flow._at_work[call.key] = execution
     return execution
 
 
-def _argument(flow: Flow[Any], work: Work, call: Call) -> Any:
+def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
     """The output that triggered the call, typed by the method that gave it."""
     if not call.by:
         return states.MISSING
@@ -265,7 +271,7 @@ def _argument(flow: Flow[Any], work: Work, call: Call) -> Any:
     stored = {"output": part["value"] if "value" in part else record.get("json", record.get("raw"))}
     if "kind" in part:
         stored["kind"] = part["kind"]
-    return decode(stored, flow.typed_by(method_of(call.by)))
+    return models.put_back(decode(stored, flow.typed_by(method_of(call.by))), part.get("models"))
 
 
 def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
@@ -281,7 +287,7 @@ def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
         raise Asked(context.step, context.message, {**context.to_dict(), **about}) from None
 
 
-def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any]) -> dict[str, Any]:
+def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any], models: Models) -> dict[str, Any]:
     """The output as it is stored, with the flow's part: see `runner.flow.history`."""
     try:
         encoded = encode(outcome.output)
@@ -297,6 +303,8 @@ def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any]) -> dict[str,
         part["signal"] = outcome.signal
     if "kind" in encoded:
         part["kind"] = encoded["kind"]
+    if held := [one for one in models.within(outcome.output) if one[0] or "kind" not in encoded]:
+        part["models"] = held
     if outcome.feedback is not None:
         part["feedback"] = encode(outcome.feedback)
     value = encoded["output"]

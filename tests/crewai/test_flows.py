@@ -11,6 +11,8 @@ import pytest
 from runner.testing import Call, ModelRequest, ModelServer
 
 FLOW = """
+    from typing import Any
+
     from crewai import Agent, Crew, Task
     from crewai.flow import Flow, and_, human_feedback, listen, or_, persist, router, start
     from crewai.tools import tool
@@ -26,7 +28,11 @@ FLOW = """
         note("looked up " + word)
         return word + " is a drink"
 
+    class Seen(BaseModel):
+        topic: str
+
     class Notes(BaseModel):
+        kept: Any = None
         topic: str = "nothing"
         parts: list[str] = []
         id_seen: str = ""
@@ -36,11 +42,12 @@ FLOW = """
         @start()
         def begin(self):
             self.state.id_seen = self.state.id
-            return self.state.topic
+            return [Seen(topic=self.state.topic)]
 
         @listen(begin)
-        def left(self, topic):
-            self.state.parts.append("left " + topic)
+        def left(self, seen):
+            self.state.parts.append("left " + seen[0].topic)
+            self.state.kept = {{"seen": seen[0]}}
 
         @listen(begin)
         def right(self):
@@ -59,7 +66,8 @@ FLOW = """
             writer = Agent(role="writer", goal="write", backstory="it writes", tools=[look_up])
             task = Task(description="Write about {{topic}}.", expected_output="text", agent=writer)
             crew = Crew(agents=[writer], tasks=[task, Task(description="Again.", expected_output="text", agent=writer)])
-            return crew.kickoff(inputs={{"topic": self.state.topic}})
+            self.state.kept["written"] = crew.kickoff(inputs={{"topic": self.state.kept["seen"].topic}})
+            return self.state.kept["written"]
 
         @listen(write)
         @human_feedback(message="Is it good?", emit=["approved", "rejected"])
@@ -68,6 +76,7 @@ FLOW = """
 
         @listen("approved")
         def publish(self, said):
+            self.state.parts.append(self.state.kept["written"].raw)
             return {{"text": said.output, "word": said.feedback, "of": self.last_human_feedback.outcome,
                     "parts": sorted(self.state.parts), "same": self.state.id == self.state.id_seen}}
 
@@ -117,7 +126,7 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     assert answered.returncode == 0, answered.stderr
     told = json.loads(answered.stdout)
     assert json.loads(told["result"]) == {
-        "text": "done", "word": "Approved", "of": "approved", "parts": ["left tea", "right"], "same": True
+        "text": "done", "word": "Approved", "of": "approved", "parts": ["done", "left tea", "right"], "same": True
     }  # fmt: skip
     assert log.read_text() == "looked up tea\n"
     ledger = told["ledger"]

@@ -6,6 +6,7 @@ here. Crews that a method kicks off are made of recorded calls, as everywhere.
 
 import dataclasses
 import functools
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,8 +16,10 @@ from crewai.flow import ConsoleProvider, Flow, HumanFeedbackResult
 from crewai.flow import HumanFeedbackPending as TheirPending
 from crewai.flow import PendingFeedbackContext as TheirContext
 from crewai.flow.flow_wrappers import FlowMethod
+from crewai.lite_agent_output import LiteAgentOutput
 from crewai.llm import LLM
 from crewai.utilities.llm_utils import create_llm
+from pydantic import BaseModel
 
 from runner.adapters.crewai import people, planned, telling, tools
 from runner.adapters.flow import FlowAdapter
@@ -31,6 +34,7 @@ from runner.flow.execution import Execution, Outcome, current
 from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext, choose
 from runner.flow.feedback import HumanFeedbackResult as OurResult
 from runner.flow.history import part_of
+from runner.flow.typed import Models
 from runner.work import Work
 
 
@@ -123,6 +127,17 @@ class CrewAIFlowAdapter(FlowAdapter):
 
     def _keeps(self, flow: ours.Flow[Any]) -> bool:
         return flow.theirs.persistence is not None  # type: ignore[attr-defined]
+
+    def _models(self, flow: ours.Flow[Any]) -> Models:
+        """Those that the modules of the crew's code know, and what CrewAI's crews and agents give."""
+        space = type(flow.theirs).__module__.partition(".")[0]  # type: ignore[attr-defined]
+        found = Models(dict(_GIVEN), {name: make for name, (_, make) in _MADE.items()})
+        for name, module in list(sys.modules.items()):
+            if name == space or name.startswith(f"{space}."):
+                for one in list(vars(module).values()):
+                    if isinstance(one, type) and issubclass(one, BaseModel) and not _is_theirs(one):
+                        found.classes[f"{one.__module__.removeprefix(space)}:{one.__qualname__}"] = one
+        return found
 
     def _perform(self, flow: ours.Flow[Any], execution: Execution, work: Work) -> Outcome:
         assert isinstance(flow, Facade)
@@ -246,13 +261,33 @@ def _remember_feedback(flow: Facade, work: Work) -> None:
     flow.theirs.last_human_feedback = said[-1] if said else None
 
 
+def _is_theirs(owner: type) -> bool:
+    return owner.__module__.partition(".")[0] in ("crewai", "pydantic")
+
+
 def _crew_output(data: Mapping[str, Any]) -> CrewOutput:
-    return CrewOutput.model_validate({**data, "pydantic": None})
+    return CrewOutput.model_validate({**data, "pydantic": None, "tasks_output": _tasks(data.get("tasks_output"))})
 
 
 def _task_output(data: Mapping[str, Any]) -> TaskOutput:
     return TaskOutput.model_validate({**data, "pydantic": None})
 
 
-values.known("crewai_crew_output", CrewOutput, _crew_output)
-values.known("crewai_task_output", TaskOutput, _task_output)
+def _agent_output(data: Mapping[str, Any]) -> LiteAgentOutput:
+    return LiteAgentOutput.model_validate({**data, "pydantic": None})
+
+
+def _tasks(found: Any) -> list[Any]:
+    return [{**one, "pydantic": None} for one in found or ()]
+
+
+#: What CrewAI's crews and agents give, by the names under which it is stored; its models are put back after that.
+_MADE: dict[str, tuple[type, Any]] = {
+    "crewai_crew_output": (CrewOutput, _crew_output),
+    "crewai_task_output": (TaskOutput, _task_output),
+    "crewai_agent_output": (LiteAgentOutput, _agent_output),
+}
+_GIVEN: dict[str, type] = {name: owner for name, (owner, _) in _MADE.items()}
+
+for _name, (_owner, _make) in _MADE.items():
+    values.known(_name, _owner, _make)
