@@ -117,6 +117,12 @@ class Screen:
         await self.pilot.press(*keys)
         await self.settle()
 
+    async def click(self, where: str) -> None:
+        """Click on it, once it is where it will be, and wait for what that brings about."""
+        while not await self.pilot.click(where):
+            await self.settle()
+        await self.settle()
+
     async def type(self, text: str) -> None:
         """Write text."""
         await self.pilot.press(*(" " if c == " " else c for c in text))

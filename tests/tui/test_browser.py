@@ -133,16 +133,11 @@ def test_the_buttons_do_what_the_keys_do(play, source, fakes):
 
     async def story(screen):
         await screen.choose(source.kept[1])
-        await screen.pilot.click("#resume")
-        await screen.settle()
-        await screen.pilot.click("#yes")
-        await screen.settle()
-        await screen.pilot.click("#fork")
-        await screen.settle()
-        await screen.pilot.click("#yes")
-        await screen.settle()
-        await screen.pilot.click("#diff-button")
-        await screen.settle()
+        await screen.click("#resume")
+        await screen.click("#yes")
+        await screen.click("#fork")
+        await screen.click("#yes")
+        await screen.click("#diff-button")
         assert "@@ task sort: pending -> done @@" in screen.text
 
     play(story, source, hand)
@@ -182,8 +177,7 @@ def test_without_the_crew_the_line_below_says_what_to_do(play, source, fakes):
         assert screen.status == what
         await screen.press("i", "r")
         assert len(screen.app.screen_stack) == 1
-        await screen.pilot.click("#fork")
-        await screen.settle()
+        await screen.click("#fork")
         assert screen.status == what
         assert len(screen.app.screen_stack) == 1
 
