@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.testing import Call, ModelRequest, ModelServer
+from runner.testing import Call, ModelRequest, ModelServer, eventually
 
 CREW = """
     from crewai import Agent, Crew, Task
@@ -117,3 +118,56 @@ def test_a_flow_that_is_resumed_after_its_router_runs_the_target(crewai_fleet: A
     after_router = next(one["id"] for one in listed if one["task"] == "which")
     again = crewai_fleet.runner("fork", run["run_id"], "--checkpoint", after_router, "--json", timeout=170)
     assert (again.returncode, json.loads(again.stdout)["result"]) == (0, "begun 1"), again.stderr
+
+
+ONE = """
+    from crewai import Agent, Crew, Task
+    from crewai.state.checkpoint_config import CheckpointConfig
+    from crewai.tools import tool
+
+    @tool
+    def look_up(word: str) -> str:
+        \"\"\"Looks a word up.\"\"\"
+        with open({log!r}, "a") as out:
+            out.write("looked up ")
+        return "tea is a drink"
+
+    agent = Agent(role="writer", goal="write", backstory="it writes", tools=[look_up])
+    crew = Crew(
+        agents=[agent],
+        tasks=[Task(name="one", description="First.", expected_output="text", agent=agent)],
+        checkpoint=CheckpointConfig(on_events=["SIGTERM"]),
+    )
+"""
+
+
+def test_a_signal_writes_a_checkpoint_and_a_killed_task_pays_for_no_answered_call_again(
+    crewai_fleet: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_answer = threading.Event()
+
+    def answer(request: ModelRequest) -> Any:
+        if "tea is a drink" not in request.text:
+            return Call("look_up", {"word": "tea"})
+        may_answer.wait(150)
+        return "said"
+
+    with ModelServer(answer) as models:
+        monkeypatch.setenv("OPENAI_BASE_URL", models.root + "/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
+        file = tmp_path / "crew.py"
+        file.write_text(textwrap.dedent(ONE.format(log=str(tmp_path / "log"))))
+        worker = crewai_fleet.start("--concurrency", "1", "--drain-timeout", "100")
+        run = crewai_fleet.runner("submit", str(file), "--detach").stdout.split()[-1]
+        models.wait_for(2, 100)
+        # Point 6: the signal's checkpoint is written. Point 3: the first of the calls is not made again after a kill.
+        worker.terminate()
+        eventually(lambda: [one.trigger for one in client.checkpoints(run)] == ["SIGTERM"], why="the checkpoint")
+        worker.kill_group()
+        may_answer.set()
+        crewai_fleet.start("--concurrency", "1")
+        result = client.run(run).wait(120)
+        assert (result.status, result.result) == ("completed", "said"), result
+        found = [result.ledger[name] for name in ("paid", "replayed", "in_doubt")]
+        assert (found, models.requests) == ([2, 1, 1], 3)
+        assert (tmp_path / "log").read_text() == "looked up "
