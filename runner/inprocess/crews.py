@@ -161,22 +161,23 @@ class CrewRun:
         failure: BaseException | None = None
         threads = max(1, min(32, len(plan.tasks)))
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
-            while failure is None and len(self._done) < len(self._plan.tasks):
-                for task in frontier(plan, self._done.keys()):
-                    if task.key not in flying.values():
-                        # Each task has a context of its own: what one opens and closes is not open in another.
-                        context = contextvars.copy_context()
-                        flying[pool.submit(context.run, self._one, task.key)] = task.key
-                try:
+            try:
+                while failure is None and len(self._done) < len(self._plan.tasks):
+                    for task in frontier(plan, self._done.keys()):
+                        if task.key not in flying.values():
+                            # Each task has a context of its own: what one opens and closes is not open in another.
+                            context = contextvars.copy_context()
+                            flying[pool.submit(context.run, self._one, task.key)] = task.key
                     finished, _ = wait(flying, return_when=FIRST_COMPLETED)
-                except BaseException:  # Ctrl-C: nothing more is paid for
-                    self._attempts.stop("the kickoff was interrupted")
-                    raise
-                for future in finished:
-                    key = flying.pop(future)
-                    failure = failure or future.exception()
-                    if future.exception() is None:
-                        self._done[key] = future.result()
+                    for future in finished:
+                        key = flying.pop(future)
+                        failure = failure or future.exception()
+                        if future.exception() is None:
+                            self._done[key] = future.result()
+                wait(flying)  # beside one that failed, others end as they would
+            except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
+                self._attempts.stop("the kickoff was interrupted")
+                raise
         if failure is not None:
             raise failure
 

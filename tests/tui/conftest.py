@@ -105,7 +105,7 @@ class Screen:
     async def settle(self) -> None:
         """Until nothing is being read, and nothing more is drawn."""
         before: list[str] = []
-        while len(self.app.workers) or before != self.rows or not self.rows[-1]:
+        while len(self.app.workers) or before != self.rows or not any(self.rows[-1:]):
             before = self.rows
             await self.app.workers.wait_for_complete()
             await self.pilot.pause()
