@@ -14,7 +14,8 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
     branch, upto, called = name, None, name
     if name not in runs.branches(run_id):
         there = runs.branches(run_id)
-        if not any(one.id.startswith(name) for line in there for one in runs.checkpoints(run_id, line)):
+        kept = [one.id for line in there for one in runs.checkpoints(run_id, line)]
+        if not any(one.startswith(name) or one.partition("_")[2].startswith(name) for one in kept):
             raise NotFound(
                 f"run {run_id} has neither a branch nor a checkpoint {name!r}; branches: {', '.join(there)}; "
                 f"`runner checkpoint list {run_id}` lists its checkpoints"

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, Process, Task, TaskOutput
 from runner.errors import BadInput
@@ -84,6 +85,26 @@ def test_text_and_json_of_an_edited_output_stay_the_same_thing(place, edit):
     refused.tasks[0].output.raw = "hen"
     with pytest.raises(BadInput, match="the output of task 'words' is JSON, and its edited text is not: Expecting"):
         refused.kickoff()
+
+
+class Place(BaseModel):
+    n: int
+
+
+def test_an_output_may_be_edited_as_its_model(place):
+    def crew() -> Crew:
+        first = Task(name="first", run=lambda ctx: Place(n=3), output_pydantic=Place)
+        second = Task(name="second", run=lambda ctx: f"at {ctx.outputs['first'].pydantic.n}")
+        return Crew(tasks=[first, second], checkpoint=CheckpointConfig(location=place.location))
+
+    mine = crew()
+    mine.kickoff()
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    assert fork.tasks[0].output is not None
+    fork.tasks[0].output.pydantic = Place(n=9)
+    result = fork.kickoff()
+    assert (result.raw, result.tasks_output[0].json_dict) == ("at 9", {"n": 9})
+    assert mine.tasks[1].output.raw == "at 3"
 
 
 def test_what_a_task_really_read_counts_not_what_it_might_have(place):

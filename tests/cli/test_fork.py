@@ -77,7 +77,8 @@ def test_an_edit_is_followed_to_its_result_and_the_original_is_left_alone(cli, c
 
 def test_inputs_and_a_checkpoint_and_json(cli, client, run_id):
     at = next(c.id for c in client.checkpoints(run_id) if c.task == "sort")
-    found = read(cli("fork", run_id, "--checkpoint", at, "--input", "colour=red", "--json"))
+    short = at.partition("_")[2]  # as the list shows it, and `checkpoint show` takes it
+    found = read(cli("fork", run_id, "--checkpoint", short, "--input", "colour=red", "--json"))
     assert (found["run_id"], found["status"], found["result"]) == (run_id, "completed", "hen owl with red feathers")
     assert re.fullmatch(rf"fork/{at}_[0-9a-f]{{6}}", found["branch"])
     assert completed(client, run_id, found["branch"]) == ["colour", "write"]
