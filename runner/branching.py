@@ -86,7 +86,7 @@ def part(plan: Plan, todo: Set[str]) -> Plan:
         return plan
     nearest: dict[str, tuple[str, ...]] = {}
     tasks: dict[str, PlannedTask] = {}
-    for task in _in_order(plan):
+    for task in plan.in_order:
         before = [(other,) if other in todo else nearest[other] for other in task.after]
         found = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
         if task.key in todo:
@@ -105,27 +105,10 @@ def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
 def after(plan: Plan, keys: frozenset[str]) -> set[str]:
     """What comes after one of these, however far."""
     found: set[str] = set()
-    for task in _in_order(plan):
+    for task in plan.in_order:
         if not (found.isdisjoint(task.after) and keys.isdisjoint(task.after)):
             found.add(task.key)
     return found
-
-
-def _in_order(plan: Plan) -> Iterable[PlannedTask]:
-    """The tasks, each behind those that it waits for. Mostly the plan has them so; a graph may not."""
-    seen: set[str] = set()
-    later: list[PlannedTask] = []
-    for task in plan.tasks:
-        if seen.issuperset(task.after):
-            seen.add(task.key)
-            yield task
-        else:
-            later.append(task)
-    while later:
-        ready = [task for task in later if seen.issuperset(task.after)]
-        seen.update(task.key for task in ready)
-        yield from ready
-        later = [task for task in later if task.key not in seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +150,7 @@ def redone(plan: Plan, done: Mapping[str, Used], edited: frozenset[str], inputs:
         return set()
     changed = set(edited)
     below: set[str] = set()  # what comes after something changed
-    for task in _in_order(plan):
+    for task in plan.in_order:
         if not (below.isdisjoint(task.after) and changed.isdisjoint(task.after)):
             below.add(task.key)
         used = done.get(task.key)

@@ -65,6 +65,23 @@ class Plan:
         return tuple(self.task(key) for key in dict.fromkeys(known)) if self.grows else self.tasks
 
     @cached_property
+    def in_order(self) -> tuple[PlannedTask, ...]:
+        """The tasks, each behind those that it waits for. Mostly they are so already; a graph may not be."""
+        seen: set[str] = set()
+        found: list[PlannedTask] = []
+        later = list(self.tasks)
+        while later:
+            left: list[PlannedTask] = []
+            for task in later:
+                if seen.issuperset(task.after):
+                    seen.add(task.key)
+                    found.append(task)
+                else:
+                    left.append(task)
+            later = left
+        return tuple(found)
+
+    @cached_property
     def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
         """For each task, those that wait for it."""
         found: dict[str, list[PlannedTask]] = {task.key: [] for task in self.tasks}
