@@ -96,6 +96,16 @@ def part(plan: Plan, todo: Set[str]) -> Plan:
     return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in todo), plan.inputs)
 
 
+def meant(ids: Iterable[str], beginning: str) -> list[str]:
+    """The checkpoints that a person means: by id, by its beginning, or by that of the part after its underscore.
+
+    That part tells those of one second apart; people copy it.
+    """
+    known = list(dict.fromkeys(ids))
+    found = [one for one in known if one == beginning] or [one for one in known if one.startswith(beginning)]
+    return found or [one for one in known if one.partition("_")[2].startswith(beginning)]
+
+
 def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
     """The tasks with which a branch that does ``todo`` begins: none of the others comes before them, however far."""
     waiting = after(plan, todo)

@@ -1,5 +1,6 @@
 """A branch as it stands, or a checkpoint, as a side to compare: see `runner.diff`."""
 
+from runner.branching import meant
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
 from runner.ledger import summed
@@ -14,8 +15,7 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
     branch, upto, called = name, None, name
     if name not in runs.branches(run_id):
         there = runs.branches(run_id)
-        kept = [one.id for line in there for one in runs.checkpoints(run_id, line)]
-        if not any(one.startswith(name) or one.partition("_")[2].startswith(name) for one in kept):
+        if not meant((one.id for line in there for one in runs.checkpoints(run_id, line)), name):
             raise NotFound(
                 f"run {run_id} has neither a branch nor a checkpoint {name!r}; branches: {', '.join(there)}; "
                 f"`runner checkpoint list {run_id}` lists its checkpoints"

@@ -192,9 +192,8 @@ class Runs:
     def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
         """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
         every = [record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch)]
-        found = [r for r in every if r.id == checkpoint] or [r for r in every if r.id.startswith(checkpoint)]
-        # As `runner checkpoint show` takes it: the part after the underscore tells those of one second apart.
-        found = found or [r for r in every if r.id.partition("_")[2].startswith(checkpoint)]
+        ids = set(branching.meant([record.id for record in every], checkpoint))
+        found = [record for record in every if record.id in ids]
         if len(found) == 1:
             return found[0]
         if found:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runner.branching import meant
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
 
@@ -145,9 +146,8 @@ def find(source: Source, beginning: str | None) -> Checkpoint:
         if not complete:
             raise NotFound(f"{source.title} keeps no {'complete ' if found else ''}checkpoint")
         return newest(complete)
-    matching = [one for one in found if one.id == beginning] or [one for one in found if one.id.startswith(beginning)]
-    # The hex after the underscore tells checkpoints of one second apart; people copy that part.
-    matching = matching or [one for one in found if one.id.partition("_")[2].startswith(beginning)]
+    ids = set(meant([one.id for one in found], beginning))
+    matching = [one for one in found if one.id in ids]
     if len(matching) == 1:
         return matching[0]
     if matching:

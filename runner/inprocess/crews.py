@@ -241,10 +241,9 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
 
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
     """An output of which a person changed text, JSON or model alone; the others follow. Raises `BadInput`."""
-    if before is not None and now.pydantic is not None and same(before, now):
+    if before is not None and before.json_dict is not None and now.pydantic is not None and same(before, now):
         raw, data = outputs.from_value(now.pydantic)
-        told = before.json_dict if before.json_dict is not None else _json(before.raw)
-        return now if data == told else now.model_copy(update={"raw": raw, "json_dict": data})
+        return now if data == before.json_dict else now.model_copy(update={"raw": raw, "json_dict": data})
     if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
         return now
     if now.raw == before.raw:
@@ -256,13 +255,6 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
         return now.model_copy(update={"json_dict": json.loads(now.raw)})
     except ValueError as error:
         raise BadInput(f"the output of task {key!r} is JSON, and its edited text is not: {error}") from None
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
 
 
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:
