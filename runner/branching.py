@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.errors import BadInput
 from runner.plan import Plan, PlannedTask
@@ -23,8 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@-]
 LONGEST_NAME = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """A task that is committed: where in its branch's sequence, and what it used."""
 
     task: str

@@ -251,7 +251,6 @@ class Client:
         not named. ``inputs`` and ``edits`` (outputs by task, as text or JSON) differ there; what used one of them is
         done again, and what was not committed yet is done; nothing else is. ``branch`` names it.
         """
-        after = self.store.runs.last_event(run_id)
         name, where = forking.fork(
             self.store.client,
             run_id,
@@ -264,7 +263,7 @@ class Client:
         crashpoints.reached("forked, nothing waited for")
         self.ensure_worker(where.queue)
         notes = forking.warnings(self.store.client, where, inputs or ())
-        return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=after)
+        return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=where.newest_event)
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:
         """What differs between two branches of a run, or checkpoints. Raises `NotFound`."""

@@ -33,9 +33,9 @@ def fork(
     if branch is not None:
         branching.check_name(branch)
     for _ in range(20):
-        where = forks.position(client, run_id, checkpoint=checkpoint, branch=source)
+        where = forks.position(client, run_id, checkpoint=checkpoint, branch=source, outputs=edits)
         changed = branching.changed_inputs(where.inputs, inputs)
-        edited = _edited(client, where, edits)
+        edited = _edited(where, edits)
         growth, todo, kept = None, frozenset[str](), frozenset[str]()
         # What was in flight goes on from its recorded steps, if what it works on is the same.
         if where.plan.grows:
@@ -99,7 +99,7 @@ def _regrown(client: Client, where: Position, inputs: Mapping[str, Any], edits: 
     return Regrown(regrowth.ready(where.plan, standing), frozenset(standing.void), inputs, kept)
 
 
-def _edited(client: Client, where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
+def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
     """The edits that change something, as they are stored. Raises `BadInput`."""
     if not edits:
         return {}
@@ -109,11 +109,11 @@ def _edited(client: Client, where: Position, edits: Mapping[str, Edit]) -> dict[
         if task not in where.done:
             at = f"at checkpoint {where.checkpoint}" if where.checkpoint else "yet"
             raise BadInput(f"task {task!r} is not committed {at}: only the output of a finished task can be edited")
-    before = forks.outputs_at(client, where, edits)
     found = {}
     for task, edit in edits.items():
-        raw, data = as_output(task, edit, before[task])
-        if (raw, data) != (before[task].raw, before[task].json):
+        before = where.outputs[task]
+        raw, data = as_output(task, edit, before)
+        if (raw, data) != (before.raw, before.json):
             found[task] = outputs.dump(raw, data)
     return found
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.branching import Done, pack, starts, visible
+from runner.errors import NotFound
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
+from runner.providers.redis.history import Ancestor
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
@@ -31,6 +33,10 @@ class Position:
     inputs: dict[str, Any]
     overrides: dict[str, Any]
     done: dict[str, tuple[str, Done]]
+    outputs: dict[str, Committed]
+    """Those that were asked for."""
+    newest_event: str
+    """The stream id of the run's newest event then; "0" if there was none."""
     to_do: int = 0
     """With how many tasks a fork that left here began."""
 
@@ -51,62 +57,60 @@ class Regrown:
     kept: frozenset[str] = frozenset()
 
 
-def position(client: Client, run_id: str, *, checkpoint: str | None = None, branch: str | None = None) -> Position:
-    """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`."""
-    run = keys.run_key(run_id)
-    pipe = client.pipeline(transaction=False)
-    pipe.hmget(run, "branch", "plan", "bundle", "queue", "inputs")
-    pipe.get(keys.key("plan_key", run=run))
-    pipe.smembers(keys.key("branches_key", run=run))
-    (current, digest, bundle, queue, inputs), text, branches = pipe.execute()
+def position(
+    client: Client,
+    run_id: str,
+    *,
+    checkpoint: str | None = None,
+    branch: str | None = None,
+    outputs: Iterable[str] = (),
+) -> Position:
+    """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`.
+
+    It comes with those of the ``outputs`` that are committed there: one round trip, however many branches there are.
+    """
+    wanted = list(outputs)
+    state, *found = scripts.load("find_position")(
+        client,
+        run=keys.run_key(run_id),
+        name=branch or "",
+        checkpoint=checkpoint or "",
+        tasks=json.dumps(wanted, ensure_ascii=False),
+    )
+    if state == "no checkpoint":
+        whole = Runs(client).find_checkpoint(run_id, str(checkpoint)).id
+        return position(client, run_id, checkpoint=whole, outputs=wanted)
+    if state != "there":
+        Runs(client).branch(run_id, branch or "")  # raises, with the names of those that are there
+        raise NotFound(f"there is no run {run_id}")
+    (_, digest, bundle, queue, inputs), text, newest, seq, *found = found
     plan = history.plan_from(text, run_id)
-    upto, head = None, ""
-    if checkpoint is not None:
-        branch, upto, head = _find(client, run_id, checkpoint, sorted(branches))
-    elif branch is not None and branch not in branches:
-        Runs(client).branch(run_id, branch)  # raises, with the names of those that are there
-    lines = history.order(client, run_id, branch or current)
+    lines = [
+        Ancestor(name, dict(zip(fields[::2], fields[1::2], strict=True)), commits) for name, fields, commits, _ in found
+    ]
+    seen = visible([one.line(plan, history.in_order(one, seq)) for one in lines], seq)
+    stored = {name: dict(zip(wanted, texts, strict=True)) for name, _, _, texts in found}
     fields = lines[0].fields
-    limit = float("inf") if upto is None else upto
-    seen = visible([one.line(plan, history.in_order(one, limit)) for one in lines], limit)
     overrides = json.loads(fields.get("inputs", "{}"))
     return Position(
         run_id=run_id,
         branch=lines[0].name,
-        seq=int(fields["seq"]) if upto is None else upto,
-        checkpoint=fields.get("head", fields.get("from", "")) if upto is None else head,
+        seq=seq,
+        checkpoint=checkpoint or fields.get("head", fields.get("from", "")),
         plan=plan,
         digest=digest or "",
         bundle=bundle or "",
         queue=queue or "",
         inputs=json.loads(inputs or "{}") | overrides,
         overrides=overrides,
-        done={task: one for task, one in seen.items() if plan.grows or task in plan.by_key},
+        done=seen if plan.grows else {task: one for task, one in seen.items() if task in plan.by_key},
+        outputs={
+            task: history.committed_record(unpack_output(stored[seen[task][0]][task]))
+            for task in wanted
+            if task in seen
+        },
+        newest_event=newest,
     )
-
-
-def _find(client: Client, run_id: str, checkpoint: str, branches: list[str]) -> tuple[str, int, str]:
-    """The branch, sequence and whole id of a checkpoint: at one look if its id is whole."""
-    pipe = client.pipeline(transaction=False)
-    for name in branches:
-        pipe.hget(keys.key("lineage_key", branch_key=keys.branch_key(run_id, name)), checkpoint)
-    for name, found in zip(branches, pipe.execute(), strict=True):
-        if found:
-            return name, int(found.split("|", 1)[0]), checkpoint
-    record = Runs(client).find_checkpoint(run_id, checkpoint)
-    return record.branch, record.seq, record.id
-
-
-def outputs_at(client: Client, where: Position, tasks: Iterable[str]) -> dict[str, Committed]:
-    """The outputs of tasks that were committed there."""
-    wanted = list(tasks)
-    pipe = client.pipeline(transaction=False)
-    for task in wanted:
-        branch = keys.branch_key(where.run_id, where.done[task][0])
-        pipe.hget(keys.key("outputs_key", branch_key=branch), task)
-    return {
-        task: history.committed_record(unpack_output(text)) for task, text in zip(wanted, pipe.execute(), strict=True)
-    }
 
 
 def create(

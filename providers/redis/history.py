@@ -14,7 +14,7 @@ from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
-from runner.used import EDITED, Used
+from runner.used import EDITED, NOTHING, Used
 
 FIELDS = ("parent", "parent_seq", "todo", "void", "edits", "seq", "head", "from", "inputs", "laid")
 
@@ -82,7 +82,11 @@ def in_order(one: Ancestor, upto: float = float("inf")) -> list[Done]:
     first = int(one.fields.get("parent_seq", 0)) + 1
     edits = [Done(task, seq, EDITED) for seq, task in enumerate(json.loads(one.fields.get("edits", "[]")), first)]
     commits = json.loads(f"[{','.join(one.answer)}]")
-    return edits + [Done(task, seq, Used.from_json(used)) for seq, task, *used in commits if seq <= upto]
+    return edits + [
+        Done(entry[1], entry[0], Used.from_json(entry[2:]) if len(entry) > 2 else NOTHING)
+        for entry in commits
+        if entry[0] <= upto
+    ]
 
 
 def with_outputs(client: Client, run_id: str, branch: str) -> list[Ancestor]:

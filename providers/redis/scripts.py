@@ -2,7 +2,8 @@
 
 A script file begins with comments that say what it does, then ``-- KEYS a b``, ``-- ARGV c d`` and ``-- USES lib``.
 The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; the key builders of `keys` come as Lua
-functions. All of that shares line 1 with the file's first comment, so Redis reports true line numbers.
+functions where one is called. All of that shares line 1 with the file's first comment, so Redis reports true line
+numbers.
 """
 
 import hashlib
@@ -43,7 +44,8 @@ class LuaScript:
         binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
         binds += [f"local {arg}=ARGV[{i}]" for i, arg in enumerate(self.argv, 1)]
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
-        text = " ".join([*binds, *(_builders() if libraries else []), *libraries, source])
+        builders = _builders() if libraries or any(f"{name}(" in source for name in TEMPLATES) else []
+        text = " ".join([*binds, *builders, *libraries, source])
         self.text = text.encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._names = frozenset(self.keys + self.argv)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from runner import forking
 from runner.errors import BadInput, Conflict, NotFound
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
@@ -254,6 +255,28 @@ def test_a_fork_of_a_finished_run_keeps_its_keys_and_bundle(driver: Driver, fork
     assert {redis.pttl(key) for key in [f"{HOME}:bundle:sha", *redis.keys(f"{HOME}:run:{run}*")]} == {-1}
     driver.work()
     assert min(redis.pttl(key) for key in [f"{HOME}:bundle:sha", *redis.keys(f"{HOME}:run:{run}*")]) > 0
+
+
+@pytest.mark.parametrize("by", ["checkpoint", "branch"])
+def test_a_fork_asks_the_store_twice_however_many_branches_there_are(
+    driver: Driver, fork: Any, redis: Redis, by: str
+) -> None:
+    run = whole(driver)
+    where = {"checkpoint": checkpoint_at(driver, run, "c")} if by == "checkpoint" else {"source": fork(run, {"b": "B"})}
+    for i in range(3):
+        fork(run, branch=f"other/{i}")
+    sent: list[str] = []
+
+    class Counted:
+        def execute_command(self, *command: Any) -> Any:
+            sent.append(command[0])
+            return redis.execute_command(*command)
+
+    chosen, newest = {"checkpoint": None, "source": None, **where}, driver.runs.last_event(run)
+    name, at = forking.fork(Counted(), run, **chosen, branch=None, inputs={}, edits={"a": "A"})
+    assert sent == ["EVALSHA", "EVALSHA"]
+    assert driver.runs.branch(run, name).parent == at.branch
+    assert at.newest_event == newest, "what is told of it comes after"
 
 
 # -- what others do meanwhile
