@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from runner.gate import Gate
+from runner.stopping.gate import Gate
 
 MINUTE = 60.0
 LOOK = 0.1  #: seconds between looks whether the task is to stop

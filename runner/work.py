@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.growth import Branch
 from runner.journal import Journal
+from runner.journal.recorder import Watch
 from runner.output import TaskOutput
 from runner.plan import Plan
-from runner.recorder import Watch
-from runner.used import Uses
+from runner.plan.growth import Branch
+from runner.plan.used import Uses
 
 
 class Conversation:

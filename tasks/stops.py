@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
-from runner.breakin import Span, is_delicate, is_joining
 from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
-from runner.gate import Gate
 from runner.providers.redis.jobs import Claim
+from runner.stopping.breakin import Span, is_delicate, is_joining
+from runner.stopping.gate import Gate
 
 # Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
 _FIRST = getattr(signal, "SIGRTMIN", None)

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from runner.branching import Done, pack, starts, visible
 from runner.errors import NotFound
 from runner.plan import Plan, PlannedTask
+from runner.plan.branching import Done, pack, starts, visible
+from runner.plan.used import Used
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
@@ -15,7 +16,6 @@ from runner.providers.redis.history import Ancestor
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
-from runner.used import Used
 
 
 @dataclass(frozen=True, slots=True)

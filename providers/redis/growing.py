@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from runner.growth import Committed, Shared
+from runner.plan.growth import Committed, Shared
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
 from runner.providers.redis.connection import Client, patiently

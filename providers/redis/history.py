@@ -7,14 +7,14 @@ from functools import lru_cache
 from typing import Any
 
 from runner import output as outputs
-from runner.branching import Done, Line, unpack, visible
 from runner.errors import NotFound
 from runner.plan import Plan
+from runner.plan.branching import Done, Line, unpack, visible
+from runner.plan.used import EDITED, NOTHING, Used
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
-from runner.used import EDITED, NOTHING, Used
 
 FIELDS = ("parent", "parent_seq", "todo", "void", "edits", "seq", "head", "from", "inputs", "laid")
 

@@ -11,16 +11,16 @@ from functools import partial
 from typing import Any
 
 from runner.errors import ClaimLost
-from runner.growth import Growth
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
 from runner.outgoing import CallsOut
 from runner.plan import PlannedTask
+from runner.plan.growth import Growth
+from runner.plan.used import NOTHING, Used
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import specification, specifications, stamp
 from runner.providers.redis.connection import Client, Line, patiently
 from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.scripts import Executor
-from runner.used import NOTHING, Used
 
 AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
 

@@ -4,10 +4,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runner import branching
 from runner.errors import Conflict, NotFound
 from runner.ledger import Line
-from runner.plan import Plan, PlannedTask, frontier, waits
+from runner.plan import Plan, PlannedTask, branching, frontier, waits
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew
 from runner.events.base import BaseEvent
-from runner.growth import Grow
 from runner.home import Home
-from runner.isolation import on_import
 from runner.plan import Plan
+from runner.plan.growth import Grow
+from runner.source.isolation import on_import
 from runner.work import Work
 
 #: The adapters that say ``disposable``, by name, and the modules that make a process ready for their crews.

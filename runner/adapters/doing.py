@@ -4,10 +4,10 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from runner import agents, conversation, mcp, planning
+from runner import agents, mcp, planning
 from runner import output as outputs
 from runner.agent import Agent
-from runner.agents import structure
+from runner.agents import conversation, structure
 from runner.agents.judging import judge
 from runner.context import TaskContext
 from runner.crew import Crew

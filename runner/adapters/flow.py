@@ -32,8 +32,8 @@ from runner.flow.patch import apply_all, diff_all
 from runner.flow.persistence import persistence_of
 from runner.flow.typed import Models
 from runner.flow.values import decode, encode
-from runner.growth import Grow, Growth, Shared
 from runner.plan import Plan, PlannedTask
+from runner.plan.growth import Grow, Growth, Shared
 from runner.work import Work
 
 #: What a flow calls the events that trigger checkpoints, and what the fleet calls them.

@@ -23,8 +23,8 @@ from runner.llm import LLM, model_for
 from runner.mcp import connections
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask, refuse_cycles, sequential_order
+from runner.plan.used import EVERYTHING
 from runner.task import ConditionalTask, Task
-from runner.used import EVERYTHING
 from runner.work import Work
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from runner import conversation
+from runner.agents import conversation
 from runner.context import TaskContext
 from runner.errors import TaskError
-from runner.gate import Gate
 from runner.output import TaskOutput
+from runner.stopping.gate import Gate
 from runner.task import Task
 from runner.work import Work
 

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
 
 from runner import live
+from runner.agent.unsupported import refuse_unsupported
 from runner.config import CheckpointConfig, Setting
 from runner.llm import as_model, model_name
 from runner.mcp.servers import as_servers
 from runner.output import LiteAgentOutput
 from runner.pacing import Pace
-from runner.unsupported import refuse_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from runner.breakin import is_delicate, raise_in
 from runner.errors import Interrupted, Stop
+from runner.stopping.breakin import is_delicate, raise_in
 
 T = TypeVar("T")
 

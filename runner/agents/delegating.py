@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from runner import conversation, mcp
+from runner import mcp
 from runner.agent import Agent
-from runner.agents import loop
+from runner.agents import conversation, loop
 from runner.agents.job import Job, current
 from runner.errors import TaskError, said
 from runner.events.bus import event_bus

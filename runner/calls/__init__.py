@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 from runner.calls.loading import watch_imports
 from runner.journal import Journal
+from runner.journal.nesting import inside_of
 from runner.ledger import Caller, Heard, Usage, caller
-from runner.nesting import inside_of
 
 __all__ = ["Caller", "Heard", "Usage", "caller", "calling", "journaled"]
 

@@ -3,10 +3,10 @@
 import contextlib
 import threading
 
-from runner.frames import Frame
 from runner.journal import Journal
+from runner.journal.frames import Frame
+from runner.journal.places import Place
 from runner.ledger import STEP, Entry, Usage
-from runner.places import Place
 
 
 class Call:

@@ -15,8 +15,8 @@ from runner.calls import wire
 from runner.calls.call import Call
 from runner.calls.telling import Teller, teller
 from runner.errors import RunnerError
+from runner.journal.nesting import journal_here
 from runner.ledger import Heard, caller
-from runner.nesting import journal_here
 from runner.standin import chosen
 from runner.standin.turning import turned
 

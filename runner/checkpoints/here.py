@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from runner import adapters, inprocess, loader
+from runner import adapters, inprocess
 from runner.agent import Agent
 from runner.checkpoints.act import Order
 from runner.checkpoints.model import Checkpoint
@@ -19,7 +19,8 @@ from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerErro
 from runner.flow import Flow
 from runner.output import TaskOutput, fitted, from_value, load
 from runner.providers.base import check_branch
-from runner.target import parse_target
+from runner.source import loader
+from runner.source.target import parse_target
 
 
 class CrewHand:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from runner.branching import meant
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
+from runner.plan.branching import meant
 
 SKIPPED = "skipped"  #: a conditional task whose condition said no
 

@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from runner import dotenv, standin
+from runner import standin
 from runner.adapters import untested
 from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, say
 from runner.client import Client, RunHandle, RunResult
+from runner.client.submission import KEEP, Prepared, prepare
 from runner.errors import BadInput, Exit, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
 from runner.prices import configured
-from runner.project import CREW_FILE, MAIN_FILE, environment_file
+from runner.source import dotenv
+from runner.source.project import CREW_FILE, MAIN_FILE, environment_file
+from runner.source.target import parse_target
 from runner.standin.offline import make_ready
-from runner.submission import KEEP, Prepared, prepare
-from runner.target import parse_target
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
 

@@ -36,11 +36,11 @@ from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flow.feedback import AnswerRefused
 from runner.flow.flow import Flow
 from runner.flow.machine import Call, Machine
-from runner.gate import Gate
 from runner.journal import Journal
 from runner.ledger import STEP, Entry
 from runner.state import Progress, RuntimeState, running, settings_of, watching
-from runner.timing import timed
+from runner.stopping.gate import Gate
+from runner.stopping.timing import timed
 
 MAX_THREADS = 64
 """How many methods of one flow may be at work side by side, coroutine functions not counted."""

@@ -24,9 +24,9 @@ from runner.flow.definition import Feedback, Method
 from runner.flow.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flow.machine import Call
 from runner.flow.values import Lost, decode, encode_gently
-from runner.gate import Gate
 from runner.journal import Journal
 from runner.state.resolve import inside
+from runner.stopping.gate import Gate
 
 if TYPE_CHECKING:
     from runner.flow.flow import Flow

@@ -13,7 +13,7 @@ from typing import Any
 from runner.flow.definition import FlowDefinition
 from runner.flow.machine import MAX_METHOD_CALLS, Call, Done, Machine, method_of, turn_of
 from runner.flow.patch import apply_all
-from runner.growth import Committed
+from runner.plan.growth import Committed
 
 PART = "flow"
 """The name of the flow's part in an output's record."""

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner import agents, conversation, mcp
+from runner import agents, mcp
 from runner import output as outputs
 from runner.adapters.doing import describe
 from runner.agent import Agent
-from runner.agents import structure
+from runner.agents import conversation, structure
 from runner.agents.judging import judge
 from runner.calls import journaled
 from runner.errors import BadInput, GuardrailFailed
@@ -25,7 +25,7 @@ from runner.events.work_events import (
 )
 from runner.inprocess.attempts import KeptConversation, StateGate, Steps
 from runner.journal import Journal
-from runner.nesting import Nest, nest
+from runner.journal.nesting import Nest, nest
 from runner.output import LiteAgentOutput, TaskOutput
 from runner.state.progress import Progress
 from runner.state.resolve import inside
@@ -33,7 +33,7 @@ from runner.state.resuming import is_open
 from runner.state.runtime import RuntimeState
 from runner.state.scope import running, settings_of
 from runner.state.signals import watching
-from runner.timing import timed
+from runner.stopping.timing import timed
 from runner.tools.keys import origin, originating
 
 _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'

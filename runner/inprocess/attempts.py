@@ -14,16 +14,16 @@ from runner.crew import Crew
 from runner.errors import Interrupted
 from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
-from runner.gate import Gate
 from runner.journal import Journal
+from runner.journal.nesting import Nest
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
-from runner.nesting import Nest
 from runner.output import TaskOutput, UsageMetrics
 from runner.plan import Plan
+from runner.plan.used import Used
 from runner.state.progress import Progress, TaskProgress
-from runner.timing import timed
+from runner.stopping.gate import Gate
+from runner.stopping.timing import timed
 from runner.tools.keys import originating
-from runner.used import Used
 from runner.work import Conversation, Work
 
 

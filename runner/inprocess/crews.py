@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from runner import adapters, branching
+from runner import adapters
 from runner import output as outputs
 from runner.adapters import Adapter
 from runner.adapters.doing import describe
@@ -27,9 +27,10 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.inprocess.attempts import Attempts, as_output
-from runner.nesting import nest
+from runner.journal.nesting import nest
 from runner.output import TaskOutput
-from runner.plan import Plan, frontier
+from runner.plan import Plan, branching, frontier
+from runner.plan.used import EDITED, UNKNOWN
 from runner.state.entities import jsonable
 from runner.state.progress import Progress
 from runner.state.resolve import inside, kicked_off
@@ -38,7 +39,6 @@ from runner.state.runtime import RuntimeState
 from runner.state.scope import running, settings_of
 from runner.state.signals import watching
 from runner.tools.keys import origin
-from runner.used import EDITED, UNKNOWN
 
 _GOES_ON = frozenset({"task_started", "agent_execution_started"})
 

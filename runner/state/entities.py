@@ -15,9 +15,9 @@ from runner.agent import Agent
 from runner.crew import Crew, Process
 from runner.errors import BadCheckpoint
 from runner.output import TaskOutput
+from runner.plan.used import EDITED, EVERYTHING, Used
 from runner.state.progress import Progress, TaskProgress
 from runner.task import ConditionalTask, Task
-from runner.used import EDITED, EVERYTHING, Used
 
 # -- values
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.output import TaskOutput
-from runner.used import Used
+from runner.plan.used import Used
 
 
 @dataclass
@@ -27,8 +27,8 @@ class Progress:
     """One kickoff.
 
     ``given`` is what it was kicked off with, as JSON: ``inputs`` before the callbacks, or an agent's messages.
-    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.used`); ``tasks`` are in flight,
-    or failed and may go on.
+    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.plan.used`); ``tasks`` are in
+    flight, or failed and may go on.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)

@@ -6,10 +6,10 @@ import openai
 import pytest
 
 from runner.calls import journaled
-from runner.gate import Gate
 from runner.journal import Journal
+from runner.journal.nesting import journal_here
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally
-from runner.nesting import journal_here
+from runner.stopping.gate import Gate
 from runner.testing import ModelServer
 
 GPT = Entry("model", "", "gpt")

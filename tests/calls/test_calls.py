@@ -17,9 +17,9 @@ from runner.calls import Caller, Heard, caller, calling, journaled
 from runner.errors import Interrupted
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
-from runner.gate import Gate
 from runner.journal import Journal
 from runner.ledger import STEP, Entry, Tally, Usage
+from runner.stopping.gate import Gate
 from runner.testing import Answer
 
 from . import test_vendors as vendors
@@ -302,7 +302,7 @@ def test_no_secret_is_recorded(server, account, attempt):
 def test_clients_that_are_imported_later_are_journaled_too(server):
     code = """
 from runner.calls import journaled
-from runner.gate import Gate
+from runner.stopping.gate import Gate
 from runner.journal import Journal
 import sys, importlib.util
 assert "httpx2" not in sys.modules

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from runner.config import CheckpointConfig
-from runner.loader import load_target
-from runner.target import parse_target
+from runner.source.loader import load_target
+from runner.source.target import parse_target
 
 CREW = """
     from pathlib import Path

@@ -71,7 +71,7 @@ def test_a_new_project_runs_as_it_is(
 NAMES = """
 import json, os, sys
 from runner.errors import UsageError
-from runner.submission import prepare
+from runner.client.submission import prepare
 
 for folder, target in json.load(sys.stdin):
     os.chdir(folder)

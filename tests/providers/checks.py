@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from runner.branching import part, unpack
 from runner.plan import waits
+from runner.plan.branching import part, unpack
+from runner.plan.used import EDITED, NOTHING, Used
 from runner.providers.redis import keys
 from runner.providers.redis.stream import fields_of
 from runner.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
-from runner.used import EDITED, NOTHING, Used
 
 from .model import Model
 from .model_run import Branch

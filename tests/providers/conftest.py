@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, settings
 from redis import Redis
 from redis.exceptions import ConnectionError
 
-from runner import forking
+from runner.client import forking
 from runner.providers.redis import connection, jobs, scripts
 from runner.providers.redis.connection import Line
 

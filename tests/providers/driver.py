@@ -7,11 +7,11 @@ from redis import Redis
 
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
+from runner.plan.used import NOTHING, Used
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal, claim
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
-from runner.used import NOTHING, Used
 
 from .checks import job_of
 from .conftest import LossyLine

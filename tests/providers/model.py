@@ -3,10 +3,10 @@
 from collections.abc import Set
 from typing import Any
 
-from runner.branching import part
 from runner.plan import Plan, PlannedTask, waits
+from runner.plan.branching import part
+from runner.plan.used import EDITED, Used
 from runner.providers.redis.jobs import Job
-from runner.used import EDITED, Used
 
 from .model_run import Branch, Checkpoint, Place, Run, Task, Worker
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.plan import Plan, PlannedTask
-from runner.used import Used
+from runner.plan.used import Used
 
 Place = tuple[str, str, str]  #: run, branch, task
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from runner.branching import unpack
 from runner.plan import Plan
+from runner.plan.branching import unpack
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.packing import unpack_output
 

@@ -11,18 +11,18 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
-from runner import forking
-from runner.branching import branch_plan
+from runner.client import forking
 from runner.errors import ClaimLost, Conflict
 from runner.ledger import Usage
 from runner.output import dump
 from runner.plan import Plan
+from runner.plan.branching import branch_plan
+from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.runs import CheckpointRecord, Runs
 from runner.providers.redis.workers import Workers
-from runner.used import NOTHING, Used
 
 from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine

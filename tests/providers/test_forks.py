@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner import forking
+from runner.client import forking
 from runner.errors import BadInput, Conflict, NotFound
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
+from runner.plan.used import EVERYTHING, Used
 from runner.providers.redis import forks, keys
 from runner.states import RunStatus
-from runner.used import EVERYTHING, Used
 
 from .driver import Driver, plan_of
 from .forked import DIAMOND, HOME, checkpoint_at, everything, own, whole

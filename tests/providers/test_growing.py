@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from runner.errors import ClaimLost
-from runner.growth import Growth
 from runner.plan import Plan, PlannedTask
+from runner.plan.growth import Growth
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim
 from runner.states import RunStatus

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
+from runner.plan.used import Used
 from runner.providers.redis.jobs import Claim, Job
-from runner.used import Used
 
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine

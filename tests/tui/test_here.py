@@ -8,10 +8,10 @@ from runner.checkpoints.model import Checkpoint, find
 from runner.checkpoints.stored import StoredSource
 from runner.config import CheckpointConfig
 from runner.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
-from runner.loader import load_target
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider
-from runner.target import parse_target
+from runner.source.loader import load_target
+from runner.source.target import parse_target
 
 CREW = """
     import threading

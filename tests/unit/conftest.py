@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import isolation, loader
+from runner.source import isolation, loader
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner import branching
-from runner.branching import Done, Line
 from runner.errors import BadInput
-from runner.plan import Plan, PlannedTask, frontier
-from runner.used import EDITED, Used
+from runner.plan import Plan, PlannedTask, branching, frontier
+from runner.plan.branching import Done, Line
+from runner.plan.used import EDITED, Used
 
 KEYS = "abcdefghij"
 

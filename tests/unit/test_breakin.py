@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from runner import timing
-from runner.breakin import Span
 from runner.errors import TaskTimeout, TimedOut
-from runner.gate import Gate
+from runner.stopping import timing
+from runner.stopping.breakin import Span
+from runner.stopping.gate import Gate
 
 
 def test_a_span_that_is_over_is_not_broken_into():

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import bundle
-from runner.bundle import pack, unpack
 from runner.errors import BadCrew, BundleTooLarge, TaskError
-from runner.target import parse_target
+from runner.source import bundle
+from runner.source.bundle import pack, unpack
+from runner.source.target import parse_target
 
 
 def write(root: Path, files: dict[str, str] | list[str]) -> Path:

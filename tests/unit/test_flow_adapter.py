@@ -10,17 +10,17 @@ from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, Task, adapters
 from runner.adapters.flow import FLOW
+from runner.client.submission import prepare, run_fields
 from runner.crew import CrewOutput
 from runner.errors import BadCrew, BadInput, FlowLoop, TaskError
 from runner.events.work_events import CrewKickoffStartedEvent, TaskCompletedEvent
 from runner.flow import Flow, and_, listen, or_, router, start
-from runner.gate import Gate
-from runner.growth import Committed, Shared
 from runner.journal import Journal
-from runner.loader import find_crew
 from runner.output import TaskOutput
 from runner.plan import Plan
-from runner.submission import prepare, run_fields
+from runner.plan.growth import Committed, Shared
+from runner.source.loader import find_crew
+from runner.stopping.gate import Gate
 from runner.work import Work
 
 

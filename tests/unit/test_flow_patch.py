@@ -10,7 +10,7 @@ from runner.flow.definition import FlowDefinition
 from runner.flow.history import Standing, standing_after
 from runner.flow.patch import apply_all, diff_all
 from runner.flow.state import Patch, merge, put, same
-from runner.growth import Committed
+from runner.plan.growth import Committed
 
 
 def test_small_changes_are_small():

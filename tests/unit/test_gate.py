@@ -3,7 +3,7 @@
 import pytest
 
 from runner.errors import ClaimLost, Interrupted, TimedOut
-from runner.gate import Gate
+from runner.stopping.gate import Gate
 
 
 def test_nothing_stops_until_it_is_asked():

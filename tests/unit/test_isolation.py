@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import BadCrew
-from runner.loader import key_of, load, load_target, unload
-from runner.target import parse_target
+from runner.source.loader import key_of, load, load_target, unload
+from runner.source.target import parse_target
 
 pytestmark = pytest.mark.usefixtures("no_module_leaks")
 

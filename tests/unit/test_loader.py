@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner import isolation, loader
 from runner.errors import BadCrew, BadInput, Interrupted, MissingDependency
-from runner.loader import ModuleMissing, find_crew, key_of, load, unload, using
-from runner.target import parse_target
+from runner.source import isolation, loader
+from runner.source.loader import ModuleMissing, find_crew, key_of, load, unload, using
+from runner.source.target import parse_target
 
 pytestmark = pytest.mark.usefixtures("no_module_leaks")
 
@@ -223,7 +223,7 @@ class TestFindCrew:
 
 def test_from_a_bundle(make, tmp_path):
     """All three parts: what one machine packs, another imports, with its data beside it."""
-    from runner.bundle import pack, unpack
+    from runner.source.bundle import pack, unpack
 
     code = "import team.tools as t\nfrom pathlib import Path\ncrew = Path(__file__).with_name('a.yaml').read_text()"
     root = make("one", {"team/__init__.py": "", "team/crew.py": code, "team/tools.py": "", "team/a.yaml": "a: 1"})

@@ -12,9 +12,9 @@ from runner import output as outputs
 from runner.adapters import adapter_of, is_crew, required
 from runner.adapters.native import NATIVE, interpolate
 from runner.errors import BadCrew, BadInput, TaskError
-from runner.gate import Gate
 from runner.journal import Journal
 from runner.plan import Plan
+from runner.stopping.gate import Gate
 from runner.work import Work
 
 

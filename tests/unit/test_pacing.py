@@ -4,8 +4,8 @@ import pytest
 
 from runner import Agent, BaseLLM, Crew, Task, pacing
 from runner.errors import Interrupted
-from runner.gate import Gate
 from runner.pacing import Pace, pauses
+from runner.stopping.gate import Gate
 from runner.testing import ModelServer
 
 

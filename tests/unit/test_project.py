@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from runner import bundle, dotenv, loader
+from runner.client.submission import prepare
 from runner.errors import BadCrew
-from runner.project import environment_file
-from runner.submission import prepare
-from runner.target import parse_target
+from runner.source import bundle, dotenv, loader
+from runner.source.project import environment_file
+from runner.source.target import parse_target
 
 
 def _write(root: Path, *files: str, kind: str = "crew", more: str = "") -> Path:

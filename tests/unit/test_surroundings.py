@@ -47,7 +47,9 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("imports", ["runner.tasks.worker", "runner.cli", "runner.execution", "runner.submission"])
+@pytest.mark.parametrize(
+    "imports", ["runner.tasks.worker", "runner.cli", "runner.execution", "runner.client.submission"]
+)
 def test_nobody_imports_crewai_who_has_no_crew_of_it(
     imports: str, python: Callable[..., "subprocess.CompletedProcess[str]"]
 ) -> None:

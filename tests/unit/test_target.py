@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import BadCrew
-from runner.target import Target, parse_target
+from runner.source.target import Target, parse_target
 
 
 @pytest.fixture

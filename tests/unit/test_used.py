@@ -9,11 +9,11 @@ import pytest
 from runner import Crew, Task
 from runner.adapters.native import NATIVE
 from runner.agent import Agent
-from runner.gate import Gate
 from runner.journal import Journal
 from runner.llm import BaseLLM
 from runner.output import TaskOutput
-from runner.used import NOTHING, UNKNOWN, Used, Uses
+from runner.plan.used import NOTHING, UNKNOWN, Used, Uses
+from runner.stopping.gate import Gate
 from runner.work import Work
 
 GIVEN = {"topic": "owls", "n": 3}

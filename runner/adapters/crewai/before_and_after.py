@@ -20,7 +20,7 @@ from runner.adapters.crewai import callbacks, owners, planned, values
 from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.adapters.crewai.seen import Earlier
 from runner.errors import TaskError
-from runner.used import EVERYTHING
+from runner.plan.used import EVERYTHING
 from runner.work import Work
 
 

@@ -15,7 +15,7 @@ from crewai.hooks import InterceptionPoint, get_hooks, register_hook
 from crewai.project import load_crew
 from pydantic import BaseModel
 
-from runner.isolation import KickedOff, loading
+from runner.source.isolation import KickedOff, loading
 
 _KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff", "kickoff_for_each"})
 

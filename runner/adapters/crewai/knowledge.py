@@ -12,8 +12,8 @@ from pathlib import Path
 
 from crewai.knowledge.knowledge import Knowledge
 
-from runner.isolation import loading
-from runner.nesting import journal_here
+from runner.journal.nesting import journal_here
+from runner.source.isolation import loading
 
 _read: list[Knowledge] = []
 """The knowledge of crews that were made while a file was read."""

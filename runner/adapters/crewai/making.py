@@ -5,9 +5,9 @@ from typing import Any
 
 from crewai import Crew
 
-from runner import loader
 from runner.errors import BadCrew, Stop
-from runner.isolation import KickedOff, loading
+from runner.source import loader
+from runner.source.isolation import KickedOff, loading
 
 _made: dict[int, tuple[Any, Any, Crew]] = {}
 """By the id of a class: it, an instance of it, and its crew. CrewAI knows what methods of an instance gave by the

@@ -18,9 +18,8 @@ from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
-from runner import frames
 from runner.adapters.crewai.carried import Carried
-from runner.journal import Journal
+from runner.journal import Journal, frames
 from runner.tools.keys import keyed, origin
 from runner.work import Work
 

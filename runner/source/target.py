@@ -12,7 +12,15 @@ from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 
 from runner.errors import BadCrew
-from runner.project import CREW_FILE, JSON_CREWS, has_source_folder, main_of, project_around, project_at, source_of
+from runner.source.project import (
+    CREW_FILE,
+    JSON_CREWS,
+    has_source_folder,
+    main_of,
+    project_around,
+    project_at,
+    source_of,
+)
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 

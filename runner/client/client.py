@@ -10,22 +10,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import bundle, comparing, crashpoints, forking, local_worker, regrowth, settings
+from runner import crashpoints, local_worker, settings
+from runner.client import comparing, forking, regrowth
+from runner.client.forking import Edit
+from runner.client.handle import RunHandle, RunResult
+from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
 from runner.diff import Diff, compare
 from runner.errors import Conflict, NoWorker
 from runner.flow.feedback import choose, verdict
-from runner.forking import Edit
-from runner.handle import RunHandle, RunResult
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import CheckpointRecord, RunRecord
 from runner.settings import default_queue
+from runner.source import bundle
+from runner.source.target import parse_target
 from runner.states import RunStatus
 from runner.store import Store, open_store
-from runner.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
-from runner.target import parse_target
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
 WORKER_TRIES = 3  #: how often one is started that ends with an error at once

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters, bundle, loader
+from runner import adapters
 from runner.adapters import Adapter
 from runner.plan import Plan
-from runner.project import at_home
+from runner.source import bundle, loader
+from runner.source.project import at_home
 
 
 class Bundles(Protocol):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from runner.errors import BadInput
 from runner.plan import Plan, PlannedTask
-from runner.used import EVERYTHING, NOTHING, Used
+from runner.plan.used import EVERYTHING, NOTHING, Used
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*")
 LONGEST_NAME = 120

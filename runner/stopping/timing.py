@@ -4,9 +4,9 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from runner.breakin import Span
 from runner.errors import TaskTimeout, TimedOut
-from runner.gate import Gate
+from runner.stopping.breakin import Span
+from runner.stopping.gate import Gate
 
 LOOK_AGAIN = 0.005  #: seconds until a task is looked at again that could not be broken into
 SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of a destructor is lost

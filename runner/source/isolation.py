@@ -35,7 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.project import JSON_CREWS, has_source_folder
+from runner.source.project import JSON_CREWS, has_source_folder
 
 PREFIX = "_crew_"
 

@@ -14,29 +14,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters, backoff, crashpoints, loader, standin
+from runner import adapters, backoff, crashpoints, standin
 from runner import output as outputs
-from runner.branching import branch_plan
 from runner.calls import journaled
-from runner.code import CodeCache, Loaded
 from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
-from runner.gate import Gate
-from runner.growth import Branch, Grow
+from runner.execution.code import CodeCache, Loaded
+from runner.execution.telling import TaskEvents
 from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.ledger import Tally
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
+from runner.plan.branching import branch_plan
+from runner.plan.growth import Branch, Grow
+from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
 from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
 from runner.providers.redis.pace import RunPace
 from runner.providers.redis.runs import Runs
-from runner.telling import TaskEvents
+from runner.source import loader
+from runner.stopping.gate import Gate
 from runner.tools.keys import originating
-from runner.used import NOTHING, Used
 from runner.work import Work
 
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease

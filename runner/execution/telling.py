@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner import loader
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, set_audience
@@ -31,10 +30,11 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
-from runner.gate import Gate
-from runner.isolation import PREFIX
 from runner.output import TaskOutput
 from runner.providers.redis.jobs import Claim, ClaimedTask
+from runner.source import loader
+from runner.source.isolation import PREFIX
+from runner.stopping.gate import Gate
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 """Events that come by the thousand: handlers hear of them, the run does not."""

@@ -14,16 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runner import adapters, bundle, loader, settings, standin
+from runner import adapters, settings, standin
 from runner.adapters import Adapter
-from runner.bundle import Bundle
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
 from runner.plan import Plan
-from runner.project import at_home
 from runner.providers.redis.envelope import template
-from runner.target import Target, parse_target
-from runner.validation import in_words
+from runner.source import bundle, loader
+from runner.source.bundle import Bundle
+from runner.source.project import at_home
+from runner.source.target import Target, parse_target
+from runner.source.validation import in_words
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 

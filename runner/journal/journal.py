@@ -13,16 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runner import crashpoints, frames, values
+from runner import crashpoints
 from runner.errors import Asked, Interrupted
-from runner.frames import Frame, hand_over
-from runner.gate import Gate
+from runner.journal import frames, values
+from runner.journal.frames import Frame, hand_over
+from runner.journal.nesting import Nest
+from runner.journal.places import Place, Places
+from runner.journal.recorder import Recorder, Watch
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
-from runner.nesting import Nest
 from runner.pacing import Pacer, pauses
-from runner.places import Place, Places
-from runner.recorder import Recorder, Watch
 from runner.standin import Standin
+from runner.stopping.gate import Gate
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""

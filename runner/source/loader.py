@@ -1,7 +1,7 @@
 """Import a crew file and find the crew in it. Whatever is wrong with it is said in one line.
 
-Each bundle has a namespace of its own (``runner/isolation.py``), kept under a key: the bundle's sha256, or ``key_of`` a
-folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
+Each bundle has a namespace of its own (`runner.source.isolation`), kept under a key: the bundle's sha256, or
+``key_of`` a folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
 """
 
 import difflib
@@ -23,10 +23,10 @@ from types import FrameType, ModuleType
 from pydantic import ValidationError
 
 from runner.errors import BadCrew, MissingDependency, RunnerError, Stop, said
-from runner.isolation import PREFIX, KickedOff, Namespace, finder, loading
-from runner.project import source_of
-from runner.target import Target
-from runner.validation import in_words
+from runner.source.isolation import PREFIX, KickedOff, Namespace, finder, loading
+from runner.source.project import source_of
+from runner.source.target import Target
+from runner.source.validation import in_words
 
 KEPT = 32  # bundles that stay imported in one process
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.client.files import OutputFile, files_of
 from runner.errors import Conflict, Exit
-from runner.files import OutputFile, files_of
 from runner.ledger import total
 from runner.prices import configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord

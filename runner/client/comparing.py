@@ -1,9 +1,9 @@
 """A branch as it stands, or a checkpoint, as a side to compare: see `runner.diff`."""
 
-from runner.branching import meant
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
 from runner.ledger import summed
+from runner.plan.branching import meant
 from runner.prices import configured
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs

@@ -8,8 +8,8 @@ from typing import Any
 
 from runner.flow.definition import FlowDefinition
 from runner.flow.history import Standing, follows_from, standing_after
-from runner.growth import Committed
 from runner.plan import Plan, PlannedTask
+from runner.plan.growth import Committed
 from runner.providers.redis.growing import GrowingBranch
 
 NO_LIMIT = 2**31

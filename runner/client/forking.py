@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner import branching, regrowth
 from runner import output as outputs
+from runner.client import regrowth
 from runner.errors import BadInput, Conflict
+from runner.plan import branching
+from runner.plan.used import EVERYTHING
 from runner.providers.redis import forks, history
 from runner.providers.redis.connection import Client
 from runner.providers.redis.forks import Position, Regrown
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import Committed
-from runner.used import EVERYTHING
 
 Edit = str | dict[str, Any] | list[Any]
 

@@ -25,7 +25,7 @@ from typing import IO, cast
 from pathspec import GitIgnoreSpec
 
 from runner.errors import BadCrew, BundleTooLarge, TaskError
-from runner.target import Target
+from runner.source.target import Target
 
 MIB = 1024 * 1024
 #: The most that a bundle's files may hold together, uncompressed, unless ``--bundle-limit`` says otherwise.
