@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from runner.embedded import find_binary
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.workers import Workers
+from runner.testing import leftovers
 
 T = TypeVar("T")
 
@@ -70,6 +71,7 @@ class RedisServer:
                 "--save", "", "--logfile", self.folder / "log", *self.arguments,
             ]
         )  # fmt: skip
+        leftovers.end_with_us(-self.process.pid)
         eventually(self._answers, why="the server answers")
 
     def _answers(self) -> bool:
@@ -82,6 +84,7 @@ class RedisServer:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+            leftovers.ended(-self.process.pid)
 
     def flush(self) -> None:
         """Empty it."""
@@ -149,6 +152,7 @@ class WorkerProcess:
         self.signal_group(signal.SIGCONT)
         self.signal_group(signal.SIGKILL)
         self.process.wait()
+        leftovers.ended(self.pid)
 
     def terminate(self) -> None:
         """Ask it to end, as a service manager does: it drains."""
@@ -190,6 +194,7 @@ class Fleet:
                 [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
+        leftovers.end_with_us(process.pid)
         one = WorkerProcess(process, log, connect(self.url))
         self.workers.append(one)
         return one.ready(self.starts_within) if wait else one
@@ -205,11 +210,13 @@ class Fleet:
 
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         """Start a ``runner`` command, in a process group of its own."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [self.python, "-m", "runner", *arguments],
             env=self.environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
+        leftovers.end_with_us(process.pid)
+        return process
 
     def log(self) -> str:
         """What all workers said."""

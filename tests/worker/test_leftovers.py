@@ -1,0 +1,49 @@
+"""What a test started is gone soon after the test's process is, however that ended."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.testing import eventually
+
+STARTS = """
+import sys, time
+from runner.testing import Fleet, RedisServer
+
+server = RedisServer()
+server.start()
+worker = Fleet(server.url).start(wait=False)
+sent = Fleet(server.url).popen("supervisor")
+print(server.process.pid, worker.pid, sent.pid, flush=True)
+sys.stdin.read()
+if "orderly" in sys.argv:
+    worker.kill_group()
+    server.kill()
+"""
+
+
+@pytest.mark.parametrize("ends", ["killed", "orderly"])
+def test_nothing_stays(ends):
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS, ends],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        started = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(started) == 3
+        assert all(map(runs, started))
+        if ends == "killed":
+            process.send_signal(signal.SIGKILL)
+        said = process.communicate()[1]
+    eventually(lambda: not any(map(runs, started)), why="all have ended")
+    assert not said
+
+
+def runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return False
