@@ -13,8 +13,6 @@ from runner.events.types import CheckpointEventType as CheckpointEventType
 
 if TYPE_CHECKING:
     from runner.events.base import BaseEvent as BaseEvent
-    from runner.events.base import event_class as event_class
-    from runner.events.base import load_event as load_event
     from runner.events.bus import EventBus as EventBus
     from runner.events.bus import event_bus as event_bus
     from runner.events.bus import is_replaying as is_replaying
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from runner.events.kickoff import set_emission_counter as set_emission_counter
     from runner.events.kickoff import set_last_event_id as set_last_event_id
     from runner.events.kickoff import use_sequence as use_sequence
+    from runner.events.loading import event_class as event_class
+    from runner.events.loading import load_event as load_event
     from runner.events.lock import ForkSafeLock as ForkSafeLock
     from runner.events.pairs import SCOPE_ENDING_EVENTS as SCOPE_ENDING_EVENTS
     from runner.events.pairs import SCOPE_STARTING_EVENTS as SCOPE_STARTING_EVENTS
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from runner.events.system_events import *  # noqa: F403
     from runner.events.work_events import *  # noqa: F403
 
-_MODULES = ("base", "bus", "ids", "kickoff", "lock", "pairs", "record", "scope")
+_MODULES = ("base", "bus", "ids", "kickoff", "loading", "lock", "pairs", "record", "scope")
 _EVENTS = ("work_events", "flow_events", "call_events", "system_events")
 
 

@@ -2,18 +2,18 @@
 
 import inspect
 import weakref
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
 from runner.events.ids import make_event_id
 
-__all__ = ["BaseEvent", "Payload", "event_class", "load_event"]
+__all__ = ["BaseEvent", "Payload"]
 
-_classes: "weakref.WeakValueDictionary[str, type[BaseEvent]]" = weakref.WeakValueDictionary()
+classes: "weakref.WeakValueDictionary[str, type[BaseEvent]]" = weakref.WeakValueDictionary()
+"""The class of each type of event, filed when it is made: see `runner.events.loading`."""
 
 Payload = Annotated[Any, Field(exclude=True, repr=False)]
 """A field for live objects, outputs and prompts: handlers see it, nothing that is stored has it."""
@@ -54,7 +54,7 @@ class BaseEvent(BaseModel):
         cls._payload = frozenset(name for name, field in cls.model_fields.items() if field.exclude)
         default = cls.model_fields["type"].default
         if isinstance(default, str) and "type" in inspect.get_annotations(cls):
-            _classes[default] = cls
+            classes[default] = cls
 
     def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name
         """Take the ids of the task and the agent at hand, where they were not given."""
@@ -86,27 +86,6 @@ class BaseEvent(BaseModel):
     def to_json(self, exclude: set[str] | None = None) -> dict[str, Any]:
         """`stored`, without the fields in ``exclude``."""
         return {name: value for name, value in self.stored().items() if name not in (exclude or ())}
-
-
-def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
-    """The event that ``data`` was stored from, as its own class; as a `BaseEvent` where that is unknown or differs."""
-    if isinstance(data, BaseEvent):
-        return data
-    known = event_class(str(data.get("type", "")))
-    if known is not None:
-        try:
-            return known.model_validate(data)
-        except ValidationError:
-            pass  # of another version: the fields that all events have are enough
-    return BaseEvent.model_validate(data)
-
-
-def event_class(kind: str) -> type[BaseEvent] | None:
-    """The class of a type, if it has one."""
-    if kind not in _classes:
-        # The classes are filed when they are imported.
-        from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401
-    return _classes.get(kind)
 
 
 def _text(thing: Any, name: str) -> str | None:

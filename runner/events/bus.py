@@ -14,9 +14,10 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from runner.events import kickoff, scope
-from runner.events.base import BaseEvent, event_class
+from runner.events.base import BaseEvent
 from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
 from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
+from runner.events.loading import event_class
 from runner.events.lock import ForkSafeLock
 
 __all__ = ["EventBus", "event_bus", "is_replaying", "set_audience"]

@@ -14,7 +14,7 @@ import runner.testing
 from runner import CheckpointConfig, RuntimeState, errors
 from runner.cli import cli
 from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord
-from runner.events.base import _classes
+from runner.events.base import classes
 from runner.providers import BaseProvider, CheckpointInfo
 from runner.providers.base import CheckpointNotFound, CheckpointTorn
 
@@ -81,7 +81,7 @@ def test_every_event_type_is_there_once():
     listed = re.findall(r"`([\w*]+)`", rows)
     assert sorted(listed) == sorted(get_args(CheckpointEventType))
     runner.events.load_event({"type": "none"})  # files the classes
-    others = {kind for kind, cls in _classes.items() if cls.__module__.startswith("runner.")}
+    others = {kind for kind, cls in classes.items() if cls.__module__.startswith("runner.")}
     told = set(re.findall(r"`(\w+)`", besides))
     assert others - set(listed) - {"tool_usage"} <= told
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from runner.errors import StoreUnreachable, UsageError
-from runner.events.base import load_event
+from runner.events import load_event
 from runner.events.record import EventRecord
 from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider, detect_provider
 from runner.providers.redis import deltas, places, provider, scripts

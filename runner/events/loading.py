@@ -1,0 +1,31 @@
+"""Events that were stored, as themselves again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from runner.events.base import BaseEvent, classes
+
+__all__ = ["event_class", "load_event"]
+
+
+def load_event(data: BaseEvent | Mapping[str, Any]) -> BaseEvent:
+    """The event that ``data`` was stored from, as its own class; as a `BaseEvent` where that is unknown or differs."""
+    if isinstance(data, BaseEvent):
+        return data
+    known = event_class(str(data.get("type", "")))
+    if known is not None:
+        try:
+            return known.model_validate(data)
+        except ValidationError:
+            pass  # of another version: the fields that all events have are enough
+    return BaseEvent.model_validate(data)
+
+
+def event_class(kind: str) -> type[BaseEvent] | None:
+    """The class of a type, if it has one."""
+    if kind not in classes:
+        # The classes are filed when they are imported.
+        from runner.events import call_events, flow_events, system_events, work_events  # noqa: F401
+    return classes.get(kind)
