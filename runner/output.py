@@ -96,6 +96,29 @@ def _from_other(value: Any) -> tuple[str, Any]:
     return text, data if isinstance(data, dict | list) else None
 
 
+def from_edit(key: str, edit: Any, before: Any) -> Any:
+    """What a person's edit is in the place of a value: text where that was text, else JSON of its kind.
+
+    Given as text; a value that is no text is taken as it is. Raises `BadInput`.
+    """
+    if not isinstance(edit, str):
+        return to_jsonable_python(edit, fallback=_refuse, inf_nan_mode="null")
+    if before is None or isinstance(before, str):
+        return edit
+    try:
+        found = json.loads(edit)
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+    if _kind(found) != _kind(before):
+        raise BadInput(f"the output of task {key!r} is {_kind(before)} in JSON, and the edit is not")
+    return found
+
+
+def _kind(value: Any) -> str:
+    kinds = (("an object", dict), ("a list", list), ("text", str), ("true or false", bool), ("a number", int | float))
+    return next((name for name, kind in kinds if isinstance(value, kind)), "nothing")
+
+
 def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | None:
     """The stored JSON of a task's output as the model that its task declares. Raises `BadInput`."""
     if model is None or data is None:
@@ -123,8 +146,13 @@ def stored(raw: str, json_dict: Any) -> dict[str, Any]:
 
 def dump(raw: str, json_dict: Any) -> str:
     """`stored` as text. Raises `TypeError` if it has none."""
+    return to_text(stored(raw, json_dict))
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """A record as it is stored. Raises `TypeError` if it has no text."""
     try:
-        return to_json(stored(raw, json_dict), inf_nan_mode="null").decode()
+        return to_json(record, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
         raise TypeError(
             "a task returned text with half of a surrogate pair, which is no UTF-8: "

@@ -142,4 +142,5 @@ def committed_record(stored: dict[str, Any]) -> Committed:
         edited="edited" in stored,
         files=stored.get("files"),
         usage=stored.get("usage"),
+        flow=stored.get("flow", {}),
     )

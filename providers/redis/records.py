@@ -64,7 +64,7 @@ class Committed:
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that its worker wrote for it, by path: None for one with the output's own text;
-    no dict where no worker writes any. ``usage`` is what CrewAI counts of it.
+    no dict where no worker writes any. ``usage`` is what CrewAI counts of it; ``flow`` what a flow records beside it.
     """
 
     seq: int
@@ -76,6 +76,7 @@ class Committed:
     edited: bool = False
     files: dict[str, str | None] | None = None
     usage: dict[str, int] | None = None
+    flow: dict[str, Any] = field(default_factory=dict)
 
     def as_task_output(self, name: str) -> TaskOutput:
         """As the crew's code sees it."""

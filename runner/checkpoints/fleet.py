@@ -8,9 +8,10 @@ from runner.checkpoints.model import Branch, Checkpoint, Details, EntityView, Or
 from runner.client import Client
 from runner.diff import DONE, PENDING
 from runner.errors import Conflict, StoreUnreachable
+from runner.flow.edits import Given, replaced
 from runner.plan import Plan
 from runner.providers.redis.connection import NOT_NOW, REFUSED
-from runner.providers.redis.records import BranchRecord, CheckpointRecord
+from runner.providers.redis.records import BranchRecord, CheckpointRecord, Committed
 from runner.states import RunStatus
 
 
@@ -55,9 +56,7 @@ class RunSource:
             plan = self._plan_of(run.plan_digest)
             inputs = runs.branch(self.run_id, found.branch).inputs
         tasks = tuple(
-            TaskView(task.key, DONE, done[task.key].raw, is_json=done[task.key].json is not None)
-            if task.key in done
-            else TaskView(task.key, PENDING)
+            _done(task.key, done[task.key]) if task.key in done else TaskView(task.key, PENDING)
             for task in plan.shown(sorted(done, key=lambda key: done[key].seq))
         )
         ended = sum(task.status == DONE for task in tasks)
@@ -125,6 +124,13 @@ def _in_words() -> Iterator[None]:
         raise StoreUnreachable(f"Redis went away: {error}; it may be back when you look again") from None
     except REFUSED as error:
         raise StoreUnreachable(f"Redis refused: {error}") from None
+
+
+def _done(task: str, output: Committed) -> TaskView:
+    if not output.flow:
+        return TaskView(task, DONE, output.raw, is_json=output.json is not None)
+    text, is_json = replaced(Given(output.raw, output.json, output.flow))
+    return TaskView(task, DONE, output.raw, is_json=is_json, replaced=None if text == output.raw else text)
 
 
 def _checkpoint(record: CheckpointRecord) -> Checkpoint:

@@ -48,6 +48,11 @@ class CrewHand:
                 check_branch(order.branch)
             if order.branch in {branch.name for branch in self.source.branches()}:
                 raise Conflict(f"there is a branch {order.branch!r} already: choose another name")
+        if order.edits and not isinstance(self.entity, Crew):
+            raise BadInput(
+                "only outputs of a crew's tasks can be edited here: fork without edits, or run it on the fleet, where "
+                "`runner fork RUN --edit METHOD=TEXT` edits what a flow's method gave"
+            )
         stored = self.source.read(order.checkpoint)
         tasks = self.entity.by_key if isinstance(self.entity, Crew) else {}
         for entity in stored["entities"]:

@@ -56,6 +56,12 @@ class TaskView:
     agent: str = ""
     editable: bool = True  #: whether a fork can be given another output
     is_json: bool = False  #: whether that has to be JSON
+    replaced: str | None = None  #: what that stands in the place of, where it is not the output
+
+    @property
+    def to_edit(self) -> str:
+        """The text that a person edits."""
+        return self.replaced if self.replaced is not None else self.output or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from typing import Any
 from runner import output as outputs
 from runner.client import regrowth
 from runner.errors import BadInput, Conflict
-from runner.plan import branching
+from runner.flow.edits import Given, edited
+from runner.flow.history import PART, labels_of
+from runner.plan import Plan, branching
 from runner.plan.used import EVERYTHING
 from runner.providers.redis import forks, history
 from runner.providers.redis.connection import Client
@@ -113,23 +115,24 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
     found = {}
     for task, edit in edits.items():
         before = where.outputs[task]
-        raw, data = as_output(task, edit, before)
-        if (raw, data) != (before.raw, before.json):
-            found[task] = outputs.dump(raw, data)
+        record = _of_method(where.plan, task, edit, before) if where.plan.grows else _of_task(task, edit, before)
+        if record is not None:
+            found[task] = outputs.to_text(record)
     return found
 
 
-def as_output(task: str, edit: Edit, before: Committed) -> tuple[str, Any]:
-    """An edit in the place of an output: text where that was text, JSON where it was JSON. Raises `BadInput`."""
+def _of_task(task: str, edit: Edit, before: Committed) -> dict[str, Any] | None:
+    """The record of an edited output; None if the edit changes nothing. Raises `BadInput`."""
     if not isinstance(edit, str):
-        return outputs.from_value(edit)
-    if before.json is None:
-        return edit, None
-    try:
-        data = json.loads(edit)
-    except ValueError as error:
-        raise BadInput(f"the output of task {task!r} is JSON, and the edit is not: {error}") from None
-    if not isinstance(data, type(before.json)):
-        kind = "an object" if isinstance(before.json, dict) else "a list"
-        raise BadInput(f"the output of task {task!r} is {kind} in JSON, and the edit is not")
-    return (before.raw, before.json) if branching.alike(data, before.json) else outputs.from_value(data)
+        raw, data = outputs.from_value(edit)
+        return None if (raw, data) == (before.raw, before.json) else outputs.stored(raw, data)
+    was = before.raw if before.json is None else before.json
+    value = outputs.from_edit(task, edit, was)
+    return None if branching.alike(value, was) else outputs.stored(*outputs.from_value(value))
+
+
+def _of_method(plan: Plan, task: str, edit: Edit, before: Committed) -> dict[str, Any] | None:
+    """The same of what a flow's method gave."""
+    was = Given(before.raw, before.json, before.flow)
+    now = edited(task, was, edit, labels_of(plan.grows or {}, task))
+    return None if now is was else {**outputs.stored(now.raw, now.json), **({PART: now.part} if now.part else {})}

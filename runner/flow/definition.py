@@ -69,7 +69,10 @@ class FlowDefinition:
         return {name: tuple(methods) for name, methods in found.items()}
 
     def to_data(self) -> dict[str, Any]:
-        """What decides which methods run, as JSON. What is code or care (models, retries) is not in it."""
+        """What decides which methods run, and of which labels people choose, as JSON.
+
+        What is code or care (models, retries) is not in it.
+        """
         methods = []
         for method in self.methods.values():
             found: dict[str, Any] = {"name": method.name}
@@ -78,6 +81,8 @@ class FlowDefinition:
                 found["when"] = method.when.to_data()
             if method.timeout is not None:
                 found["timeout"] = method.timeout
+            if method.feedback is not None:
+                found["labels"] = list(method.feedback.emit)
             methods.append(found)
         return {"name": self.name, "methods": methods}
 
@@ -94,6 +99,7 @@ class FlowDefinition:
                 router=one.get("router", False),
                 timeout=one.get("timeout"),
                 entry=one.get("entry", False),
+                feedback=Feedback("", tuple(one["labels"])) if "labels" in one else None,
             )
         return cls(data["name"], methods)
 

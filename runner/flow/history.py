@@ -54,12 +54,7 @@ def standing_after(
 
     Where a branch begins with outputs that a person replaced, what came of the old ones is void.
     """
-    kept: list[Committed] = []
-    void: set[str] = set()
-    for one in history:
-        if one.edits:
-            kept, void = _without_what_came_of(definition, kept, one.edits)
-        kept.append(one)
+    kept, void = as_edited(definition, history)
     found = Standing(Machine(definition, max_method_calls), dict(initial), void)
     found.machine.begin()
     for one in kept:
@@ -69,6 +64,23 @@ def standing_after(
         else:
             found.state.update(one.inputs)
     return found
+
+
+def as_edited(definition: FlowDefinition, history: Iterable[Committed]) -> tuple[list[Committed], set[str]]:
+    """The history as a branch has it whose outputs a person replaced, and the calls that are void because of that."""
+    kept: list[Committed] = []
+    void: set[str] = set()
+    for one in history:
+        if one.edits:
+            kept, void = _without_what_came_of(definition, kept, one.edits)
+        kept.append(one)
+    return kept, void
+
+
+def labels_of(grows: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    """What a person may choose of, who is asked after that call, by the definition in a plan."""
+    method = FlowDefinition.from_data(grows).methods.get(method_of(key))
+    return method.feedback.emit if method is not None and method.feedback is not None else ()
 
 
 def follows_from(call: Call, key: str) -> bool:
@@ -105,8 +117,8 @@ def _without_what_came_of(
 
 def _edited(one: Committed, edit: Mapping[str, Any]) -> Committed:
     """The record with the edited output in it; a router's is its label."""
-    part = dict(part_of(one))
-    if "signal" in part and part["signal"] == one.record.get("raw"):
+    part = {**part_of(one), **edit.get(PART, {})}
+    if PART not in edit and "signal" in part and part["signal"] == one.record.get("raw"):
         part["signal"] = edit.get("raw", part["signal"])
     return Committed(one.key, {**one.record, **edit, PART: part})
 

@@ -200,7 +200,7 @@ class Browser(App[Order]):
             texts, before = draft.inputs, wording.value_text(details.inputs[event.key])
         else:
             task = next(task for task in details.tasks if task.key == event.key)
-            texts, before = draft.outputs, task.output or ""
+            texts, before = draft.outputs, task.to_edit
         if event.text == before:
             texts.pop(event.key, None)
         else:

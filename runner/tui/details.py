@@ -122,7 +122,7 @@ class DetailsPane(Vertical):
                 Row(
                     task.key,
                     wording.task_label(task, task.key in draft.outputs),
-                    draft.outputs.get(task.key, task.output or ""),
+                    draft.outputs.get(task.key, task.to_edit),
                     task.status == DONE and task.editable,
                 )
                 for task in details.tasks

@@ -81,8 +81,9 @@ FLOW = """
                     "parts": sorted(self.state.parts), "same": self.state.id == self.state.id_seen}}
 
         @listen(or_("rejected", never))
-        def drop(self):
-            raise RuntimeError("it was approved")
+        def drop(self, said):
+            return {{"text": said.output, "of": said.outcome,
+                    "heard": [one.outcome for one in self.human_feedback_history]}}
 """
 
 
@@ -132,3 +133,11 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     ledger = told["ledger"]
     assert (ledger["in_doubt"], ledger["tools"]["paid"]) == (1, 1)
     assert models.paid == 4 == ledger["paid"] - ledger["tools"]["paid"] + ledger["in_doubt"]  # one question, again
+    assert "drop" not in told["outputs"]
+    other = crewai_fleet.runner("fork", run, "--edit", "review=Rejected", "--json")
+    assert json.loads(json.loads(other.stdout)["result"]) == {"text": "done", "of": "rejected", "heard": ["rejected"]}
+    bad = crewai_fleet.runner("fork", run, "--edit", "review=good")
+    assert (bad.returncode, "is none of approved, rejected" in bad.stderr) == (2, True)
+    words = crewai_fleet.runner("fork", run, "--edit", "write=coffee", "--branch", "coffee", "--json")
+    assert (words.returncode, json.loads(words.stdout)["asked"][0]["method_output"]) == (5, "coffee"), words.stderr
+    assert models.paid == 4

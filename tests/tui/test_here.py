@@ -280,6 +280,10 @@ def test_a_flow_goes_on_too(write_crew, location, more):
     assert (details.entities[0].kind, details.entities[0].name) == ("flow", "Tale")
     assert details.state["words"] == 2
     hand = CrewHand(source, str(path))
+    with pytest.raises(
+        BadInput, match=r"only outputs of a crew's tasks can be edited here: .* `runner fork RUN --edit"
+    ):
+        hand.check(Order("fork", find(source, None), "mine", edits={"begin": "now"}))
     assert hand.carry_out(Order("fork", find(source, None), "mine")) == "once upon a time"
     assert hand.carry_out(Order("resume", source.branches()[0].checkpoints[-1])) == "once upon a time"
 

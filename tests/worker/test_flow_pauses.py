@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from runner.checkpoints.fleet import RunSource
+from runner.checkpoints.model import find
 from runner.client import Client
 from runner.errors import BadInput, Conflict
 
@@ -89,6 +91,62 @@ def test_a_waiting_run_is_cancelled_and_another_one_is_not_kept_from_running(
     assert all(redis.ttl(key) > 0 for key in redis.scan_iter(f"*:run:{handle.id}*"))
     with pytest.raises(Conflict, match="is cancelled"):
         client.answer(handle.id, "yes")
+
+
+SAYS = """
+    class Says(Flow[dict]):
+        @start()
+        @human_feedback("Send it?", emit=["send", "keep"])
+        def draft(self):
+            return {"title": "T"}
+
+        @listen("send")
+        @human_feedback("How is it?")
+        def sent(self, said):
+            return f"sent {said.output['title']}: {said.feedback}"
+
+        @listen("keep")
+        def kept(self, said):
+            return {"kept": said.output, "as": said.outcome, "word": said.feedback}
+
+        @listen(draft)
+        def by_name(self, outcome):
+            return outcome
+
+        @listen(sent)
+        def told(self, said):
+            return {"output": said.output, "word": said.feedback, "last": self.last_human_feedback.output}
+    """
+
+
+def test_a_fork_edits_what_a_person_chose_or_what_they_said_it_of(fleet: Any, client: Client, flow_of: Any) -> None:
+    fleet.start("--concurrency", "2")
+    handle = client.submit(flow_of(SAYS))
+    assert handle.wait(60).status == "waiting"
+    assert client.answer(handle.id, "send").wait(60).status == "waiting"
+    assert client.answer(handle.id, "well").wait(60).status == "completed"
+
+    source = RunSource(client, handle.id)
+    shown = {task.key: task.to_edit for task in source.details(find(source, None)).tasks}
+    assert (shown["draft"], shown["sent"]) == ("send", "sent T: send"), "what the browser gives to be edited"
+
+    words = fleet.runner("fork", handle.id, "--edit", "sent=nothing was sent", "--json")
+    assert json.loads(json.loads(words.stdout)["result"]) == {
+        "output": "nothing was sent", "word": "well", "last": "nothing was sent",
+    }, words.stderr  # fmt: skip
+
+    bad = fleet.runner("fork", handle.id, "--edit", "draft=a better draft")
+    assert bad.returncode == 2
+    assert bad.stderr.splitlines()[0].endswith("'a better draft' is none of send, keep: edit it to one of them")
+
+    other = client.fork(handle.id, edits={"draft": "Keep"})
+    found = other.wait(60)
+    assert found.status == "completed", found
+    assert json.loads(found.outputs["kept"]) == {"kept": {"title": "T"}, "as": "keep", "word": "keep"}
+    assert found.outputs["by_name"] == "keep"
+    assert "sent" not in found.outputs
+    back = client.fork(handle.id, source=other.branch, edits={"draft": "send"}).wait(60)
+    assert [one.message for one in back.asked] == ["How is it?"], "it is asked again, of the branch's own"
 
 
 def test_a_flow_on_the_command_line(fleet: Any, flow_of: Any) -> None:

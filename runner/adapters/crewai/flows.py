@@ -33,7 +33,7 @@ from runner.flow.definition import Feedback, FlowDefinition, Method
 from runner.flow.execution import Execution, Outcome, current
 from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext, choose
 from runner.flow.feedback import HumanFeedbackResult as OurResult
-from runner.flow.history import part_of
+from runner.flow.history import as_edited, part_of
 from runner.flow.typed import Models
 from runner.work import Work
 
@@ -255,7 +255,8 @@ def _remember_feedback(flow: Facade, work: Work) -> None:
     """What people said so far is there for methods to look at."""
     if work.line is None or not any(method.feedback for method in flow.own_definition.methods.values()):
         return
-    parts = [part_of(one) for one in work.line.history() if one.key]
+    history, _ = as_edited(flow.own_definition, work.line.history())
+    parts = [part_of(one) for one in history if one.key]
     said = [_theirs(values.decode(part["feedback"], None)) for part in parts if "feedback" in part]
     flow.theirs.human_feedback_history = said
     flow.theirs.last_human_feedback = said[-1] if said else None
