@@ -12,10 +12,13 @@ import traceback
 from pathlib import Path
 
 import crewai
+from crewai.rag.chromadb import config
 
 
 def told(result):
     """What a kickoff gave."""
+    if isinstance(result, str):  # a flow's
+        return {"raw": result, "json": None, "tasks": None}
     assert isinstance(result, crewai.CrewOutput)
     data = result.pydantic.model_dump(mode="json") if result.pydantic else result.json_dict
     return {"raw": result.raw, "json": data, "tasks": [output.raw for output in result.tasks_output]}
@@ -24,9 +27,10 @@ def told(result):
 def run(folder, out):
     home = tempfile.mkdtemp(prefix="rr-")
     os.environ.update(HOME=home, CREWAI_STORAGE_DIR=f"{home}/storage", TRACE=f"{folder}/trace")
+    config.DEFAULT_STORAGE_PATH = f"{home}/storage"  # looked up when CrewAI was imported
     os.chdir(folder)
     sys.path.insert(0, str(folder))
-    out.write_text(json.dumps(told(runpy.run_path("crew.py", run_name="__main__")["result"])))
+    out.write_text(json.dumps(told(runpy.run_path("crew.py", run_name="__main__")["result"]), default=str))
 
 
 if __name__ == "__main__":

@@ -96,13 +96,15 @@ def test_the_same_requests_and_the_same_result(
     for name, result in fleet.items():
         assert result["status"] == "completed", (name, result)
         outputs = {key: text for key, text in result["outputs"].items() if key not in ("before_kickoff", "planning")}
-        end = outputs.pop("after_kickoff", None)
-        assert [end or list(outputs.values())[-1], list(outputs.values())] == [alone[name]["raw"], alone[name]["tasks"]]
+        outputs.pop("after_kickoff", None)
+        assert result["result"] == alone[name]["raw"], name
+        assert alone[name]["tasks"] is None or list(outputs.values()) == alone[name]["tasks"], name
     found = sent(models)
     for name in CREWS:
         assert found[name].keys() == wanted[name].keys(), name
-        again = {one: count for one, count in (found[name] - wanted[name]).items() if not one.startswith("embeddings")}
-        assert not again, name
+        assert found[name] <= wanted[name], name
+        spared = wanted[name] - found[name]  # CrewAI has a crew's knowledge embedded again for each task
+        assert not spared or (name == "knowing" and all(one.startswith("embeddings") for one in spared)), name
     assert traced(tmp_path / "trace") == did
     for result in fleet.values():
         assert result["ledger"]["in_doubt"] == result["ledger"]["replayed"] == 0

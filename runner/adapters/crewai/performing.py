@@ -34,6 +34,8 @@ from runner.adapters.crewai.seen import Earlier
 from runner.errors import BadCrew
 from runner.work import Work
 
+SKIPPED = "skipped"  #: stored beside an output that is none
+
 
 def perform(crew: Crew, work: Work) -> str:
     """Do the task, or what comes before or after all of them. Returns what is to be stored."""
@@ -84,7 +86,7 @@ def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, An
     before = list(tasks)[: list(tasks).index(work.key)]
     if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
         work.note("task_skipped", "its condition does not hold")
-        return outputs.dump("", None)
+        return json.dumps({**outputs.stored("", None), SKIPPED: True})
     # A task that runs beside others is told only of what its context names: as in a kickoff from the beginning.
     crew.tasks = [task] if task.async_execution else [*earlier.tasks(before), task]
     if before and len(crew.tasks) == 1:
@@ -93,12 +95,23 @@ def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, An
             task.allow_crewai_trigger_context = False  # it is the first in this list, and not in the crew's
     for one in crew.tasks:
         one.async_execution = False
+    _leave_out_skipped(task, tasks, work)
     _leave_time_to_us(crew, task)
     crew.after_kickoff_callbacks = [one for one in crew.after_kickoff_callbacks if is_closing(one)]
     callbacks.record_those_of_task(crew, task, work.journal, earlier)
     with before_and_after.planned_for(crew, task, work):
         before_and_after.kickoff(crew, work, inputs)
     return values.dump(task.output)
+
+
+def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
+    """A task that was skipped is not in a context that names it: in one process it has no output."""
+    if not isinstance(task.context, list):
+        return
+    named = {id(one) for one in task.context if isinstance(one, ConditionalTask)}
+    keys = [key for key, one in tasks.items() if id(one) in named]
+    skipped = {id(tasks[key]) for key, beside in work.beside(keys).items() if beside.get(SKIPPED)} if keys else set()
+    task.context = [one for one in task.context if id(one) not in skipped]
 
 
 def _leave_time_to_us(crew: Crew, task: Task) -> None:

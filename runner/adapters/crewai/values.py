@@ -1,11 +1,13 @@
 """A task's output between CrewAI and the store: JSON there, typed by the crew's own code here."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from crewai import Task, TaskOutput
 from crewai.tasks.output_format import OutputFormat
 from pydantic import BaseModel, PrivateAttr, ValidationError
+from pydantic_core import to_jsonable_python
 
 from runner import output as outputs
 from runner.errors import TaskError
@@ -21,7 +23,7 @@ def json_of(output: Any) -> Any:
     """Its JSON, if it has one."""
     if isinstance(output.pydantic, BaseModel):
         return output.pydantic.model_dump(mode="json")
-    return output.json_dict
+    return to_jsonable_python(output.json_dict, fallback=str)
 
 
 def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
@@ -31,7 +33,7 @@ def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
         return
     model: Any = task.output_pydantic
     if model is None:
-        output.json_dict = stored.json_dict if isinstance(stored.json_dict, dict) else None
+        output.json_dict = _typed(stored.json_dict, task.output_json) if isinstance(stored.json_dict, dict) else None
         return
     try:
         output.pydantic = model.model_validate(stored.json_dict)
@@ -41,6 +43,13 @@ def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
         raise TaskError(
             f"the stored output of task {stored.name!r} is no {model.__name__}: {where}: {first['msg']}"
         ) from None
+
+
+def _typed(data: dict[str, Any], model: Any) -> dict[str, Any]:
+    """With dates and the like, as CrewAI has them where it made the dict of a model."""
+    with contextlib.suppress(ValidationError):
+        return dict(model.model_validate(data).model_dump()) if model is not None else data
+    return data
 
 
 class Given(TaskOutput):
