@@ -343,14 +343,16 @@ def test_memory_is_flat_over_many_kickoffs():
         def b(self, text):
             self.state.count += len(text)
 
-    for _ in range(20):
-        F().kickoff()
-    gc.collect()
+    def grown(kickoffs: int) -> int:
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(kickoffs):
+            F().kickoff()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0] - before
+
     tracemalloc.start()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(200):
-        F().kickoff()
-    gc.collect()
-    grown = tracemalloc.get_traced_memory()[0] - before
+    grown(20)
+    # The least of two: a table of the interpreter's own (interned names) may happen to grow in one of them.
+    assert min(grown(100), grown(100)) < 100_000
     tracemalloc.stop()
-    assert grown < 200_000
