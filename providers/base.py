@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 import pydantic_core
 from pydantic import BaseModel
 
-from runner.errors import NotFound, RunnerError
+from runner.errors import Exit, NotFound, RunnerError
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ class CheckpointNotFound(NotFound, ValueError):
 
 class CheckpointTorn(RunnerError, ValueError):
     """What is stored of this checkpoint is not all of it."""
+
+    exit_code = Exit.USAGE
 
 
 class _Gone(Exception):

@@ -21,7 +21,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from runner.errors import StoreUnreachable
+from runner.errors import StoreUnreachable, UsageError
 
 NOT_NOW = (ConnectionError, TimeoutError, BusyLoadingError)
 """Errors after which the same call may succeed: every operation here may be repeated."""
@@ -99,10 +99,13 @@ def connect(
     """A client for ``redis://``, ``rediss://`` or ``unix://``. Times are in seconds.
 
     Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
+    Raises `UsageError` for what is no URL of a Redis.
     """
     if "@" in url.partition("://")[2] and "@" not in urlsplit(url).netloc:
-        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: its password ends it early. {_HINT}")
+        raise UsageError(f"{redacted(url)} is not a Redis URL: its password ends it early. {_HINT}")
     try:
+        if not url.startswith("unix:") and "://" in url and not re.fullmatch(r"/?|/\d+", urlsplit(url).path):
+            raise ValueError(url)  # or it would be another database, in silence
         return Redis.from_url(
             url,
             client_name=name,
@@ -117,7 +120,7 @@ def connect(
         )
     except ValueError as error:
         why = str(error) if "scheme" in str(error) else "its host, port or database cannot be read"
-        raise StoreUnreachable(f"{redacted(url)} is not a Redis URL: {why}. {_HINT}") from None
+        raise UsageError(f"{redacted(url)} is not a Redis URL: {why}. {_HINT}") from None
 
 
 def check(client: Client, url: str) -> None:

@@ -75,7 +75,8 @@ class Runs:
         found: dict[str, str] = self.client.hgetall(keys.run_key(run_id))
         if "status" not in found:
             raise NotFound(
-                f"there is no run {run_id}: `runner runs` lists them (a finished run is kept for a while only)"
+                f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
+                "(a finished run is kept for a while only)"
             )
         return run_record(run_id, found)
 

@@ -1,7 +1,7 @@
 """What a person means who names a place with checkpoints: a run, or a location of files, SQLite or Redis."""
 
 import contextlib
-import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from runner.checkpoints.model import Source
 from runner.errors import NotFound, UsageError
 from runner.providers.base import BaseProvider
+from runner.state import locations
 
 HERE = "./.checkpoints"  #: where a config writes that says nothing else
 
@@ -23,6 +24,11 @@ def is_run(where: str) -> bool:
     if _RUN.fullmatch(where):
         return True
     return not _URL.match(where) and not _path(where).exists() and not _looks_like_a_path(where)
+
+
+def holds_something(where: str) -> bool:
+    """Whether it is a directory with files in it."""
+    return any(not name.startswith(".") for _, _, names in os.walk(where) for name in names)
 
 
 @contextlib.contextmanager
@@ -60,27 +66,20 @@ def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
     path = _path(where)
     if not path.exists():
         raise NotFound(f"there is no directory, file or run {where}")
+    if path.is_dir() and (around := locations.place_around(where)) != where:
+        raise UsageError(
+            f"{where} is a branch of the checkpoints in {around}: name that, as in "
+            f"runner checkpoint list {around} --branch {path.relative_to(around)}"
+        )
     if path.is_dir() or (provider.provider_type != "json" and str(path) == where):
         return
-    place = _place_of(path) if provider.provider_type == "json" else path
+    place = locations.place_of(path) if provider.provider_type == "json" else path
     if place is None:
         raise UsageError(f"{where} is neither a directory of checkpoints nor an SQLite file of them")
     raise UsageError(
         f"{where} is one checkpoint: name the place that it is in, as in "
         f"runner checkpoint show {place} {provider.extract_id(where)}"
     )
-
-
-def _place_of(file: Path) -> Path | None:
-    """The directory of a checkpoint's file, which stands below it in folders named after its branch."""
-    if file.suffix != ".json":
-        return None
-    try:
-        branch = json.loads(file.read_text("utf-8"))["branch"]
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-    depth = len(Path(str(branch)).parts)
-    return file.parents[depth] if file.parent.parts[-depth:] == Path(str(branch)).parts else None
 
 
 def _path(where: str) -> Path:

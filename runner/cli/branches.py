@@ -21,7 +21,11 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 @click.option("--checkpoint", metavar="ID", help="Leave at this checkpoint. Default: where its current line stands.")
 @click.option("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
 @click.option(
-    "--input", "pairs", multiple=True, metavar="K=V", help="Another input, as text; K:=V takes V as JSON. Repeatable."
+    "--input",
+    "pairs",
+    multiple=True,
+    metavar="K=V",
+    help="Another input, as text, or JSON over a list or an object; K:=V takes V as JSON. Repeatable.",
 )
 @click.option(
     "--edit",
@@ -53,6 +57,9 @@ def fork(
         inputs = options.read_inputs(pairs, None)
         changed = _read_edits(edits)
         with Client() as client:
+            if inputs:
+                run = client.store.runs.get(run_id)
+                inputs = options.as_before(inputs, pairs, run.inputs)
             handle = client.fork(run_id, checkpoint=checkpoint, branch=branch, inputs=inputs, edits=changed)
             line = client.store.runs.branch(run_id, str(handle.branch))
             grows = bool(client.store.runs.plan(run_id).grows)

@@ -66,7 +66,7 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
     """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints, or the newest run."""
     options.apply_environment(redis_url=redis_url)
-    where = where or places.here()
+    where = places.here() if where is None else where
     if places.is_run(where):
         return _list_run(where, branch, as_json)
     with places.opened(where) as source:
@@ -78,7 +78,7 @@ def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str |
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
         ((_id(one), Text(one.branch), _moment(one), _size(one), Text(one.parent)) for one in found),
-        "no checkpoints kept",
+        f"no checkpoints kept: nothing in {where} is one" if places.holds_something(where) else "no checkpoints kept",
     )
     return 0
 
@@ -108,7 +108,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
     """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one, of what is here."""
     options.apply_environment(redis_url=redis_url)
-    with places.opened(where or places.here()) as source:
+    with places.opened(places.here() if where is None else where) as source:
         details = source.details(find(source, beginning))
     if as_json:
         print_json(_details_json(details))

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,6 +92,30 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
         else:
             inputs[name] = value
     return inputs
+
+
+def as_before(inputs: dict[str, Any], pairs: tuple[str, ...], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs over others: text over a list or an object is taken as JSON. Raises `BadInput` where that is none."""
+    found = dict(inputs)
+    for name in {pair.partition("=")[0] for pair in pairs} & before.keys():
+        was = before[name]
+        kind = "a list" if isinstance(was, list) else "an object" if isinstance(was, dict) else ""
+        if kind and isinstance(found[name], str):
+            try:
+                found[name] = _json(found[name], name)
+            except BadInput:
+                found[name] = None
+            if type(found[name]) is not type(was):
+                raise BadInput(
+                    f"the input {name!r} is {kind}: give it as JSON, as in --input {name}:='{_short(was)}'; "
+                    f"text in its place is --input {name}:='\"TEXT\"'"
+                )
+    return found
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else "[...]" if isinstance(value, list) else "{...}"
 
 
 def _json(text: str, where: str) -> Any:

@@ -1,5 +1,6 @@
 """What ``restore_from`` names: which provider reads it, and whether it is one checkpoint or a place full of them."""
 
+import json
 from pathlib import Path
 
 from runner.config import DEFAULT_LOCATION, CheckpointConfig
@@ -37,6 +38,24 @@ def is_new(config: CheckpointConfig) -> bool:
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
 
+def place_of(file: Path) -> Path | None:
+    """The directory of a checkpoint's file, which stands below it in folders named after its branch; None elsewhere."""
+    if file.suffix != ".json":
+        return None
+    try:
+        names = Path(str(json.loads(file.read_text("utf-8"))["branch"])).parts
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return file.parents[len(names)] if file.parent.parts[-len(names) :] == names else None
+
+
+def place_around(location: str) -> str:
+    """The place that a directory is a branch of, if that is what it is; else the directory itself."""
+    files = sorted(Path(location).glob("*_p-*.json"))
+    found = place_of(files[-1]) if files else None
+    return location if found is None else str(found)
+
+
 def going_on_at(config: CheckpointConfig, branch: str, own: object) -> CheckpointConfig:
     """The config of a run that was restored with ``config``: without a location of its own, it writes where it was.
 
@@ -54,7 +73,9 @@ def going_on_at(config: CheckpointConfig, branch: str, own: object) -> Checkpoin
         if folder.parts[-len(names) :] != names:
             return settled  # a file that was copied elsewhere: its place is none to write to
         location = str(folder.parents[len(names) - 1])
-    elif not Path(location).is_dir():
+    elif Path(location).is_dir():
+        location = place_around(location)
+    else:
         location = location.partition("#")[0]
     provider = provider_of(config)
     return settled.model_copy(update={"location": location, "provider": provider})

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import CheckpointConfig, Crew, Process, Task, TaskOutput
+from runner import CheckpointConfig, Crew, JsonProvider, Process, Task, TaskOutput
 from runner.errors import BadInput
 
 
@@ -31,6 +31,20 @@ def test_a_fork_writes_beside_the_original(chain, place):
     with pytest.raises(ValueError, match="escapes checkpoint directory"):
         Crew.fork(chain.from_(place.at(1)), branch="../../etc")
     assert living.tasks
+
+
+def test_a_fork_of_a_branchs_own_directory_is_beside_the_branch(tmp_path):
+    crew = Crew(tasks=[Task(name="a", run=done("A"))], checkpoint=CheckpointConfig(location=str(tmp_path)))
+    crew.kickoff()
+    fork = Crew.fork(CheckpointConfig(restore_from=tmp_path / "main"), branch="x/y")
+    fork.tasks[0].output = None
+    fork.kickoff()
+    infos = JsonProvider().checkpoints(str(tmp_path))
+    assert [(one.branch, one.parent_id) for one in infos] == [("main", None), ("x/y", infos[0].id)]
+    again = Crew.fork(CheckpointConfig(restore_from=tmp_path / "x/y"), branch="z")
+    again.tasks[0].output = None
+    again.kickoff()
+    assert [one.branch for one in JsonProvider().checkpoints(str(tmp_path))] == ["main", "x/y", "z"]
 
 
 def test_an_edited_output_runs_again_what_was_made_from_it_and_nothing_else(place):

@@ -168,7 +168,7 @@ def test_a_torn_file_is_marked_passed_over_and_named(cli, tmp_path):
     assert f"{place.ids[4]}  torn" in cli("checkpoint", "list", place.location).out
     assert read(cli("checkpoint", "show", place.location, "--json"))["id"] == place.ids[3]
     said = cli("checkpoint", "show", place.location, place.ids[4])
-    assert said.code == 1
+    assert said.code == 2
     assert said.error.startswith("Checkpoint is torn: ")
     assert place.ids[4] in said.error
     torn.write_text('{"a": 1}')
@@ -230,6 +230,27 @@ def test_one_checkpoint_is_no_place(refused, tmp_path):
             f"{one} is one checkpoint: name the place that it is in, as in "
             f"runner checkpoint show {location} {provider.extract_id(one)}"
         )
+
+
+@pytest.mark.parametrize("word", [["list"], ["show"]], ids=" ".join)
+def test_an_empty_place_is_not_what_is_here(refused, word):
+    assert refused("checkpoint", *word, "").startswith("the place is empty: name a run, ")
+
+
+def test_a_directory_of_other_files_is_said_to_hold_none(cli, tmp_path):
+    assert cli("checkpoint", "list", tmp_path).out == "no checkpoints kept\n"
+    (tmp_path / "notes.txt").touch()
+    said = cli("checkpoint", "list", tmp_path)
+    assert (said.code, said.out) == (0, f"no checkpoints kept: nothing in {tmp_path} is one\n")
+
+
+def test_a_branch_is_no_place(refused, tmp_path):
+    where = tmp_path / "c"
+    JsonProvider().checkpoint(json.dumps({"entities": [], "branch": "a/b"}), str(where), branch="a/b")
+    assert refused("checkpoint", "list", where / "a/b") == (
+        f"{where}/a/b is a branch of the checkpoints in {where}: name that, as in "
+        f"runner checkpoint list {where} --branch a/b"
+    )
 
 
 def test_ids_and_branches_that_are_none(cli, place):

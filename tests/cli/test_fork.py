@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from runner.cli.options import as_before, read_inputs
+
 CREW = """
     import time
     from pathlib import Path
@@ -43,7 +45,7 @@ def crew(write_crew, tmp_path):
 def run_id(cli, fleet, crew) -> str:
     """A run that went through; its worker still serves."""
     fleet.start("--concurrency", "2")
-    said = cli("submit", crew, "--input", "topic=birds", "--json")
+    said = cli("submit", crew, "--input", "topic=birds", "--input", "kinds:=[1, 2]", "--json")
     assert said.code == 0, said
     return json.loads(said.out)["run_id"]
 
@@ -164,6 +166,14 @@ def test_diff(cli, client, run_id):
     assert cli("diff", run_id, "main", "main").out.splitlines()[-1] == " no difference: the same inputs, 4 tasks alike"
 
 
+def test_text_over_a_list_or_an_object_is_taken_as_json():
+    before = {"a": [1], "b": {"c": 1}, "d": "text", "e": 5, "f": [1]}
+    pairs = ("a=[2]", 'b={"c": 2}', "d=[2]", "e=6", "f:=null", "new=[2]")
+    assert as_before(read_inputs(pairs, None), pairs, before) == {
+        "a": [2], "b": {"c": 2}, "d": "[2]", "e": "6", "f": None, "new": "[2]",
+    }  # fmt: skip
+
+
 def test_what_is_refused(cli, client, run_id):
     at = next(c.id for c in client.checkpoints(run_id, "main") if c.task == "collect")
     for arguments, message in (
@@ -177,6 +187,11 @@ def test_what_is_refused(cli, client, run_id):
         (["--branch", "a b"], "'a b' is no branch name"),
         (["--checkpoint", "1999"], f"run {run_id} has no checkpoint 1999"),
         (["--input", "x"], "--input 'x' is not name=text, nor name:=JSON"),
+        (
+            ["--input", "kinds=many"],
+            "the input 'kinds' is a list: give it as JSON, as in --input kinds:='[1, 2]'; text in its place is "
+            "--input kinds:='\"TEXT\"'",
+        ),
     ):
         said = cli("fork", run_id, *arguments)
         assert said.code == 2, said

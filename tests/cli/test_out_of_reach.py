@@ -63,9 +63,13 @@ def test_a_host_that_nobody_knows(unreachable):
 
 
 @pytest.mark.parametrize("verb", ["submit", "runs", "worker"])
-@pytest.mark.parametrize("url", ["http://localhost:6379", "localhost:6379", "redis://localhost:port"])
-def test_not_a_redis_url(verb, url, unreachable):
-    assert unreachable(verb, url).startswith(f"{url} is not a Redis URL: ")
+@pytest.mark.parametrize(
+    "url", ["http://localhost:6379", "localhost:6379", "redis//x", "redis://localhost:port", "redis://localhost/name"]
+)
+def test_not_a_redis_url_is_bad_usage(verb, url, cli, write_crew):
+    said = cli(verb, *([write_crew(GOOD)] if verb == "submit" else []), RUNNER_REDIS_URL=url)
+    assert said.code == 2
+    assert said.error.startswith(f"{url} is not a Redis URL: ")
 
 
 def test_the_option_counts_more_than_the_environment(cli, refusing_port, server):
@@ -173,8 +177,10 @@ def test_an_account_that_may_not_write_is_told_so(guarded, cli, write_crew):
         "redis://:hid-den@x:y@127.0.0.1:1/0",
     ],
 )
-def test_a_password_is_never_shown_however_it_is_mistyped(url, unreachable):
-    line = unreachable("runs", url)
+def test_a_password_is_never_shown_however_it_is_mistyped(url, cli):
+    said = cli("runs", RUNNER_REDIS_URL=url)
+    line = said.error
+    assert said.code in (2, 4)
     assert "hid" not in line
     assert "den" not in line
     assert "127.0.0.1" in line
