@@ -14,9 +14,10 @@ from runner import output
 from runner.client import Client
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import ClaimedTask, Job
+from runner.providers.redis.jobs import Job
 
 RUN = "r-0123456789ab"
 QUEUE = "forked"

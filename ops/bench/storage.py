@@ -17,8 +17,9 @@ from waiting import until
 from runner import output
 from runner.plan import Plan, PlannedTask
 from runner.providers.redis import jobs, keys
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line, connect
-from runner.providers.redis.jobs import ClaimedTask, Job
+from runner.providers.redis.jobs import Job
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 

@@ -30,9 +30,10 @@ from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
 from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, Line, connect
 from runner.providers.redis.growing import GrowingBranch
-from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
+from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.pace import RunPace
 from runner.providers.redis.runs import Runs
 from runner.source import loader

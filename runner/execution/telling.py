@@ -31,7 +31,8 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.output import TaskOutput
-from runner.providers.redis.jobs import Claim, ClaimedTask
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.jobs import Claim
 from runner.source import loader
 from runner.source.isolation import PREFIX
 from runner.stopping.gate import Gate

@@ -2,7 +2,6 @@
 
 import contextlib
 import contextvars
-import threading
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,8 +17,8 @@ from runner.flow import state as states
 from runner.flow.conditions import and_, or_
 from runner.flow.decorators import human_feedback, listen, router, start
 from runner.flow.definition import FlowDefinition, define
-from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
-from runner.flow.machine import MAX_METHOD_CALLS, Call, Machine
+from runner.flow.happened import Happened
+from runner.flow.machine import MAX_METHOD_CALLS
 from runner.flow.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flow.state import FlowState
 from runner.flow.waiting import wait_for
@@ -43,7 +42,7 @@ S = TypeVar("S", bound=dict[str, Any] | BaseModel)
 _quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_flow_quiet", default=False)
 
 
-class Flow(Generic[S]):
+class Flow(Happened, Generic[S]):
     """Methods that trigger each other, and a state they share.
 
     ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on
@@ -62,23 +61,11 @@ class Flow(Generic[S]):
 
     _definition: ClassVar[FlowDefinition | None] = None
 
-    has_terminal: bool
-    input_files: dict[str, Any]
-    bodies: dict[str, tuple[Any, states.State, states.State]]
-    last_human_feedback: HumanFeedbackResult | None
-    human_feedback_history: list[HumanFeedbackResult]
-
-    inputs: dict[str, Any]
-    given: Any
     stored: Mapping[str, Any] = {}
     """What a checkpoint says of it, where this is a flow without its code."""
 
     _restored: Any = None
     _state: Any
-    _method_outputs: list[Any]
-    _completed_methods: set[str]
-    _method_execution_counts: dict[str, int]
-    _kickoff_event_id: str | None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -138,30 +125,6 @@ class Flow(Generic[S]):
     def flow_id(self) -> str:
         """The id in the state."""
         return states.state_id(self.committed_state)
-
-    @property
-    def method_outputs(self) -> list[Any]:
-        """What the methods returned, in the order in which they were done."""
-        return [_output_of(entry) for entry in self._method_outputs]
-
-    @property
-    def completed_methods(self) -> set[str]:
-        """The names of the methods that were done at least once."""
-        return set(self._completed_methods)
-
-    @property
-    def kickoff_event_id(self) -> str | None:
-        """The id of the event with which this kickoff began."""
-        return self._kickoff_event_id
-
-    @kickoff_event_id.setter
-    def kickoff_event_id(self, event_id: str | None) -> None:
-        self._kickoff_event_id = event_id
-
-    @property
-    def pending_feedback(self) -> PendingFeedbackContext | None:
-        """What a person is asked for, if the flow waits for one: of several questions, the oldest."""
-        return next((pending.context for pending in self._asked.values()), None)
 
     # -- running it
 
@@ -286,30 +249,6 @@ class Flow(Generic[S]):
         """Whose return annotation says what the output of a method is."""
         return getattr(self, method, None)
 
-    def log(self, call: Call, outcome: execution.Outcome) -> None:
-        """A method is done: keep what came of it, and drop what was only needed until then."""
-        entry: dict[str, Any] = {"method": call.method, "output": outcome.output, "key": call.key}
-        if outcome.signal is not None:
-            entry["signal"] = outcome.signal
-        if outcome.feedback is not None:
-            entry["feedback"] = self.last_human_feedback = outcome.feedback
-            self.human_feedback_history.append(outcome.feedback)
-        self._method_outputs.append(entry)
-        self._entries[call.key] = entry
-        self._completed_methods.add(call.method)
-        self._method_execution_counts[call.method] = self._method_execution_counts.get(call.method, 0) + 1
-        self._steps.pop(call.key, None)
-        self.bodies.pop(call.key, None)
-
-    def entry_of(self, key: str) -> dict[str, Any] | None:
-        """What is kept of a call that is done."""
-        return self._entries.get(key)
-
-    def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
-        """A method has a question: it is known from here on."""
-        with self._lock:
-            self._asked[context.call] = HumanFeedbackPending(context, dict(callback_info or {}))
-
     def leave_out(self, field: str, value: Any) -> None:
         """A field of the state is no JSON: it is in no checkpoint, and somebody is told, once."""
         if field not in self._left_out:
@@ -324,30 +263,6 @@ class Flow(Generic[S]):
         if kickoff.depth.get() == 0:
             kickoff.enter(None)  # a flow that nobody kicks off is in no state, and no state keeps it
         event_bus.emit(self, FlowCreatedEvent(flow_name=self.flow_name))
-
-    def _reset(self) -> None:
-        """Nothing has happened. The state stays."""
-        if "_lock" not in self.__dict__:
-            self._lock = threading.RLock()
-            self._left_out: set[str] = set()
-            self._running = False
-            self.has_terminal = True
-            self.inputs, self.given = {}, {}
-            self.input_files = {}
-        self._machine: Machine | None = None
-        self._method_outputs = []
-        self._entries: dict[str, dict[str, Any]] = {}
-        self._completed_methods = set()
-        self._method_execution_counts = {}
-        self._at_work: dict[str, execution.Execution] = {}
-        self._steps: dict[str, dict[str, str]] = {}
-        self._asked: dict[str, HumanFeedbackPending] = {}
-        self.bodies = {}
-        self._finished_events: dict[str, str] = {}
-        self._kickoff_event_id = None
-        self._is_restored = False
-        self.last_human_feedback = None
-        self.human_feedback_history = []
 
     def _set_options(self, options: Mapping[str, Any]) -> None:
         for name, value in options.items():
@@ -420,7 +335,3 @@ def _declared(flow_class: type) -> Any:
                 if not isinstance(declared, TypeVar):
                     return declared
     return None
-
-
-def _output_of(entry: Any) -> Any:
-    return entry["output"] if isinstance(entry, dict) and "output" in entry and "method" in entry else entry

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
-from runner.providers.redis import connection, jobs, scripts
+from runner.providers.redis import claimed, connection, jobs, scripts
 from runner.providers.redis.connection import Line
 
 from .observed import TEST_KEY
@@ -38,7 +38,7 @@ settings.register_profile(
 def nobody_was_frozen() -> Iterator[None]:
     """However slow the machine is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "AWAY", 3600)
+        patch.setattr(claimed, "AWAY", 3600)
         yield
 
 

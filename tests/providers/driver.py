@@ -8,8 +8,9 @@ from redis import Redis
 from runner.output import dump
 from runner.plan import Plan, PlannedTask
 from runner.plan.used import NOTHING, Used
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal, claim
+from runner.providers.redis.jobs import Claim, Job, Refusal, claim
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 

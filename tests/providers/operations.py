@@ -19,8 +19,9 @@ from runner.plan import Plan
 from runner.plan.branching import branch_plan
 from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Claim, ClaimedTask, Job, Refusal
+from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.runs import CheckpointRecord, Runs
 from runner.providers.redis.workers import Workers
 

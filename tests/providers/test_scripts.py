@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from runner.errors import ClaimLost
 from runner.ledger import Entry, Usage
 from runner.output import dump
-from runner.providers.redis import jobs, scripts
+from runner.providers.redis import claimed, jobs, scripts
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim, Refusal
 from runner.providers.redis.keys import TEMPLATES
@@ -313,7 +313,7 @@ def test_a_call_that_never_left_a_killed_process_is_in_no_doubt(driver: Driver, 
     said = [""]
     run = driver.submit(plan_of("a"))
     claim = driver.take()["a"]
-    task = jobs.ClaimedTask(driver.line, claim, said.append)
+    task = claimed.ClaimedTask(driver.line, claim, said.append)
     gpt, other = Entry("model", "A", "gpt"), Entry("model", "B", "gpt")
     for one in (gpt, gpt, other):
         task.begin_step(one, held=True)
@@ -340,7 +340,7 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     task.begin_step()
     task.drop_step()
     # Of a step too, where the process may have been frozen since it last heard that it holds it
-    monkeypatch.setattr(jobs, "AWAY", 0)
+    monkeypatch.setattr(claimed, "AWAY", 0)
     with pytest.raises(ClaimLost):
         task.begin_step()
     assert not jobs.holds(driver.redis, task._claim)

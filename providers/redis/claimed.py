@@ -1,0 +1,268 @@
+"""What a worker writes while it holds a task: its steps and events, then its output, or that it gives the task back."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from runner.errors import ClaimLost
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
+from runner.outgoing import CallsOut
+from runner.plan import PlannedTask
+from runner.plan.growth import Growth
+from runner.plan.used import NOTHING, Used
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.arguments import specification, specifications, stamp
+from runner.providers.redis.connection import Line, patiently
+from runner.providers.redis.jobs import Claim
+from runner.providers.redis.packing import pack_output
+
+AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
+
+
+class ClaimedTask:
+    """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
+
+    ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
+    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    """
+
+    def __init__(self, line: Line, claim: Claim, outgoing: Callable[[str], None] | None = None) -> None:
+        self._line = line
+        self._claim = claim
+        job = claim.job
+        self._home = keys.home_of(job.run_id)
+        self._run = keys.run_key(job.run_id)
+        self._branch = keys.branch_key(job.run_id, job.branch)
+        self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
+        self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
+        self._outputs = keys.key("outputs_key", branch_key=self._branch)
+        self._who = {"name": job.branch, "key": job.task, "token": claim.token}
+        self._record = scripts.load("record_step")
+        self._begin = scripts.load("begin_step")
+        self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._out = CallsOut(claim.token, outgoing)
+        self._noted = False
+        self._heard = time.monotonic()  # when the store last said that the claim holds
+        self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
+        self.told = (0, 0)
+
+    can_wait = True
+
+    def place(self, step: str) -> str:
+        """The journal is its own: the step's name."""
+        return step
+
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+        """Note that a step begins. It costs no round trip: nobody waits for the answer.
+
+        But where nothing was heard for a while, the process may have been frozen, and its claim lost: what it paid for
+        then nobody would count. Raises `ClaimLost`.
+        """
+        with self._lock:
+            self._open.subtract(instead_of)
+            self._open[entry] += 1
+            if not held:
+                self._out.count(entry, 1)
+            if time.monotonic() - self._heard > AWAY:
+                self._held(self._begin, task=self._task, token=self._claim.token, begun=self._open.text())
+                self._noted = True
+            else:
+                self._note_open()
+
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        with self._lock:
+            self._out.count(entry, 1)
+
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Tally | int,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
+        """Record a step's result: one round trip."""
+        with self._lock:
+            if entry is not None:
+                self._open[entry] = max(self._open[entry] - 1, 0)
+            about: dict[str, Any] = {}
+            if entry is not None and entry.kind == "model" and not told:
+                about = {"model": entry.model, "agent": entry.agent, **asdict(usage)}
+            self._fenced(
+                self._record,
+                run=self._run,
+                task=self._task,
+                journal=self._journal,
+                step=step,
+                value=value,
+                begun=self._open.text(),
+                paid=Tally({entry: 1}).text() if entry is not None else "",
+                replayed=tally_text(replayed),
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                told=_flat(about) if about else "",
+            )
+            if entry is not None:
+                self._out.count(entry, -1)
+
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+        """A begun step raised: it is not in doubt."""
+        with self._lock:
+            if not held:
+                self._out.count(entry, -1)
+            self._open[entry] = max(self._open[entry] - 1, 0)
+            self._note_open()
+
+    def _note_open(self) -> None:
+        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again."""
+        if self._line.fresh:
+            patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
+            self._line.fresh = False
+        self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token, self._open.text())
+        self._noted = True
+
+    def _note_open_again(self) -> None:
+        """Before the end of the task: where the connection was lost meanwhile."""
+        if self._noted and self._line.fresh:
+            self._note_open()
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+        slots = {"run": self._run, "task": self._task, **self._who, "kind": kind, "text": text}
+        self._held(scripts.load("note"), **slots)
+
+    def tell(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int = 0,
+        started: int = 0,
+        cause: int = 0,
+        ends: str = "",
+        trigger: str = "",
+    ) -> int:
+        """Put an event of the task's code among the run's: see ``tell.lua``. Returns its sequence."""
+        return self._held(
+            scripts.load("tell"),
+            run=self._run,
+            branch=self._branch,
+            task=self._task,
+            **self._who,
+            kind=kind,
+            about=about,
+            more=_flat(more or {}),
+            parent=parent,
+            started=started,
+            cause=cause,
+            ends=ends,
+            trigger=trigger,
+            stamp=stamp(),
+        )
+
+    def _held(self, script: scripts.LuaScript, **slots: Any) -> int:
+        with self._lock:
+            answer = int(patiently(partial(script, self._line, **slots)))
+        if not answer:
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+        self._heard = time.monotonic()
+        return answer
+
+    def commit(
+        self,
+        output: str,
+        unlocks: Iterable[PlannedTask],
+        *,
+        replayed: Tally | int,
+        used: Used = NOTHING,
+        ms: int | None = None,
+    ) -> str:
+        """End the task with its output, a JSON object. Returns the branch's status after it."""
+        return self._commit(output, specifications(unlocks), "", replayed=replayed, used=used, ms=ms)
+
+    def grow(self, growth: Growth, version: str, *, replayed: Tally | int, ms: int | None = None) -> bool:
+        """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+        grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
+        ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
+        text = json.dumps(grown, ensure_ascii=False)
+        return self._commit(growth.output, ready, text, replayed=replayed, used=NOTHING, ms=ms) != "changed"
+
+    def _commit(
+        self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None
+    ) -> str:
+        with self._lock:
+            self._note_open_again()
+        answer = self._fenced(
+            scripts.load("commit"),
+            home=self._home,
+            run=self._run,
+            branch=self._branch,
+            task=self._task,
+            journal=self._journal,
+            outputs=self._outputs,
+            worker=self._claim.worker,
+            output=pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
+            trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
+            replayed=tally_text(replayed),
+            next=ready,
+            growth=growth,
+            stamp=stamp(),
+        )
+        if answer[0] == "changed":
+            return "changed"
+        if len(answer) > 3:
+            self.told = (answer[3], answer[4])
+        return str(answer[2])
+
+    def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:
+        """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
+        self._give(
+            "ask",
+            branch=self._branch,
+            journal=self._journal,
+            step=step,
+            question=question,
+            replayed=replayed,
+            stamp=stamp(),
+        )
+
+    def release(self, *, replayed: Tally | int) -> None:
+        """Hand the task back, to run elsewhere at once."""
+        self._give("release", replayed=replayed)
+
+    def retry(self, delay: float, reason: str, *, replayed: Tally | int) -> None:
+        """Hand the task back, to run again after ``delay`` seconds."""
+        self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=reason)
+
+    def fail(self, reason: str, *, replayed: Tally | int) -> None:
+        """Fail the task for good, and with it the branch."""
+        answer = self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
+        self.told = (answer[1], answer[2])
+
+    def _give(self, operation: str, **slots: Any) -> Any:
+        script = scripts.load(operation)
+        slots["replayed"] = tally_text(slots["replayed"])
+        with self._lock:
+            self._note_open_again()
+        return self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
+
+    def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
+        with self._lock:
+            answer = patiently(partial(script, self._line, **self._who, **slots))
+        if answer[0] == "refused":
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
+        self._heard = time.monotonic()
+        return answer
+
+
+def _flat(fields: Mapping[str, Any]) -> str:
+    """Fields and values as the scripts take them."""
+    return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)
