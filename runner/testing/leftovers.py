@@ -13,7 +13,7 @@ _WATCH = """
 while read -r what one; do
     case $what in
         keep) left="$left $one " ;;
-        drop) left="${left%% $one *} ${left#* $one }" ;;
+        drop) case $left in *" $one "*) left="${left%% $one *}${left#* $one }" ;; esac ;;
     esac
 done
 for one in $left; do kill -s KILL -- "$one" 2>/dev/null; done

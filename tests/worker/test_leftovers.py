@@ -21,7 +21,8 @@ print(server.process.pid, worker.pid, sent.pid, flush=True)
 sys.stdin.read()
 if "orderly" in sys.argv:
     worker.kill_group()
-    server.kill()
+    for _ in range(40):  # who is told again forgets nobody, and keeps nothing
+        server.kill()
 """
 
 
