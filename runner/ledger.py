@@ -9,15 +9,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from runner.prices import Prices
 
 Kind = Literal["step", "model", "tool"]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """What one step is in the account: its kind; for a call of a model whose it is, and of which model."""
 
     kind: Kind = "step"
@@ -28,8 +28,7 @@ class Entry:
 STEP = Entry()
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """The tokens of one call, as the model's service counted them."""
 
     prompt_tokens: int = 0
@@ -76,8 +75,22 @@ class Tally(Counter[Entry]):
 
     def text(self) -> str:
         """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
-        found = [[one.kind, one.agent, one.model, many, self.tokens[one]] for one, many in self.items() if many > 0]
-        return json.dumps(found, ensure_ascii=False) if found else ""
+        found = [_line(one, many, self.tokens[one]) for one, many in self.items() if many > 0]
+        return f"[{', '.join(found)}]" if found else ""
+
+
+def text_of_one(entry: Entry) -> str:
+    """Of a tally of one such step."""
+    return f"[{_line(entry, 1, 0)}]"
+
+
+def _line(entry: Entry, many: int, tokens: int) -> str:
+    return f"{_beginning(entry)}, {many}, {tokens}]"
+
+
+@lru_cache(maxsize=256)
+def _beginning(entry: Entry) -> str:
+    return json.dumps(entry, ensure_ascii=False).removesuffix("]")
 
 
 def tally_text(count: Tally | int) -> str:

@@ -4,12 +4,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from runner.errors import ClaimLost
-from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text
+from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
 from runner.outgoing import CallsOut
 from runner.plan import PlannedTask
 from runner.plan.growth import Growth
@@ -94,7 +93,7 @@ class ClaimedTask:
                 self._open[entry] = max(self._open[entry] - 1, 0)
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
-                about = {"model": entry.model, "agent": entry.agent, **asdict(usage)}
+                about = {"model": entry.model, "agent": entry.agent, **usage._asdict()}
             self._fenced(
                 self._record,
                 run=self._run,
@@ -103,7 +102,7 @@ class ClaimedTask:
                 step=step,
                 value=value,
                 begun=self._open.text(),
-                paid=Tally({entry: 1}).text() if entry is not None else "",
+                paid=text_of_one(entry) if entry is not None else "",
                 replayed=tally_text(replayed),
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,

@@ -19,7 +19,7 @@ class Call:
     def __init__(self, journal: Journal, frame: Frame, place: Place, recorded: str | None) -> None:
         self._journal, self._gate, self._frame, self._place = journal, journal.gate, frame, place
         self._entry = frame.entry or STEP
-        self._held: contextlib.ExitStack | None = None
+        self._held: contextlib.AbstractContextManager[None] | None = None
         self._lock = threading.Lock()
         self.recorded = recorded
         self._noted = False
@@ -60,8 +60,8 @@ class Call:
 
     def open(self) -> None:
         """It is made: a polite stop waits for its end."""
-        held = contextlib.ExitStack()
-        held.enter_context(self._gate.call())
+        held = self._gate.call()
+        held.__enter__()
         self._held = held
 
     def close(self) -> None:
@@ -69,7 +69,7 @@ class Call:
         with self._lock:
             held, self._held = self._held, None
         if held is not None:
-            held.close()
+            held.__exit__(None, None, None)
 
     def begins(self) -> None:
         """It has its connection, and is noted: it goes out next."""

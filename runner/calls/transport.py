@@ -16,11 +16,12 @@ from runner.calls.call import Call
 from runner.calls.telling import Teller, teller
 from runner.errors import RunnerError
 from runner.journal.nesting import journal_here
-from runner.ledger import Heard, caller
+from runner.ledger import Heard, Usage, caller
 from runner.standin import chosen
 from runner.standin.turning import turned
 
 LIBRARIES = ("httpx", "httpx2")
+_WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
 
 
 def install(library: Any) -> None:
@@ -82,7 +83,7 @@ def install_loaded() -> bool:
 
 
 def _asked(request: Any, body: bytes) -> wire.Request | None:
-    return wire.request(request.method, str(request.url.copy_with(userinfo=b"")), body)
+    return wire.request(request.method, str(request.url), body)
 
 
 class _Passing:
@@ -142,7 +143,7 @@ class _Passing:
     def _trace(self, event: str, info: dict[str, Any]) -> None:
         """What happens on the wire: the call begins when its request goes out, not when it waits for a connection. With
         headers alone nobody can take it: it leaves with its body."""
-        if getattr(info.get("request"), "method", b"") == b"CONNECT":
+        if not event.endswith(_WATCHED) or getattr(info.get("request"), "method", b"") == b"CONNECT":
             return
         if event.endswith("send_request_headers.started"):
             self._call.begins()
@@ -172,10 +173,11 @@ class _Passing:
     def answered(self) -> Any:
         """The answer, recorded if it can be taken."""
         response = self.response
-        if wire.whole(response.headers, response.content):
-            self.record(response.content)
+        usage = wire.taken(self._asked, response.headers, response.content)
+        if usage is not None:
+            self.record(response.content, usage)
         else:
-            self._teller.failed("its answer is no JSON, or tells of an error")
+            self._teller.failed("its answer is none: no JSON, an error, or empty")
         return self._library.Response(
             response.status_code,
             headers=wire.unframed(response.headers.multi_items()),
@@ -197,12 +199,12 @@ class _Passing:
             extensions=response.extensions,
         )
 
-    def record(self, body: bytes) -> None:
+    def record(self, body: bytes, usage: Usage) -> None:
         """It is answered."""
         crashpoints.reached("model answered, not recorded")
         response, entry = self.response, self._call.entry
         headers = wire.kept(response.headers.multi_items())
-        answer = wire.Answer(response.status_code, headers, body, wire.usage_of(body))
+        answer = wire.Answer(response.status_code, headers, body, usage)
         if self._call.diverged:
             self._teller.diverged()
         self._call.record(answer.text(model=entry.model, agent=entry.agent), answer.usage, self._teller.tells)
@@ -310,7 +312,8 @@ class _Tee:
     def _complete(self) -> None:
         self._over = True
         try:
-            self._passing.record(self._tape.body)
+            body = self._tape.body
+            self._passing.record(body, wire.usage_of(body))
         finally:
             self._passing.over()
         self._passing.stop_here()

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -49,11 +50,15 @@ _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding",
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call as it is asked: the hash of its request, the model's name, and what a stream of its answer ends with."""
+    """One call as it is asked: the hash of its request, the model's name, and what a stream of its answer ends with.
+
+    ``chat``: its answer has choices, one at least.
+    """
 
     digest: str
     model: str
     ends: re.Pattern[bytes] | None
+    chat: bool = False
 
 
 def may_be(method: str, path: str) -> bool:
@@ -63,22 +68,30 @@ def may_be(method: str, path: str) -> bool:
 
 def request(method: str, url: str, body: bytes) -> Request | None:
     """The call that a request is; None if it is none."""
-    parts = urlsplit(url)
     try:
         data = json.loads(body)
     except ValueError:
         return None
     if not isinstance(data, dict):
         return None
-    named = NAMED_IN_PATH.search(parts.path)
-    model = data.get("model") or (named[1] if named else None)
+    plain, named, ends, chat = _place(url)
+    model = data.get("model") or named
     if not isinstance(model, str):
         return None
+    digest = hashlib.sha256(b"\n".join((method.encode(), plain, _ADDRESS.sub(b"", body)))).hexdigest()[:32]
+    return Request(digest, model[:200], ends, chat)
+
+
+@lru_cache(maxsize=64)
+def _place(url: str) -> tuple[bytes, str | None, re.Pattern[bytes] | None, bool]:
+    """An address without secrets, the model that it names, what a stream there ends with, and if it is a chat."""
+    parts = urlsplit(url)
+    named = NAMED_IN_PATH.search(parts.path)
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
-    digest = hashlib.sha256(b"\n".join((method.encode(), plain.encode(), _ADDRESS.sub(b"", body)))).hexdigest()[:32]
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
-    return Request(digest, model[:200], re.compile(_ENDS[ending], re.MULTILINE) if ending else None)
+    ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
+    return plain.encode(), named[1] if named else None, ends, ending == "/chat/completions"
 
 
 # -- answers
@@ -127,17 +140,19 @@ def is_stream(headers: Mapping[str, str]) -> bool:
     return any(one in kind for one in ("event-stream", "eventstream", "x-ndjson", "jsonlines"))
 
 
-def whole(headers: Mapping[str, str], body: bytes) -> bool:
-    """Whether an answer can be taken. JSON that is none, or that tells of an error, cannot."""
+def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:
+    """The tokens of an answer that can be taken. None of JSON that is none, tells of an error, or has nothing in it."""
     if "json" not in headers.get("content-type", ""):
-        return True
+        return usage_of(body)
     try:
         data = json.loads(body)
     except ValueError:
-        return False
-    return not (
-        isinstance(data, dict) and data.get("error") and set(data) <= {"error", "user_id", "request_id", "type"}
-    )
+        return None
+    if isinstance(data, dict) and data.get("error") and data.keys() <= _OF_AN_ERROR:
+        return None
+    if asked.chat and not (isinstance(data, dict) and data.get("choices")):
+        return None
+    return _usage([data])
 
 
 def is_framed(headers: Mapping[str, str], version: bytes) -> bool:

@@ -22,7 +22,8 @@ class Answer:
     """What the server does with one request.
 
     ``status`` of 400 and more is an error with ``text`` as its message. ``cut`` is the part of the answer (0 to 1)
-    after which the connection breaks; ``malformed`` sends a body that is no JSON; ``usage`` are the tokens told.
+    after which the connection breaks; ``malformed`` sends a body that is no JSON, ``body`` this one; ``usage`` are the
+    tokens told.
     """
 
     text: str = ""
@@ -33,6 +34,7 @@ class Answer:
     retry_after: float | str | None = None
     cut: float | None = None
     malformed: bool = False
+    body: str | None = None
     usage: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:

@@ -324,7 +324,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = protocols.embeddings_body(request)
         else:
             body = _WHOLE[request.protocol](request, answer)
-        data = b'{"choices": [{"mess' if answer.malformed else json.dumps(body, ensure_ascii=False).encode()
+        whole = json.dumps(body, ensure_ascii=False) if answer.body is None else answer.body
+        data = b'{"choices": [{"mess' if answer.malformed else whole.encode()
         return self._bytes(answer.status, data, cut=answer.cut)
 
     def _stream(self, request: ModelRequest, answer: Answer) -> bool:

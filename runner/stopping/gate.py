@@ -7,7 +7,7 @@ is recorded; inside a write to the store never. One gate stands beside one task 
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class Gate:
@@ -18,6 +18,10 @@ class Gate:
         self._lock = threading.RLock()
         self._calls = 0
         self._writes = 0
+        self._in_call, self._in_write = (
+            _Inside(self._enter_call, self._leave_call),
+            _Inside(self._enter_write, self._leave_write),
+        )
         self._stop: BaseException | None = None
         self._with_person = 0.0
         self._nobody_asked = threading.Event()
@@ -33,28 +37,13 @@ class Gate:
         """Whether the task is inside a step."""
         return self._calls > 0
 
-    @contextlib.contextmanager
-    def call(self) -> Iterator[None]:
+    def call(self) -> contextlib.AbstractContextManager[None]:
         """The task is inside a step: a polite stop waits for its end."""
-        self.check()
-        with self._lock:
-            self._calls += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._calls -= 1
+        return self._in_call
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[None]:
+    def write(self) -> contextlib.AbstractContextManager[None]:
         """The task writes to the store: no stop breaks in."""
-        with self._lock:
-            self._writes += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._writes -= 1
+        return self._in_write
 
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:
@@ -87,3 +76,35 @@ class Gate:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
             return self._stop is not None and self._writes == 0 and (force or self._calls == 0)
+
+    def _enter_call(self) -> None:
+        self.check()
+        with self._lock:
+            self._calls += 1
+
+    def _leave_call(self) -> None:
+        with self._lock:
+            self._calls -= 1
+
+    def _enter_write(self) -> None:
+        with self._lock:
+            self._writes += 1
+
+    def _leave_write(self) -> None:
+        with self._lock:
+            self._writes -= 1
+
+
+class _Inside:
+    """Being inside of something. Several are entered for each call of a model, so a generator would cost too much."""
+
+    __slots__ = ("_enter", "_leave")
+
+    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
+        self._enter, self._leave = enter, leave
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()

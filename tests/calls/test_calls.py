@@ -42,8 +42,9 @@ def test_what_is_refused_and_tried_again_is_one_call(server, account, attempt, a
     [
         *((Answer("half", cut=0.5), False), (Answer("half of it", cut=0.5), True)),
         *((Answer("no JSON", malformed=True), False), (Answer("too late", delay=5), False)),
+        *((Answer(body='{"choices": []}'), False), (Answer(body='{"detail": "busy"}'), False)),
     ],
-    ids=["cut", "cut in the stream", "no JSON", "timeout"],
+    ids=["cut", "cut in the stream", "no JSON", "timeout", "no choices", "something else"],
 )  # fmt: skip
 def test_what_breaks_off_is_in_doubt_and_made_again(answer, stream, server, account, attempt, ask):
     server.use(answer)
@@ -54,7 +55,7 @@ def test_what_breaks_off_is_in_doubt_and_made_again(answer, stream, server, acco
         with openai.OpenAI(base_url=server.url, api_key="k", max_retries=0) as client:
             return [*client.chat.completions.create(model="gpt", messages=user("it"), stream=True)]
 
-    with contextlib.suppress(openai.OpenAIError, httpx2.HTTPError, ValueError):
+    with contextlib.suppress(openai.OpenAIError, httpx2.HTTPError, ValueError, LookupError, TypeError):
         attempt(one)
     assert (account.recorded, account.in_doubt, server.paid) == ({}, 1, 1)
     server.use("whole")

@@ -150,8 +150,9 @@ def test_faults_of_models_end_a_run_in_one_line(fleet: Any, client: Client, crew
     assert failed.status == "failed"
     assert failed.error.startswith("task 'a': the model 'm' at 127.0.0.1:")
     assert "refused: 401: the key *** is wrong (is the key right" in failed.error
-    faults = [Answer(status=429, retry_after=0.05), Answer(status=500), Answer("x", malformed=True)]
-    model.use([Rule(None, *faults[:2], times=2), Rule(None, faults[2], times=1), Rule(None, "well")])
+    faults = [Answer(status=429, retry_after=0.05), Answer(status=500)]
+    none = [Answer("x", malformed=True), Answer(body='{"choices": []}')]
+    model.use([Rule(None, *faults, times=2), Rule(None, *none, times=2), Rule(None, "well")])
     assert client.submit(crew, {"shop": "Oslo"}).wait(60).result == "well"
     environment = crew_of(WITH_TOOLS.replace('llm="openai/m"', "llm=None") + textwrap.indent(task, "    "), "nobody")
     refused = fleet.runner("submit", str(environment), "--input", "shop=Oslo")
