@@ -1,9 +1,18 @@
-"""A worker is killed with -9 at each call of crews of CrewAI, in turn: python ops/chaos/crewai_calls.py
+"""A process is killed with -9 at each call of crews of CrewAI, in turn: python ops/chaos/crewai_calls.py
 
-Needs CrewAI. Each crew of tests/crewai/crews runs once unharmed; then once for each of its calls and each moment, and
-once with a kill at every call. `flight`: the server has the request and has not answered. `answered`: the answer is on
-its way, or recorded, or what comes next has begun. Exit code 0 if the server was asked as often as by the unharmed run
-and once more for each call in doubt, and for nothing else, and the result and what tools and callbacks did is the same.
+Needs CrewAI. Each crew of tests/crewai/crews and of ops/chaos/crews runs once unharmed; then once for each of its calls
+and each moment, with one kill, and once with a kill at every call. The moments:
+
+flight    the server has the request and has not answered
+answered  the answer is out, and nothing of it is recorded
+recorded  the answer is recorded; what comes next may have begun
+used      a tool or a callback has done what it does, and has not returned
+waiting   a person is asked: a whole worker is killed while nothing is done, and then they answer
+said      a person has answered just now: a whole worker is killed
+
+Exit code 0 if the models were asked as often as by the unharmed run and once more for each call in doubt, tools were used
+as often and once more for each use in doubt, callbacks were called as often and once more for each kill inside of one,
+and the result is the same.
 """
 
 import argparse
@@ -21,15 +30,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.client import Client, RunResult
-from runner.testing import Fleet, ModelRequest, ModelServer, RedisServer
+from runner.client import Client
+from runner.testing import Fleet, ModelRequest, ModelServer, RedisServer, WorkerProcess
 
-CREWS = Path(__file__).resolve().parents[2] / "tests" / "crewai" / "crews"
-MOMENTS = ("flight", "answered")
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parents[1] / "tests" / "crewai"
+CREWS = {one.parent.name: one for root in (TESTS, HERE) for one in (root / "crews").glob("*/crew.py")}
+OF_CALLS = ("flight", "answered", "recorded")
+OF_PEOPLE = ("waiting", "said")
+MOMENTS = (*OF_CALLS, "used", *OF_PEOPLE)
+SAYS = {"asking": ("shorter", "", "longer", ""), "flowing": ("Good.",)}  #: what a person answers, in this order
 
 #: CrewAI's memory tells models of ids and times of day: its calls are other ones when they are made again.
 CHANGES = ("remembering",)
 CHANGING = re.compile(r"id=[0-9a-f-]{36}|created=[0-9T:.-]+|score=[0-9.]+")
+METHOD = re.compile(r"\w+: in ")  #: what a flow's method does outside of steps is done again with it
 
 
 @dataclass
@@ -40,22 +55,28 @@ class Done:
     outputs: dict[str, str]
     asked: Counter[str]
     did: Counter[str]
+    paid: int
     in_doubt: int
     replayed: int
+    tools_in_doubt: int
+    answers: int
 
 
 @dataclass
 class Scene:
-    """Where the crews run."""
+    """Where the crews run, and what is to happen to the next one."""
 
     client: Client
     fleet: Fleet
+    worker: WorkerProcess
     models: ModelServer
     trace: Path
     script: Any
     moment: str = ""
     wanted: set[int] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
+    out: int = 0
+    run_id: str = ""
     kills: int = 0
 
     def answer(self, request: ModelRequest) -> Any:
@@ -63,38 +84,81 @@ class Scene:
         digest = digest_of(request)
         if digest not in self.seen:
             self.seen.add(digest)
-            if len(self.seen) in self.wanted:
+            if self.moment in OF_CALLS and len(self.seen) in self.wanted:
                 if self.moment == "flight":
-                    self.kill()
+                    self.kill(signal.SIGKILL)
                 else:
-                    threading.Thread(target=self.when_answered, args=(request,), daemon=True).start()
+                    if self.moment == "answered":
+                        self.kill(signal.SIGSTOP)  # what comes is not read
+                    paid = self.paid()
+                    threading.Thread(target=self.when_answered, args=(request, paid), daemon=True).start()
         return self.script(request)
 
-    def when_answered(self, request: ModelRequest) -> None:
+    def paid(self) -> int:
+        """How many calls of the run are recorded."""
+        return int(self.worker.redis.hget(f"runner:{{p0}}:run:{self.run_id}", "paid") or 0) if self.run_id else 0
+
+    def when_answered(self, request: ModelRequest, paid: int) -> None:
         while not request.delivered:
             time.sleep(0.0005)
-        self.kill()
+        while self.moment == "recorded" and self.paid() <= paid:
+            time.sleep(0.0005)
+        self.kill(signal.SIGKILL)
 
-    def kill(self) -> None:
-        for worker in self.fleet.workers:
-            for pid in worker.children():
-                os.kill(pid, signal.SIGKILL)
+    def when_used(self, hold: Path) -> None:
+        """The process that writes a line of the trace is held there, and killed."""
+        (place,) = self.wanted
+        while self.trace.read_text().count("\n") < place:
+            if not hold.exists():
+                return
+            time.sleep(0.0005)
+        hold.unlink()
+        self.kill(signal.SIGKILL)
+
+    def kill(self, signum: int) -> None:
+        """Those that do tasks."""
+        for pid in self.worker.children():
+            os.kill(pid, signum)
+        self.kills += signum == signal.SIGKILL
+
+    def kill_whole(self) -> None:
+        """The worker's main process, and its children with it. It is started anew."""
+        before = self.worker.about().get("id")
+        os.kill(self.worker.main_pid(), signal.SIGKILL)
         self.kills += 1
+        while self.worker.about().get("id") in (None, before):
+            time.sleep(0.01)
 
     def run(self, name: str, moment: str, wanted: set[int]) -> Done:
-        """One run with kills at these calls."""
-        self.moment, self.wanted, self.seen, self.kills = moment, wanted, set(), 0
+        """One run with kills at these calls, these lines of the trace, or these answers."""
+        self.moment, self.wanted, self.seen, self.kills, self.run_id = moment, wanted, set(), 0, ""
         self.models.reset()
         self.trace.write_text("")
-        result: RunResult = self.client.submit(CREWS / name / "crew.py", {"x": "owls"}).wait(900)
+        hold = self.trace.with_suffix(".hold")
+        if moment == "used":
+            hold.write_text(str(*wanted))
+            threading.Thread(target=self.when_used, args=(hold,), daemon=True).start()
+        handle = self.client.submit(CREWS[name], {"x": "owls"})
+        self.run_id = handle.id
+        answers = 0
+        while (result := handle.wait(900)).status == "waiting":
+            answers += 1
+            if (moment, wanted) == ("waiting", {answers}):
+                self.kill_whole()
+            handle = self.client.answer(handle.id, SAYS[name][answers - 1])
+            if (moment, wanted) == ("said", {answers}):
+                time.sleep(0.05 * answers)
+                self.kill_whole()
+        hold.unlink(missing_ok=True)
         rows = result.ledger["by"]
         return Done(
             f"{result.status} {result.error or ''}".strip(),
             dict(result.outputs),
             Counter(map(digest_of, self.models.log)),
             Counter(self.trace.read_text().splitlines()),
-            sum(row["in_doubt"] for row in rows),
-            sum(row["replayed"] for row in rows),
+            *(sum(row[what] for row in rows) for what in ("calls", "in_doubt", "replayed")),
+            result.ledger["tools"]["in_doubt"],
+            answers,
         )
 
 
@@ -113,24 +177,37 @@ def wrong(name: str, scene: Scene, unharmed: Done, done: Done) -> list[str]:
         found.append(f"{scene.kills} kills, not {len(scene.wanted)}")
     if strange := (done.asked.keys() ^ unharmed.asked.keys()) if name not in CHANGES else ():
         found.append(f"asked something else: {[one[:300] for one in strange]}")
-    if scene.moment == "flight" and (again.total(), done.in_doubt) != (scene.kills, scene.kills):
-        found.append(f"asked {again.total()} times more, {done.in_doubt} in doubt, after {scene.kills} kills")
-    if again.total() > done.in_doubt:
-        found.append(f"asked {again.total()} times more, and only {done.in_doubt} in doubt")
-    twice = (done.did - unharmed.did).total()
-    if unharmed.did - done.did or twice > (scene.kills if scene.moment == "answered" else 0):
-        found.append(f"tools and callbacks: {done.did} and not {unharmed.did}")
+    if done.asked.total() != done.paid + done.in_doubt:
+        found.append(f"asked {done.asked.total()} times: {done.paid} paid and {done.in_doubt} in doubt")
+    if scene.moment in ("flight", "answered") and again.total() < scene.kills:
+        found.append(f"asked {again.total()} times more after {scene.kills} kills")
+    if name not in CHANGES and again.total() != done.in_doubt:
+        found.append(f"asked {again.total()} times more, and {done.in_doubt} in doubt")
+    if fewer := unharmed.did - done.did:
+        found.append(f"not done: {fewer}")
+    twice = Counter({line: many for line, many in (done.did - unharmed.did).items() if not METHOD.match(line)})
+    inside = scene.kills if scene.moment in ("used", "recorded", "said") else 0
+    if twice.total() > done.tools_in_doubt + inside:
+        found.append(f"done again: {twice}; {done.tools_in_doubt} uses of tools in doubt, {scene.kills} kills")
     return found
 
 
+def places(name: str, moment: str, unharmed: Done, at_once: bool) -> list[set[int]]:
+    """Where the kills of each run fall."""
+    many = {"used": unharmed.did.total(), "waiting": unharmed.answers, "said": unharmed.answers}
+    each = range(1, many.get(moment, len(unharmed.asked)) + 1)
+    if moment not in OF_CALLS:
+        return [] if at_once else [{n} for n in each]
+    return [set(each)] if at_once else [*({n} for n in each), *([set(each)] if moment == "flight" else [])]
+
+
 def main() -> int:
-    known = sorted(one.parent.name for one in CREWS.glob("*/crew.py"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--crews", nargs="+", choices=known, default=known)
+    parser.add_argument("--crews", nargs="+", choices=sorted(CREWS), default=sorted(CREWS))
     parser.add_argument("--moments", nargs="+", choices=MOMENTS, default=list(MOMENTS))
     parser.add_argument("--at-once", action="store_true", help="only one run of each crew, hit at every call")
     given = parser.parse_args()
-    spec = importlib.util.spec_from_file_location("scripted", CREWS.parent / "scripted.py")
+    spec = importlib.util.spec_from_file_location("scripted", TESTS / "scripted.py")
     scripted = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(scripted)
     runs = kills = bad = 0
@@ -147,25 +224,27 @@ def main() -> int:
         }  # fmt: skip
         os.environ.update({name: text for name, text in settings.items() if not name.startswith("RUNNER_")})
         with Fleet(redis.url, settings=settings, starts_within=180) as fleet:
-            scene = Scene(client, fleet, models, trace, scripted.script)
+            scene = Scene(client, fleet, fleet.start("--concurrency", "1"), models, trace, scripted.script)
             models.use(scene.answer)
-            fleet.start("--concurrency", "1")
             for name in given.crews:
                 unharmed = scene.run(name, "", set())
-                calls = range(1, len(unharmed.asked) + 1)
-                hits = [set(calls)] if given.at_once else [*({n} for n in calls), set(calls)]
                 for moment in given.moments:
-                    asked = doubt = served = 0
+                    asked = doubt = served = struck = tools = 0
+                    hits = places(name, moment, unharmed, given.at_once)
                     for wanted in hits:
                         done = scene.run(name, moment, wanted)
-                        runs, kills = runs + 1, kills + scene.kills
+                        runs, struck = runs + 1, struck + scene.kills
                         asked += done.asked.total()
-                        doubt, served = doubt + done.in_doubt, served + done.replayed
+                        doubt, served, tools = (
+                            doubt + done.in_doubt, served + done.replayed, tools + done.tools_in_doubt
+                        )  # fmt: skip
                         for what in wrong(name, scene, unharmed, done):
                             bad += 1
-                            print(f"WRONG {name}, {moment}, at {sorted(wanted)}: {what}")
-                    told = f"{len(hits)} runs of {len(calls)} calls: {asked} asked, {doubt} in doubt, {served} served"
-                    print(f"{name:14} {moment:9} {told}", flush=True)
+                            print(f"WRONG {name}, {moment}, at {sorted(wanted)}: {what}", flush=True)
+                    kills += struck
+                    if hits:
+                        told = f"{asked} asked, {doubt} in doubt, {served} served; {tools} uses in doubt"
+                        print(f"{name:14} {moment:9} {len(hits)} runs, {struck} kills: {told}", flush=True)
             if bad:
                 print(fleet.log()[-20000:], file=sys.stderr)
     print(f"{runs} runs, {kills} kills, {bad} wrong")

@@ -67,10 +67,10 @@ class ClaimedTask:
             if not held:
                 self._out.count(entry, 1)
             if time.monotonic() - self._heard > AWAY:
-                self._held(self._begin, task=self._task, token=self._claim.token, begun=self._open.text())
+                self._held(self._begin, **self._begun())
                 self._noted = True
             else:
-                self._note_open()
+                self._note_open(Tally([entry]))
 
     def leaves(self, entry: Entry) -> None:
         """A call that was held goes out."""
@@ -119,13 +119,20 @@ class ClaimedTask:
             self._open[entry] = max(self._open[entry] - 1, 0)
             self._note_open()
 
-    def _note_open(self) -> None:
-        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again."""
+    def _note_open(self, new: Tally | None = None) -> None:
+        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
+
+        The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
+        """
         if self._line.fresh:
             patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
             self._line.fresh = False
-        self._line.later("EVALSHA", self._begin.sha, 1, self._task, self._claim.token, self._open.text())
+        self._line.later("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
         self._noted = True
+
+    def _begun(self, new: Tally | None = None) -> dict[str, Any]:
+        begun = self._open.text()
+        return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new.text() if new else ""}
 
     def _note_open_again(self) -> None:
         """Before the end of the task: where the connection was lost meanwhile."""

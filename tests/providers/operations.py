@@ -249,7 +249,9 @@ class Operations(RuleBasedStateMachine):
         held = self.model.held(claim.job, claim.token)
         if held:
             held.begun += 1
-        self.check(unchanged=not held)
+        else:  # it is done all the same: a worker learns later that it lost its claim
+            self.model.runs[claim.job.run_id].counters["in_doubt"] += 1
+        self.check()
 
     def drop_step(self, claim: Claim) -> None:
         self._task(claim).drop_step()

@@ -346,6 +346,31 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     assert not jobs.holds(driver.redis, task._claim)
 
 
+@pytest.mark.parametrize("lost", ["reaped", "reaped and committed elsewhere", "its run is gone"])
+def test_what_begins_before_a_lost_claim_is_noticed_is_in_doubt(driver: Driver, lost: str) -> None:
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    tool = Entry("tool")
+    task.begin_step(tool)
+    driver.line.execute_command("PING")
+    driver.workers.reap("w0", process="p0", reason="gone", max_attempts=5)
+    if lost != "reaped":
+        assert driver.commit(driver.take()["a"]) == "completed"
+    if lost == "its run is gone":
+        driver.redis.flushall()
+    task.begin_step(tool)  # side by side with the first: nobody waits for the answer
+    task.begin_step(Entry("model", "A", "gpt"))
+    task.drop_step(tool)
+    with pytest.raises(ClaimLost):
+        task.record_step("s#1", "1", replayed=0, entry=tool)
+    if lost == "its run is gone":
+        assert not driver.redis.keys()
+    else:
+        found = driver.runs.get(run)
+        assert (found.in_doubt, found.tools_in_doubt) == (1, 2)
+        assert [line.in_doubt for line in driver.runs.ledger(run)] == [1]
+
+
 def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: Any) -> None:
     run = driver.submit(plan_of("a"))
     here, there = RunPace(driver.redis, run), RunPace(driver.redis, run)

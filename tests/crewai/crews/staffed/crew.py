@@ -1,6 +1,7 @@
 """Tools that keep something, that fail, that may be used twice, that end a task; a coworker who is asked; a cache."""
 
 import os
+import time
 
 os.environ["OPENAI_BASE_URL"] = f"{os.environ['MODEL_SERVER']}/staffed/v1"
 
@@ -13,8 +14,11 @@ from pydantic import PrivateAttr
 
 
 def trace(line):
-    with Path(os.environ["TRACE"]).open("a") as out:
+    file = Path(os.environ["TRACE"])
+    with file.open("a") as out:
         out.write(f"staffed: {line}\n")
+    while (hold := file.with_suffix(".hold")).exists() and file.read_text().count("\n") >= int(hold.read_text()):
+        time.sleep(0.01)  # whoever wants it to be killed here does so
 
 
 class Counter(BaseTool):
