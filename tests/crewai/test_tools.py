@@ -14,7 +14,7 @@ from runner.client import Client
 from runner.testing import Call, ModelServer, Rule
 
 CREW = """
-    import os, signal
+    import os, signal, time
     from pathlib import Path
     from pydantic import BaseModel
     from crewai import LLM, Agent, Crew, Task
@@ -33,6 +33,9 @@ CREW = """
         flag = LOG.with_name(f"{{die}}.died")
         if die == f"{{how}}-{{name}}" and "NO_DEATH" not in os.environ and not flag.exists():
             flag.touch()
+            beside = {{"search": "count", "count": "search"}}.get(name)
+            while beside and f"{{beside}} {{die}} " not in LOG.read_text():
+                time.sleep(0.01)  # begun and not used yet, it would be in doubt and in no line
             os.kill(os.getpid(), signal.SIGKILL)
 
     @after_tool_call
@@ -146,20 +149,23 @@ def test_each_tool_is_used_once_whatever_dies(
     runs = dict(zip(CASES, _run(crewai_fleet, SUBMIT, crew), strict=True))
     results = {die: client.run(run).wait(140) for die, run in runs.items()}
     assert [results[die].result for die in CASES] == told == [f"Done {die}." for die in CASES]
-    assert _asked(models) == asked  # what CrewAI alone asks, each once
+    again = _asked(models) - asked
+    assert _asked(models).keys() == asked.keys()  # what CrewAI alone asks
+    assert models.requests == sum(result.ledger["paid"] + result.ledger["in_doubt"] for result in results.values())
     lines = Counter(tuple(line.split()) for line in log.read_text().splitlines())
     for die, result in results.items():
         used = {name: many for (name, of, _), many in lines.items() if of == die}
         keys = {name: [key for one, of, key in lines if (one, of) == (name, die)] for name in used}
+        assert all(len(one) == 1 for one in keys.values()), keys
         how, _, victim = die.partition("-")
         beside = {"search", "count"} if victim in ("search", "count") else set()
-        again = {victim} if how == "in" else set()
-        assert {name for name, many in used.items() if many > 1} <= again | beside, (die, used)
-        assert again <= {name for name, many in used.items() if many > 1}, (die, used)
-        assert all(len(one) == 1 for one in keys.values()), keys
-        ledger = result.ledger
-        assert ledger["paid"] == 6
-        assert ledger["in_doubt"] == 0
-        assert ledger["tools"]["paid"] == 4
-        assert ledger["tools"]["in_doubt"] == sum(used.values()) - 4
+        twice = {name for name, many in used.items() if many > 1}
+        ledger, tools = result.ledger, result.ledger["tools"]
+        assert (ledger["paid"], tools["paid"], used.keys()) == (6, 4, {"search", "count", "fails", "later"})
         assert {(one["agent"], one["calls"]) for one in ledger["by"]} == {("Boss", 4), ("Helper", 2)}
+        assert sum(used.values()) <= tools["paid"] + tools["in_doubt"], (die, used, tools)
+        if result.recoveries == 1:  # on a busy machine a worker may lose its claim alive: that takes back what it does
+            assert sum(used.values()) == tools["paid"] + tools["in_doubt"], (die, used, tools)
+            assert ({victim} if how == "in" else set()) <= twice <= beside | ({victim} if how == "in" else set()), (die, used)
+            assert (max(used.values()), ledger["in_doubt"]) == (1 + bool(twice), 0), (die, used)
+    assert not again or sum(result.recoveries for result in results.values()) > len(CASES)
