@@ -10,9 +10,9 @@ used      a tool or a callback has done what it does, and has not returned
 waiting   a person is asked: a whole worker is killed while nothing is done, and then they answer
 said      a person has answered just now: a whole worker is killed
 
-Exit code 0 if the models were asked as often as by the unharmed run and once more for each call in doubt, tools were used
-as often and once more for each use in doubt, callbacks were called as often and once more for each kill inside of one,
-and the result is the same.
+Exit code 0 if the models were asked as often as by the unharmed run and once more for each call in doubt, tools were
+used as often and once more for each use in doubt, callbacks were called as often and once more for each kill inside of
+one, and the result is the same.
 """
 
 import argparse
@@ -192,7 +192,7 @@ def wrong(name: str, scene: Scene, unharmed: Done, done: Done) -> list[str]:
     return found
 
 
-def places(name: str, moment: str, unharmed: Done, at_once: bool) -> list[set[int]]:
+def places(moment: str, unharmed: Done, at_once: bool) -> list[set[int]]:
     """Where the kills of each run fall."""
     many = {"used": unharmed.did.total(), "waiting": unharmed.answers, "said": unharmed.answers}
     each = range(1, many.get(moment, len(unharmed.asked)) + 1)
@@ -230,7 +230,7 @@ def main() -> int:
                 unharmed = scene.run(name, "", set())
                 for moment in given.moments:
                     asked = doubt = served = struck = tools = 0
-                    hits = places(name, moment, unharmed, given.at_once)
+                    hits = places(moment, unharmed, given.at_once)
                     for wanted in hits:
                         done = scene.run(name, moment, wanted)
                         runs, struck = runs + 1, struck + scene.kills

@@ -166,6 +166,9 @@ def test_each_tool_is_used_once_whatever_dies(
         assert sum(used.values()) <= tools["paid"] + tools["in_doubt"], (die, used, tools)
         if result.recoveries == 1:  # on a busy machine a worker may lose its claim alive: that takes back what it does
             assert sum(used.values()) == tools["paid"] + tools["in_doubt"], (die, used, tools)
-            assert ({victim} if how == "in" else set()) <= twice <= beside | ({victim} if how == "in" else set()), (die, used)
+            assert ({victim} if how == "in" else set()) <= twice <= beside | ({victim} if how == "in" else set()), (
+                die,
+                used,
+            )
             assert (max(used.values()), ledger["in_doubt"]) == (1 + bool(twice), 0), (die, used)
     assert not again or sum(result.recoveries for result in results.values()) > len(CASES)

@@ -236,6 +236,7 @@ def test_late_write_is_refused(fleet: Any, client: Client, crew_of: Any, trace: 
     go.touch()
     eventually(lambda: any(e.type == "write_refused" for e in handle.events()), why="the late write is refused")
     assert handle.result().outputs == {"t": "by attempt 2"}
+    assert (handle.result().ledger["paid"], handle.result().ledger["in_doubt"]) == (0, 1)
 
 
 def test_poison(fleet: Any, client: Client, crew_of: Any, trace: Any) -> None:
