@@ -35,6 +35,8 @@ class Position:
     done: dict[str, tuple[str, Done]]
     outputs: dict[str, Committed]
     """Those that were asked for."""
+    shapes: str
+    """What the code declared outputs to be, where some were asked for (`runner.client.shapes`)."""
     newest_event: str
     """The stream id of the run's newest event then; "0" if there was none."""
     to_do: int = 0
@@ -83,7 +85,7 @@ def position(
     if state != "there":
         Runs(client).branch(run_id, branch or "")  # raises, with the names of those that are there
         raise NotFound(f"there is no run {run_id}")
-    (_, digest, bundle, queue, inputs), text, newest, seq, *found = found
+    (_, digest, bundle, queue, inputs, shapes), text, newest, seq, *found = found
     plan = history.plan_from(text, run_id)
     lines = [
         Ancestor(name, dict(zip(fields[::2], fields[1::2], strict=True)), commits) for name, fields, commits, _ in found
@@ -109,6 +111,7 @@ def position(
             for task in wanted
             if task in seen
         },
+        shapes=shapes or "",
         newest_event=newest,
     )
 

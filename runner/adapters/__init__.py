@@ -6,6 +6,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol
 
+from pydantic import BaseModel
+
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew
 from runner.events.base import BaseEvent
@@ -50,6 +52,9 @@ class Adapter(Protocol):
 
     def output_files(self, crew: Any) -> dict[str, str]:
         """The files that tasks want their output in, by task."""
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """What the code declares outputs to be, by task; of a flow by method."""
 
 
 class GrowingAdapter(Adapter, Protocol):

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner import output as outputs
 from runner.config import CheckpointConfig, resolve
 from runner.crew import CrewOutput
@@ -20,7 +22,7 @@ from runner.events.flow_events import (
     MethodExecutionPausedEvent,
     MethodExecutionStartedEvent,
 )
-from runner.flow import conflicts, typed
+from runner.flow import conflicts, typed, values
 from runner.flow import state as states
 from runner.flow.definition import MARK, FlowDefinition
 from runner.flow.execution import TRIGGER_PAYLOAD, Execution, Outcome
@@ -153,6 +155,12 @@ class FlowAdapter:
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's name
         """None: a method writes its files itself."""
         return {}
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """What methods are annotated to return."""
+        flow = self._made(crew)
+        found = ((name, values.returned(flow.typed_by(name))) for name in self._definition(crew).methods)
+        return {name: one for name, one in found if isinstance(one, type) and issubclass(one, BaseModel)}
 
     # -- what another kind of flows does otherwise
 

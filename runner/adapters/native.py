@@ -86,6 +86,11 @@ class NativeAdapter:
         """The ``output_file`` of each task that has one."""
         return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}
 
+    def models(self, crew: Crew) -> dict[str, type[BaseModel]]:
+        """As ``output_pydantic``, ``output_json`` or the return annotation say."""
+        found = ((key, task.output_model()) for key, task in zip(keys_of(crew), crew.all_tasks, strict=True))
+        return {key: model for key, model in found if model is not None}
+
     def perform(self, crew: Crew, work: Work) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
         task = _task(crew, work.key)

@@ -289,6 +289,7 @@ class Client:
                 "module": prepared.packed.module,
                 "attr": prepared.attr,
                 "plan": prepared.plan.digest,
+                "shapes": prepared.shapes,
                 "result_task": prepared.plan.result,
             }, prepared.plan
         now = bundle.pack(parse_target(file), limit=settings.bundle_limit())

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from runner import output as outputs
-from runner.client import regrowth
+from runner.client import regrowth, shapes
 from runner.errors import BadInput, Conflict
 from runner.flow.edits import Given, edited
 from runner.flow.history import PART, labels_of
+from runner.flow.machine import method_of
 from runner.plan import Plan, branching
 from runner.plan.used import EVERYTHING
 from runner.providers.redis import forks, history
@@ -117,6 +118,9 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
         before = where.outputs[task]
         record = _of_method(where.plan, task, edit, before) if where.plan.grows else _of_task(task, edit, before)
         if record is not None:
+            if before.json is not None:
+                key = method_of(task) if where.plan.grows else task
+                shapes.refuse_misfit(where.shapes, key, before.json, outputs.load(record)[1])
             found[task] = outputs.to_text(record)
     return found
 

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from runner import adapters, settings, standin
 from runner.adapters import Adapter
+from runner.client import shapes
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
 from runner.plan import Plan
@@ -43,6 +44,7 @@ class Prepared:
     code: str
     checkpoints: CheckpointConfig | None
     output_files: dict[str, str]
+    shapes: str
     adapter: Adapter
     crew: Any
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -88,6 +90,7 @@ def _prepared(target: Target, limit: int | None) -> Prepared:
         code,
         adapter.checkpoints(crew),
         adapter.output_files(crew),
+        shapes.dump(adapter.models(crew)),
         adapter,
         crew,
         adapters.inputs_of(crew),
@@ -154,6 +157,7 @@ def run_fields(
         "plan": prepared.plan.digest,
         "result_task": prepared.plan.result,
         "output_files": json.dumps(prepared.output_files),
+        **({"shapes": prepared.shapes} if prepared.shapes else {}),
         "inputs": inputs_json,
         "queue": queue,
         "keep": str(int(keep * 1000)),

@@ -71,7 +71,7 @@ def decode(stored: Mapping[str, Any], function: Callable[..., Any] | None) -> An
     make = _OURS.get(str(stored.get("kind")))
     if make is not None:
         return make(data or {})
-    adapter = _returned(function)
+    adapter = _adapter(function)
     if adapter is None:
         return data
     try:
@@ -80,11 +80,17 @@ def decode(stored: Mapping[str, Any], function: Callable[..., Any] | None) -> An
         return data
 
 
-def _returned(function: Callable[..., Any] | None) -> TypeAdapter[Any] | None:
-    if function is None:
-        return None
+def returned(function: Callable[..., Any] | None) -> Any:
+    """The return annotation of a function; None where there is none, or none that resolves."""
     try:
-        found = typing.get_type_hints(function).get("return")
+        return typing.get_type_hints(function).get("return") if function is not None else None
+    except Exception:  # a name that is nowhere says nothing
+        return None
+
+
+def _adapter(function: Callable[..., Any] | None) -> TypeAdapter[Any] | None:
+    found = returned(function)
+    try:
         return None if found is None or found is Any else TypeAdapter(found)
-    except Exception:  # an annotation that does not resolve, or that pydantic cannot use, says nothing
+    except Exception:  # nor does one that pydantic cannot use
         return None

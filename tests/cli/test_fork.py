@@ -11,11 +11,16 @@ from runner.cli.options import as_before, read_inputs
 CREW = """
     import time
     from pathlib import Path
+    from pydantic import BaseModel
     from runner import Crew, Task
     HERE = Path({here!r})
 
-    def collect(ctx):
-        return {{"words": ["owl", "hen"], "topic": ctx.inputs["topic"]}}
+    class Words(BaseModel):
+        words: list[str]
+        topic: str = ""
+
+    def collect(ctx) -> Words:
+        return Words(words=["owl", "hen"], topic=ctx.inputs["topic"])
 
     def sort(ctx):
         return " ".join(sorted(ctx.outputs["collect"].json_dict["words"]))
@@ -180,6 +185,7 @@ def test_what_is_refused(cli, client, run_id):
         (["--edit", "colect=x"], f"run {run_id} has no task 'colect' to edit: did you mean 'collect'?"),
         (["--edit", "sort=x", "--checkpoint", at], f"task 'sort' is not committed at checkpoint {at}: "),
         (["--edit", "collect=words"], "the output of task 'collect' is JSON, and the edit is not: "),
+        (["--edit", 'collect={"word": []}'], "the edit of task 'collect' is no Words (words: Field required)"),
         (["--edit", "sort"], "--edit 'sort' is not TASK=TEXT, nor TASK=@FILE"),
         (["--edit", "sort=@nowhere"], "--edit sort=@nowhere cannot be read: No such file or directory"),
         (["--branch", "main"], f"run {run_id} has a branch 'main' already: choose another name"),

@@ -8,7 +8,7 @@
 -- Returns {"gone"}, {"no branch"} or {"no checkpoint"}; else {"there", run fields, plan, id of the newest event, sequence,
 -- line, line, ...}: the branch, then its parent and so on, each as {name, its fields and their values, its commits up to
 -- there, in order, the wanted outputs or false}.
-local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs")
+local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs", tasks ~= "[]" and "shapes" or "")
 if not r[1] then return {"gone"} end
 local upto
 if checkpoint ~= "" then

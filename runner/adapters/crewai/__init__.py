@@ -6,6 +6,8 @@ Nothing here imports CrewAI before it is needed: who has no crew of it does not 
 import sys
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner.config import CheckpointConfig
 from runner.plan import Plan
 from runner.work import Work
@@ -57,6 +59,14 @@ class CrewAIAdapter:
         from runner.adapters.crewai import making, planned
 
         return {key: task.output_file for key, task in planned.by_key(making.made(crew)).items() if task.output_file}
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """The ``output_pydantic`` or ``output_json`` of each task that has one."""
+        from runner.adapters.crewai import making, planned
+
+        tasks = planned.by_key(making.made(crew))
+        found = {key: task.output_pydantic or task.output_json for key, task in tasks.items()}
+        return {key: model for key, model in found.items() if model is not None}
 
     def perform(self, crew: Any, work: Work) -> str:
         """Do the task by CrewAI's own kickoff."""
