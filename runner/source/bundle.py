@@ -39,8 +39,9 @@ IGNORED = (
     # histories, caches and environments: large, and no part of the crew
     *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules", ".tox", ".mypy_cache", ".pytest_cache"),
     *(".ruff_cache", "*.egg-info", ".checkpoints", ".DS_Store", IGNORE_FILE),
+    *(".cache", ".local"),  # of a crew file in somebody's home: unpacked bundles are in there
     # secrets are never stored
-    *(".env", ".env.*", "*.pem", "*.key", "id_rsa*", "id_ed25519*"),
+    *(".env", ".env.*", "*.pem", "*.key", "id_rsa*", "id_ed25519*", ".ssh", ".aws", ".gnupg", ".netrc"),
 )
 
 _DEFAULTS = GitIgnoreSpec.from_lines(IGNORED)

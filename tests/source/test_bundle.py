@@ -87,6 +87,7 @@ class TestWhatStaysOut:
             *("node_modules/m/x.js", ".tox/x", ".mypy_cache/x", ".pytest_cache/x", ".ruff_cache/x", "t.egg-info/PKG"),
             *(".checkpoints/x.json", ".DS_Store", ".env", ".env.local", "a/.env", "cert.pem", "a/my.key", "id_rsa"),
             *("id_ed25519.pub", "environment/pyvenv.cfg", "environment/lib/x.py", "venv/pyvenv.cfg"),
+            *(".cache/crew-runner/bundles/x/crew.py", ".local/state/x", ".ssh/config", ".aws/credentials", ".netrc"),
         ]
         keep = ["crew.py", "env/rules.py", "a/environment.py", ".config.yaml", "keys.py"]
         assert names(pack_folder(write(tmp_path, out + keep))) == sorted(keep)
