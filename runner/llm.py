@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from runner import backoff, standin
 from runner.errors import ModelError, RunnerError
 from runner.models import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
-from runner.models.failures import asked_to_wait, in_words
+from runner.models.failures import asked_to_wait, in_words, longer_than_waited
 
 Messages = str | list[dict[str, Any]]
 
@@ -270,7 +270,7 @@ class LLM(BaseLLM):
                 return request, pause
             raise in_words(Unreadable(str(error)), target, attempt) from None
         passes = status in (408, 409, 429) or (status or 0) >= 500
-        if passes and target.client == "litellm" and attempt <= self.max_retries:
+        if passes and target.client == "litellm" and attempt <= self.max_retries and not longer_than_waited(error):
             return request, asked_to_wait(error) or pause
         tries = self.max_retries + 1 if passes or status is None else 1
         raise in_words(error, target, tries) from None

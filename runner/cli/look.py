@@ -1,6 +1,7 @@
 """The verbs that only read: runs, show, wait, events, doctor."""
 
 import dataclasses
+import shlex
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.text import Text
 from runner.cli import options, spending
 from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, only, out, print_json, print_whole
-from runner.cli.submit import follow
+from runner.cli.submit import asked, follow
 from runner.client import Client
 from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
 
@@ -88,8 +89,9 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
             rows.append({"task": task.key, "state": "committed", "seq": committed[task.key].seq})
         elif task.key in flying:
             one = flying[task.key]
+            attempt = one.attempt - (one.state == "asked")  # the next one begins with the answer
             rows.append(
-                {"task": task.key, "state": one.state, "attempt": one.attempt, "worker": one.worker, "error": one.error}
+                {"task": task.key, "state": one.state, "attempt": attempt, "worker": one.worker, "error": one.error}
             )
         else:
             rows.append({"task": task.key, "state": "waiting"})
@@ -122,6 +124,10 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
             Text(str(row.get("error") or row.get("worker") or "")),
         )
     out.print(table)
+    if result.asked:
+        named = run_id if result.branch == run.branch else f"{run_id} --branch {shlex.quote(result.branch)}"
+        for line in asked(result, named):
+            out.print(Text(line, style=_STYLE["waiting"]), soft_wrap=True)
     if len(lines) > 1:
         print_whole(_branch_table(lines))
     ledger = run.ledger

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -191,11 +192,17 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
             say(f"go on with it: runner resume {words}")
     if result.exit_code is Exit.WAITING:
-        for question in result.asked:
-            say(question.shown().rstrip())
-        which = " --task TASK" if len(result.asked) > 1 else ""
-        judged = " | --approve | --reject WHY" if any(one.is_of_output for one in result.asked) else ""
-        say(f"answer it: runner answer {words}{which} --text TEXT{judged}")
+        for line in asked(result, words):
+            say(line)
+
+
+def asked(result: RunResult, words: str) -> Iterator[str]:
+    """What a person is asked, and how to answer. ``words`` name the run."""
+    for question in result.asked:
+        yield question.shown().rstrip()
+    which = " --task TASK" if len(result.asked) > 1 else ""
+    judged = " | --approve | --reject WHY" if any(one.is_of_output for one in result.asked) else ""
+    yield f"answer it: runner answer {words}{which} --text TEXT{judged}"
 
 
 def detached(handle: RunHandle, as_json: bool) -> str:

@@ -24,6 +24,7 @@ from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.ledger import Tally
+from runner.models.failures import longer_than_waited
 from runner.output import TaskOutput
 from runner.plan import Plan, PlannedTask
 from runner.plan.branching import branch_plan
@@ -360,6 +361,7 @@ def describe(error: BaseException) -> str:
         return text
     frame, line = loader.last_frame(error)
     where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
+    where += longer_than_waited(error)
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
 
 

@@ -1,10 +1,16 @@
 """What a model's service says when it does not answer, in one line and without keys."""
 
+import contextlib
 import re
+import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from runner.errors import ContextTooLong, ModelError
 from runner.models.names import Target
+
+WAITED = 120.0
+"""Seconds that a call waits at most because its service says so: as OpenAI's client has it; Anthropic's has none."""
 
 _KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|xai|rk|key)[-_][A-Za-z0-9_\-*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
 _TOO_LONG = re.compile(
@@ -36,8 +42,9 @@ def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     if status in (400, 413, 422) and _TOO_LONG.search(text):
         return ContextTooLong(f"{who} takes less than it was told: {text}")
     if isinstance(status, int):
-        hint = _HINTS.get(status, "")
-        return ModelError(f"{who} refused{times}: {status}: {text}{hint}")
+        if wait := longer_than_waited(error):  # the clients do not try again then
+            return ModelError(f"{who} refused: {status}: {text}{wait}")
+        return ModelError(f"{who} refused{times}: {status}: {text}{_HINTS.get(status, '')}")
     if isinstance(error, Unreadable):
         return ModelError(f"{who} gave an answer that cannot be read{times}: {text}")
     kind = type(error).__name__
@@ -49,11 +56,29 @@ def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
 
 
 def asked_to_wait(error: BaseException) -> float:
-    """For how many seconds a service asked through LiteLLM wants to be left alone, at most 60; 0: it did not say."""
-    try:
-        return min(max(float((getattr(error, "litellm_response_headers", None) or {})["retry-after"]), 0.0), 60.0)
-    except (KeyError, TypeError, ValueError):
-        return 0.0
+    """For how many seconds to leave a service alone that was asked through LiteLLM; 0: it did not say."""
+    return _asked_for(error)
+
+
+def longer_than_waited(error: BaseException) -> str:
+    """What to say of a service that wants to be left alone for longer than calls wait; "" of others."""
+    seconds = _asked_for(error)
+    if seconds <= WAITED:
+        return ""
+    return f"; it wants to be left alone for {seconds:.0f} s (Retry-After), longer than calls wait: go on after that"
+
+
+def _asked_for(error: BaseException) -> float:
+    """For how many seconds a service that refused a call wants to be left alone; 0: it did not say."""
+    headers: Any = getattr(getattr(error, "response", None), "headers", None) or {}
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        said: Any = headers.get("retry-after")
+        said = said or (getattr(error, "litellm_response_headers", None) or {}).get("retry-after")
+        try:
+            return max(float(said), 0.0)
+        except ValueError:
+            return max(parsedate_to_datetime(said).timestamp() - time.time(), 0.0)
+    return 0.0
 
 
 _HINTS = {

@@ -190,7 +190,7 @@ def find_crew(
         return made[0], _named_crew(module, made[0], is_crew)
     if not left:
         raise BadCrew(
-            f"{file}: no crew in it; {_what_else(module)}: write crew = Crew(...) in it, "
+            f"{file}: no crew in it; {_what_else(module, is_crew)}: write crew = Crew(...) in it, "
             "or a function that returns one and takes nothing"
         )
     return left[0]
@@ -208,7 +208,7 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
         if not hasattr(value, name):
             owner = f"{file}:{'.'.join(walked)}" if walked else file
             near = difflib.get_close_matches(name, [n for n in dir(value) if not n.startswith("__")], n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; {_what_else(module)}" if not walked else ""
+            hint = f"; did you mean {near[0]!r}?" if near else f"; {_what_else(module, is_crew)}" if not walked else ""
             raise BadCrew(f"{owner} has no {name!r}{hint}")
         value = getattr(value, name)
         walked.append(name)
@@ -219,7 +219,9 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
                 value.close()
             raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, not a crew")
     if not is_crew(value):
-        raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew")
+        crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
+        there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
+        raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew{there}")
     return value
 
 
@@ -300,8 +302,8 @@ def _file(module: ModuleType) -> str:
     return Path(module.__file__).name if module.__file__ else plain_names(module.__name__)
 
 
-def _what_else(module: ModuleType) -> str:
-    """What a module defines by itself, for the person who expected a crew there."""
+def _what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
+    """What a module defines by itself, crews first, for the person who expected a crew there."""
     own = [
         (name, value)
         for name, value in vars(module).items()
@@ -314,6 +316,7 @@ def _what_else(module: ModuleType) -> str:
     ]
     if not own:
         return "it defines nothing"
+    own.sort(key=lambda found: not is_crew(found[1]))
     listed = ", ".join(f"{name} ({_kind(value)})" for name, value in own[:6])
     more = f" and {len(own) - 6} more" if len(own) > 6 else ""
     return f"it defines {listed}{more}"

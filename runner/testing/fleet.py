@@ -42,16 +42,18 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-@dataclass
 class RedisServer:
     """A Redis of one's own, with an append-only file, on a socket in ``folder``; `kill` and `start` it at will.
 
-    In a ``with`` it is started, and in the end killed and its folder removed.
+    In a ``with`` it is started, and in the end killed; a folder that was not there before is removed.
     """
 
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rt-")))  # a socket's path must be short
-    arguments: tuple[str, ...] = ()
-    process: "subprocess.Popen[bytes] | None" = None
+    def __init__(self, folder: str | Path | None = None, arguments: tuple[str, ...] = ()) -> None:
+        self._made = folder is None or not Path(folder).exists()
+        # A socket's path must be short.
+        self.folder = Path(folder if folder is not None else tempfile.mkdtemp(prefix="rt-")).absolute()
+        self.arguments = arguments
+        self.process: subprocess.Popen[bytes] | None = None
 
     @property
     def socket(self) -> Path:
@@ -65,6 +67,7 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it and wait until it answers. What was written before it was killed is there again."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.process = subprocess.Popen(
             [
                 find_binary(), "--port", "0", "--unixsocket", self.socket, "--dir", self.folder, "--appendonly", "yes",
@@ -97,7 +100,8 @@ class RedisServer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self._made:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @dataclass

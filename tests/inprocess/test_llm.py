@@ -158,6 +158,15 @@ def test_what_does_not_pass_is_said_in_a_line_without_the_key(llm, server, fault
     assert error.value.__cause__ is None
 
 
+@pytest.mark.parametrize("wanted", [3600, "Wed, 21 Oct 2137 07:28:00 GMT"])
+def test_a_service_that_wants_a_longer_pause_than_calls_make_is_said_to(server, wanted):
+    server.use(Answer("slow", status=429, retry_after=wanted))
+    line = r"refused: 429: slow; it wants to be left alone for (3600|\d{10}) s \(Retry-After\), longer than calls wait"
+    with pytest.raises(ModelError, match=line):
+        LLM("openai/m", base_url=server.url, api_key=KEY).call("?")
+    assert server.requests == 1
+
+
 def test_a_conversation_that_is_too_long_is_told_apart(llm, server):
     server.use(Answer("This model's maximum context length is 10 tokens", status=400))
     with pytest.raises(ContextTooLong, match="takes less than it was told"):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,16 @@ def test_quiet_unless_it_is_asked_to_speak(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "environ", found)
     surroundings.quiet()
     assert found == {**surroundings.QUIET, "CREWAI_DISABLE_TELEMETRY": "false"}
+
+
+def test_of_callbacks_crewai_says_nothing_and_the_crew_what_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        surroundings.quiet()
+        for text in ("function callbacks cannot be serialized and will prevent checkpointing. Use ...", "of its own"):
+            warnings.warn(text, UserWarning, stacklevel=1)
+    assert [str(one.message) for one in said] == ["of its own"]
 
 
 @pytest.mark.parametrize(

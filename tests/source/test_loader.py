@@ -205,6 +205,8 @@ class TestFindCrew:
             ("a = FakeCrew()\nb = FakeCrew()", None, "crew.py has 2 crews: a, b; name one, as in crew.py:a"),
             ("my_crew = FakeCrew()", "my_crw", "crew.py has no 'my_crw'; did you mean 'my_crew'?"),
             ("my_crew = FakeCrew()", "zzz", "crew.py has no 'zzz'; it defines my_crew (a FakeCrew)"),
+            ("x = 3\na = FakeCrew()", "zzz", "crew.py has no 'zzz'; it defines a (a FakeCrew), x (an int)"),
+            ("a = FakeCrew()\nb = FakeCrew()\nx = 3", "x", "crew.py:x is an int, not a crew; crew.py has a, b"),
             ("class Team:\n def crew(self): ...", "Team.crow", "crew.py:Team has no 'crow'; did you mean 'crew'?"),
             ("x = 3", "x", "crew.py:x is an int, not a crew"),
             ("def build(): return 3", "build", "crew.py:build returned an int, not a crew"),

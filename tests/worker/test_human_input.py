@@ -1,6 +1,7 @@
 """Runs on real workers that wait for a word on a task: whoever dies meanwhile, nothing is done again for it."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,10 @@ def test_on_the_command_line(fleet: Any, crew_of: Any) -> None:
     found = json.loads(submitted.stdout)
     (asked,) = found["asked"]
     assert (asked["task"], asked["method_output"]) == ("t", "text None")
+    shown = fleet.runner("show", found["run_id"]).stdout
+    assert re.search(r"^t +asked +1 *\n", shown, re.MULTILINE), "the second attempt begins with the answer"
+    assert "t: Is this answer good?" in shown
+    assert f"answer it: runner answer {found['run_id']} --text TEXT | --approve | --reject WHY" in shown
     rejected = fleet.runner("answer", found["run_id"], "--task", "t", "--reject", "better")
     assert (rejected.returncode, rejected.stdout) == (5, "")
     assert "t: Is this answer good?" in rejected.stderr

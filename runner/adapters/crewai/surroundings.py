@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ def quiet() -> None:
     """Have CrewAI be quiet, unless somebody asked for what it says."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
+    # It says so of each lambda. Here checkpoints are not made of objects.
+    warnings.filterwarnings("ignore", r"\w+ callbacks cannot be serialized and will prevent checkpointing", UserWarning)
 
 
 def installed() -> bool:
