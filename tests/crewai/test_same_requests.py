@@ -89,7 +89,7 @@ def test_the_same_requests_and_the_same_result(
     for _ in range(2):
         crewai_fleet.start("--concurrency", "1", wait=False, **environment)
     for worker in crewai_fleet.workers:
-        worker.ready()
+        worker.ready(crewai_fleet.starts_within)
     fleet = run("submit.py", "fleet", **crewai_fleet.environment(**environment))
 
     # Then the models were sent the same, the callbacks saw the same, and the result is the same
