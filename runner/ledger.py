@@ -39,10 +39,14 @@ NO_TOKENS = Usage()
 
 
 class Tally(Counter[Entry]):
-    """How many of what; of calls that were served, with the tokens that they had taken."""
+    """How many of what; of calls that were served, with the tokens that they had taken.
+
+    ``passed``: how many records of its own journal a task came by meanwhile, whether they are in the account or not.
+    """
 
     def __init__(self, *given: Any) -> None:
         self.tokens: Counter[Entry] = Counter()
+        self.passed = 0
         super().__init__(*given)
 
     def served(self, entry: Entry, usage: Usage) -> None:

@@ -30,7 +30,7 @@ class WorkerSettings:
     """How a worker lives and dies.
 
     A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
-    task that kills its workers ``max_attempts`` times without recording a step fails its run.
+    task that kills its workers ``max_attempts`` times without getting further fails its run.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))

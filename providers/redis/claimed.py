@@ -42,6 +42,7 @@ class ClaimedTask:
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
+        self._reached = 0  # records that this attempt came by or made: how far it is
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._out = CallsOut(claim.token, outgoing)
         self._noted = False
@@ -94,6 +95,7 @@ class ClaimedTask:
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage._asdict()}
+            self._reached += 1 + (replayed.passed if isinstance(replayed, Tally) else replayed)
             self._fenced(
                 self._record,
                 run=self._run,
@@ -104,6 +106,7 @@ class ClaimedTask:
                 begun=self._open.text(),
                 paid=text_of_one(entry) if entry is not None else "",
                 replayed=tally_text(replayed),
+                reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
                 told=_flat(about) if about else "",

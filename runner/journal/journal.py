@@ -8,6 +8,7 @@ type only.
 import contextlib
 import inspect
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,9 @@ from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
 from runner.pacing import Pacer, pauses
 from runner.standin import Standin
 from runner.stopping.gate import Gate
+
+_AROUND = re.compile(r"#\d+(?=/)")
+"""What ends the name of a step in those of the steps inside of it."""
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -59,6 +63,8 @@ class Journal:
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
         self._over = False
+        self._passed: set[str] = set()  # the records that were come by
+        self._inside_of: Counter[str] | None = None
 
     def close(self) -> None:
         """The task is over. A thread that it left behind records nothing any more, and stops."""
@@ -93,6 +99,7 @@ class Journal:
         with self._lock:
             self._occurrences = Counter(self._calls.go_to(position))
             self._replayed.add(served)
+            self._replayed.passed += sum(position.values())
 
     def did(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """A step was done so often in what this task does not do again: the next one is another."""
@@ -138,6 +145,7 @@ class Journal:
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
                 self._replayed.add(self._calls_inside(frame.key) or Tally([entry] if entry is not None else []))
+                self._pass(frame.key)
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -196,6 +204,7 @@ class Journal:
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
                 self._replayed.served(entry, Usage(*json.loads(recorded)["usage"]))
+                self._pass(place.key)
         if recorded is not None:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
@@ -234,13 +243,23 @@ class Journal:
             found.served(Entry("model", one["agent"], one["model"]), Usage(*one["usage"]))
         return found
 
+    def _pass(self, key: str) -> None:
+        """A record was come by, and with it those inside of it. How far a task gets is how many there are so far."""
+        if self._inside_of is None:
+            self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))
+        if key not in self._passed:
+            self._passed.add(key)
+            self._replayed.passed += 1 + self._inside_of[key]
+
     def nest(self, name: str, *about: Any) -> Nest:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
             identity = self._within(frames.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
-            return Nest(self, f"{identity}#{self._occurrences[identity]}/")
+            name = f"{identity}#{self._occurrences[identity]}"
+            self._pass(name)
+        return Nest(self, f"{name}/")
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
         """What is recorded under names with this prefix, without it."""
@@ -286,6 +305,8 @@ class Journal:
         """What `keep` kept under this name; None if there is nothing."""
         with self._lock:
             text = self._recorded.get(f"={name}")
+            if text is not None:
+                self._pass(f"={name}")
         return None if text is None else json.loads(text)
 
     def keep(self, name: str, value: Any) -> None:
@@ -318,6 +339,8 @@ class Journal:
             self._occurrences[identity] += 1
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
+            if text is not None:
+                self._pass(step)
         if text is not None:
             return str(json.loads(text))
         with self._gate.person():

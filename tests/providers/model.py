@@ -150,7 +150,10 @@ class Model:
             return REFUSED
         run = self.runs[job.run_id]
         journal = run.branches[job.branch].journals.setdefault(job.task, {})
-        task.begun, task.crashes = max(task.begun - 1, 0), 0
+        task.begun = max(task.begun - 1, 0)
+        task.got[token] = task.got.get(token, 0) + 1 + counted["replayed"]
+        if task.got[token] > task.reached:
+            task.crashes, task.reached = 0, task.got[token]
         if step not in journal:
             journal[step] = value
             for name, count in {"paid": 1, **counted}.items():
@@ -359,5 +362,5 @@ class Model:
         found: dict[str, Any] = {"state": task.state, "attempt": task.attempt}
         if task.token is not None:
             found |= {"token": task.token, "worker": task.worker, "process": task.process}
-        found |= {name: n for name in ("crashes", "failures") if (n := getattr(task, name))}
+        found |= {name: n for name in ("crashes", "reached", "failures") if (n := getattr(task, name))}
         return found | ({"begun": f'[["step", "", "", {task.begun}, 0]]'} if task.begun else {})

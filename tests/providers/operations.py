@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -264,7 +263,7 @@ class Operations(RuleBasedStateMachine):
     def record_step(self, claim: Claim, step: str, *, replayed: int, tokens: int, lost: bool) -> None:
         value = f'"{step} {next(self.numbers)}"'
         usage = Usage(10 * tokens, tokens)
-        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **asdict(usage))
+        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **usage._asdict())
         self.write(due, lambda: self._task(claim).record_step(step, value, replayed=replayed, usage=usage), lost=lost)
 
     def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:

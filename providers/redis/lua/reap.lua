@@ -1,5 +1,5 @@
 -- Take back the claims of a worker that is gone, or of one process of it, and make the tasks runnable elsewhere.
--- A task that took its workers with it max_attempts times without getting on fails its branch instead.
+-- A task that took its workers with it max_attempts times without getting further fails its branch instead.
 --
 -- KEYS home workers worker claims
 -- ARGV id process about lapsed reason out max_attempts stamp
@@ -34,7 +34,7 @@ for i = 1, #held, 2 do
       emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
            "parent", redis.call("HGET", record, "started") or 0)
       if crashes >= tonumber(max_attempts) then
-        local why = "it took its worker down " .. crashes .. " times in a row without recording a step (last: " .. reason .. ")"
+        local why = "it took its worker down " .. crashes .. " times in a row without getting further (last: " .. reason .. ")"
         task_failed(run, name, key, record, why)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
         if goes_on(run, name) then branch_failed(home, run, name, key, why, stamp, at) end

@@ -1,16 +1,19 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name key token step value begun paid replayed prompt_tokens completion_tokens told
+-- ARGV name key token step value begun paid replayed reached prompt_tokens completion_tokens told
 -- USES emit refuse account
 --
 -- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
+-- reached: how many records its attempt came by and made so far, with this one.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
-local t = redis.call("HMGET", task, "token", "started")
+local t = redis.call("HMGET", task, "token", "started", "reached")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
--- A task that gets on is not the one that kills its workers.
-redis.call("HSET", task, "begun", begun, "crashes", 0)
+redis.call("HSET", task, "begun", begun)
+-- A task that gets on is not the one that kills its workers. One that records as much as ever, and other things each
+-- time (a prompt with a clock in it), does not get on.
+if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
 if redis.call("HSETNX", journal, step, value) == 1 then
   account(run, name, key, "paid", paid, prompt_tokens, completion_tokens)
   account(run, name, key, "replayed", replayed)

@@ -58,7 +58,7 @@ for _, job in ipairs(cjson.decode(ready)) do
   if state ~= "running" and state ~= "asked" then
     redis.call("SADD", open_key(branch), job.task)
     local attempt = redis.call("HINCRBY", record, "attempt", 1)
-    redis.call("HDEL", record, "failures", "crashes", "error")
+    redis.call("HDEL", record, "failures", "crashes", "reached", "error")
     -- An attempt that failed is replayed; how often it failed says how often more may be asked.
     local failed = tonumber(was[2] or "0") + (was[1] == "failed" and 1 or 0)
     if failed > 0 then redis.call("HSET", record, "failed", failed) end
