@@ -4,6 +4,7 @@ Any SQLite that Python has will do. The file is in WAL mode and synced at each w
 """
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from runner.crashpoints import reached
-from runner.errors import BadCheckpoint
+from runner.errors import BadCheckpoint, StoreUnreachable
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -99,11 +100,12 @@ class SqliteProvider(BaseProvider):
         """Read a row."""
         path, checkpoint_id = _split(location)
         try:
-            with _open(path, "rw") as database:
+            with _reading(path) as database:
                 return _read(database, location, checkpoint_id)
         except sqlite3.DatabaseError as error:
             if not Path(path).exists() or "no such table" in str(error):
                 raise CheckpointNotFound(f"Checkpoint not found: {location}") from None
+            _raise_if_not_of_the_file(error, path)
             raise CheckpointTorn(f"Checkpoint is torn: {location} cannot be read: {error}") from None
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
@@ -113,11 +115,11 @@ class SqliteProvider(BaseProvider):
         if not Path(location).exists():
             return []
         try:
-            with _open(location, "rw") as database:
+            with _reading(location) as database:
                 database.execute("BEGIN")  # what is read is of one moment
                 return _listed(database, location, branch) if _has_table(database) else []
         except sqlite3.DatabaseError as error:
-            _raise_if_busy(error)
+            _raise_if_not_of_the_file(error, location)
             logger.warning("Checkpoint file %s cannot be read: %s", location, error)
             return []
 
@@ -131,7 +133,7 @@ def _listed(database: sqlite3.Connection, location: str, branch: str | None) -> 
                 rows[row_id] = tuple(names)
             break
         except sqlite3.DatabaseError as error:
-            _raise_if_busy(error)
+            _raise_if_not_of_the_file(error, location)
             logger.warning("Checkpoint file %s is damaged: %s", location, error)
     found = []
     for _, (checkpoint_id, parent_id, on) in sorted(rows.items()):
@@ -139,17 +141,21 @@ def _listed(database: sqlite3.Connection, location: str, branch: str | None) -> 
         try:
             size = database.execute(_SIZE, (checkpoint_id,)).fetchone()[0]
         except sqlite3.DatabaseError as error:
-            _raise_if_busy(error)
+            _raise_if_not_of_the_file(error, location)
             complete = False
         own = f"{location}#{checkpoint_id}"
         found.append(CheckpointInfo(checkpoint_id, parent_id, on, own, created_at(checkpoint_id), size, complete))
     return found
 
 
-def _raise_if_busy(error: sqlite3.DatabaseError) -> None:
-    """Let an error pass that says nothing of the file: another writer has it for too long."""
+def _raise_if_not_of_the_file(error: sqlite3.DatabaseError, location: str) -> None:
+    """Raise what says nothing of what is in the file: another writer has it for too long, or we may not look."""
     if "locked" in str(error):
         raise error
+    if "unable to open" in str(error):
+        raise StoreUnreachable(
+            f"{location} cannot be opened (SQLite: {error}): see that it and its directory may be read and written"
+        ) from None
 
 
 def _read(database: sqlite3.Connection, location: str, checkpoint_id: str) -> str:
@@ -191,10 +197,13 @@ def is_sqlite(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _open(path: str, mode: str) -> Iterator[sqlite3.Connection]:
+def _open(path: str, mode: str, *options: str) -> Iterator[sqlite3.Connection]:
     """A connection without implicit transactions. Only ``rwc`` makes a file that is not there."""
     database = sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=_PATIENCE, isolation_level=None
+        f"file:{quote(str(path))}?{'&'.join((f'mode={mode}', *options))}",
+        uri=True,
+        timeout=_PATIENCE,
+        isolation_level=None,
     )
     try:
         yield database
@@ -204,6 +213,16 @@ def _open(path: str, mode: str) -> Iterator[sqlite3.Connection]:
         raise
     finally:
         database.close()
+
+
+def _reading(path: str) -> contextlib.AbstractContextManager[sqlite3.Connection]:
+    """To read alone. Where nothing may be written, not even what WAL needs beside the file, it is taken as it lies."""
+    return _open(path, "ro", "immutable=1") if _lies_still(Path(path)) else _open(path, "rw")
+
+
+def _lies_still(path: Path) -> bool:
+    """Whether we may not write beside it, and nobody has it open to write: then there would be a WAL."""
+    return not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ PATHS: dict[str, tuple[str, ...]] = {
         f"events.types.{kind}_events": ("events",)
         for kind in (
             *("agent", "checkpoint", "crew", "flow", "knowledge", "llm", "llm_guardrail", "logging", "mcp", "memory"),
-            *("reasoning", "task", "tool_usage"),
+            *("reasoning", "system", "task", "tool_usage"),
         )
     },
     "tasks.conditional_task": ("task",),

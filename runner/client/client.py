@@ -264,7 +264,7 @@ class Client:
         )
         crashpoints.reached("forked, nothing waited for")
         self.ensure_worker(where.queue)
-        notes = forking.warnings(self.store.client, where, inputs or ())
+        notes = forking.warnings(self.store.client, where, inputs or (), edits or {})
         return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=where.newest_event)
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:

@@ -42,4 +42,6 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
 
 def _done(output: Committed) -> TaskSide:
     spent = output.prompt_tokens + output.completion_tokens
-    return TaskSide(DONE, output.raw, spent or None, output.ms)
+    chosen = output.flow.get("signal") if "feedback" in output.flow else None
+    text = output.raw if chosen is None else f"{output.raw}\n-> {chosen}"  # what a person made of it
+    return TaskSide(DONE, text, spent or None, output.ms)

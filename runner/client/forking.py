@@ -10,7 +10,7 @@ from runner import output as outputs
 from runner.client import regrowth, shapes
 from runner.errors import BadInput, Conflict
 from runner.flow.edits import Given, edited
-from runner.flow.history import PART, labels_of
+from runner.flow.history import PART, labels_of, methods_of, unheard
 from runner.flow.machine import method_of
 from runner.plan import Plan, branching
 from runner.plan.used import EVERYTHING
@@ -74,12 +74,15 @@ def fork(
     raise Conflict(f"run {run_id} kept changing while it was to be forked: try again")
 
 
-def warnings(client: Client, where: Position, inputs: Iterable[str]) -> tuple[str, ...]:
-    """Of the inputs given to a fork, those that nothing reads, each in a sentence.
+def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapping[str, Edit]) -> tuple[str, ...]:
+    """Of what is given to a fork, the inputs that nothing reads and the labels that nobody hears, each in a sentence.
 
     Tasks that were never done may read any: then only what looks like another input's name is one of them.
     """
-    given = [] if where.plan.grows else [name for name in inputs if name not in where.plan.inputs]
+    if where.plan.grows:
+        leads = (unheard(where.plan.grows, task, edit) for task, edit in edits.items())
+        return tuple(f"warning: {one}" for one in leads if one is not None)
+    given = [name for name in inputs if name not in where.plan.inputs]
     if not given:
         return ()
     done = [one for line in history.order(client, where.run_id, where.branch) for one in history.in_order(line)]
@@ -107,8 +110,8 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
     """The edits that change something, as they are stored. Raises `BadInput`."""
     if not edits:
         return {}
-    if not where.plan.grows:
-        branching.refuse_unknown(where.plan, edits, where.run_id)
+    known = methods_of(where.plan.grows) if where.plan.grows else where.plan.by_key
+    branching.refuse_unknown(known, map(method_of, edits) if where.plan.grows else edits, where.run_id)
     for task in edits:
         if task not in where.done:
             at = f"at checkpoint {where.checkpoint}" if where.checkpoint else "yet"

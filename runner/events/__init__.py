@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from runner.events.bus import EventBus as EventBus
     from runner.events.bus import event_bus as event_bus
     from runner.events.bus import is_replaying as is_replaying
+    from runner.events.bus import on_signal as on_signal
     from runner.events.bus import set_audience as set_audience
     from runner.events.call_events import *  # noqa: F403
     from runner.events.flow_events import *  # noqa: F403

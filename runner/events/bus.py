@@ -20,7 +20,7 @@ from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
 from runner.events.loading import event_class
 from runner.events.lock import ForkSafeLock
 
-__all__ = ["EventBus", "event_bus", "is_replaying", "set_audience"]
+__all__ = ["EventBus", "event_bus", "is_replaying", "on_signal", "set_audience"]
 
 logger = logging.getLogger("runner.events")
 
@@ -374,6 +374,12 @@ def _is_of(event: BaseEvent, kind: EventKind) -> bool:
 
 event_bus = EventBus()
 """The bus of this process."""
+
+
+def on_signal(handler: H) -> H:
+    """Have a handler hear of every signal that a process is sent and that triggers a checkpoint."""
+    return event_bus.on("SIGTERM", "SIGINT", "SIGHUP", "SIGTSTP", "SIGCONT")(handler)
+
 
 # Registered with the first import, it runs after what others do at the end, who may still emit.
 atexit.register(event_bus._at_exit)

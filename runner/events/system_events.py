@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from runner.events.base import BaseEvent, ErrorText
 
 __all__ = [
+    "SIGNAL_EVENT_TYPES",
     "CheckpointCompletedEvent",
     "CheckpointFailedEvent",
     "CheckpointForkCompletedEvent",
@@ -26,6 +27,7 @@ __all__ = [
     "SignalEvent",
     "SignalType",
     "signal_event",
+    "signal_event_adapter",
 ]
 
 
@@ -162,10 +164,12 @@ SignalEvent = Annotated[
 ]
 """Any of the five."""
 
-_signals: TypeAdapter[Any] = TypeAdapter(SignalEvent)
+signal_event_adapter: TypeAdapter[Any] = TypeAdapter(SignalEvent)
+
+SIGNAL_EVENT_TYPES: tuple[type[BaseEvent], ...] = (SigTermEvent, SigIntEvent, SigHupEvent, SigTStpEvent, SigContEvent)
 
 
 def signal_event(number: int, reason: str | None = None) -> BaseEvent:
     """The event for a signal. Raises ValueError for one that is not among the five."""
-    event: BaseEvent = _signals.validate_python({"type": SignalType(number).name, "reason": reason})
+    event: BaseEvent = signal_event_adapter.validate_python({"type": SignalType(number).name, "reason": reason})
     return event

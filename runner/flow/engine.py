@@ -7,6 +7,7 @@ and machine together, under the lock that a checkpoint is taken under, so every 
 import asyncio
 import contextlib
 import contextvars
+import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -41,6 +42,8 @@ from runner.ledger import STEP, Entry
 from runner.state import Progress, RuntimeState, running, settings_of, watching
 from runner.stopping.gate import Gate
 from runner.stopping.timing import timed
+
+logger = logging.getLogger(__name__)
 
 MAX_THREADS = 64
 """How many methods of one flow may be at work side by side, coroutine functions not counted."""
@@ -288,6 +291,7 @@ class _Run:
                 triggered, loop = [], error
             if paths:
                 text = conflicts.in_words(paths, call.method, since)
+                logger.warning("%s: %s", flow.name or type(flow).__name__, text)
                 others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
                 self._emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
             event = self._emit_of(

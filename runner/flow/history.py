@@ -77,10 +77,25 @@ def as_edited(definition: FlowDefinition, history: Iterable[Committed]) -> tuple
     return kept, void
 
 
+def methods_of(grows: Mapping[str, Any]) -> list[str]:
+    """The methods of a flow, by the definition in a plan."""
+    return list(FlowDefinition.from_data(grows).methods)
+
+
 def labels_of(grows: Mapping[str, Any], key: str) -> tuple[str, ...]:
     """What a person may choose of, who is asked after that call, by the definition in a plan."""
     method = FlowDefinition.from_data(grows).methods.get(method_of(key))
     return method.feedback.emit if method is not None and method.feedback is not None else ()
+
+
+def unheard(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
+    """Why an edit of what a router gave leads nowhere; None where it does."""
+    definition = FlowDefinition.from_data(grows)
+    method, label = definition.methods.get(method_of(key)), str(edit).strip()
+    if method is None or not method.router or method.feedback is not None or label in definition.listeners:
+        return None
+    labels = sorted(definition.listeners.keys() - definition.methods.keys())
+    return f"nothing listens to {label[:60]!r}, which {key!r} now gives; there are listeners to {', '.join(labels)}"
 
 
 def follows_from(call: Call, key: str) -> bool:

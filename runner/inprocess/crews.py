@@ -61,7 +61,8 @@ def prepare_kickoff(
 ) -> "CrewRun":
     """Everything before the first task: the plan, the inputs, and the event that it begins.
 
-    A restored crew has its inputs, those given now laid over them; what ``before_kickoff_callbacks`` did is in them.
+    A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), those given now laid over
+    them; what ``before_kickoff_callbacks`` did is in them.
     """
     if input_files:
         raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
@@ -70,7 +71,8 @@ def prepare_kickoff(
     crew.file_keys()
     known = state.progress.get(id(crew)) if state is not None and state.restored else None
     progress = known or Progress(given=jsonable(inputs or {}))
-    given = {**progress.inputs, **(inputs or {})}
+    edited = (crew.checkpoint_inputs or {}) if known is not None else {}
+    given = {**progress.inputs, **edited, **(inputs or {})}
     resumed = progress.kickoff_event_id is not None
     if not resumed:
         for callback in crew.before_kickoff_callbacks:
@@ -114,6 +116,7 @@ class CrewRun:
             for key, task in crew.by_key.items():
                 task.output = self._done.get(key)
             progress.inputs = self._inputs
+            crew.checkpoint_inputs = dict(self._inputs)
             progress.outputs = dict(self._done)
             if self._state is not None:
                 self._state.progress[id(crew)] = progress
@@ -242,8 +245,11 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
     """An output of which a person changed text, JSON or model alone; the others follow. Raises `BadInput`."""
     if before is not None and before.json_dict is not None and now.pydantic is not None and same(before, now):
+        with contextlib.suppress(BadInput):
+            if outputs.fitted(key, type(now.pydantic), before.json_dict) == now.pydantic:
+                return now
         raw, data = outputs.from_value(now.pydantic)
-        return now if data == before.json_dict else now.model_copy(update={"raw": raw, "json_dict": data})
+        return now.model_copy(update={"raw": raw, "json_dict": data})
     if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
         return now
     if now.raw == before.raw:

@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -186,10 +186,10 @@ def alike(one: Any, other: Any) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def refuse_unknown(plan: Plan, tasks: Iterable[str], run_id: str) -> None:
-    """Raise `BadInput` for the first that is not in the plan, with the nearest that is."""
+def refuse_unknown(known: Collection[str], tasks: Iterable[str], run_id: str) -> None:
+    """Raise `BadInput` for the first that is not among those known, with the nearest that is."""
     for key in tasks:
-        if key not in plan.by_key:
-            near = difflib.get_close_matches(key, plan.by_key, n=1)
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"`runner show {run_id}` lists them"
             raise BadInput(f"run {run_id} has no task {key!r} to edit: {hint}")

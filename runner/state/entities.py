@@ -3,6 +3,7 @@ crew file, and is put together with the data when a checkpoint is restored.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ from runner import live
 from runner import output as outputs
 from runner.agent import Agent
 from runner.crew import Crew, Process
-from runner.errors import BadCheckpoint
+from runner.errors import BadCheckpoint, BadInput
 from runner.output import TaskOutput
 from runner.plan.used import EDITED, EVERYTHING, Used
 from runner.state.progress import Progress, TaskProgress
@@ -229,7 +230,7 @@ class CrewKind:
                 "id": stored.id,
                 "agents": [agents[id(agent)] for agent in code.agents],
                 "tasks": [tasks[id(task)] for task in code.tasks],
-                "checkpoint_inputs": stored.checkpoint_inputs,
+                "checkpoint_inputs": copy.deepcopy(stored.checkpoint_inputs),  # it may be edited
                 "checkpoint_kickoff_event_id": stored.checkpoint_kickoff_event_id,
             }
         )
@@ -239,7 +240,7 @@ class CrewKind:
             if not task.context_is_default and task.context:
                 task.context = [tasks.get(id(other), other) for other in task.context]
             past = then.get(key)
-            task.output = past.output.model_copy(deep=True) if past and past.output else None  # it may be edited
+            task.output = _as_declared(key, task, past.output) if past and past.output else None
             if past:
                 task.id = past.id
         _same_agents(crew, stored)
@@ -257,6 +258,14 @@ class CrewKind:
             mine.id, mine.output = theirs.id, theirs.output
         _same_agents(code, stored)
         _move(state, stored, code)
+
+
+def _as_declared(key: str, task: Task, output: TaskOutput) -> TaskOutput:
+    """An output of its own, for a person may edit it: as the model that the code names, too, where it is one still."""
+    found = output.model_copy(deep=True)
+    with contextlib.suppress(BadInput):
+        found.pydantic = outputs.fitted(key, task.output_model(), found.json_dict)
+    return found
 
 
 AGENT = AgentKind()

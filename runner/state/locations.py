@@ -1,9 +1,11 @@
 """What ``restore_from`` names: which provider reads it, and whether it is one checkpoint or a place full of them."""
 
+import contextlib
 import json
 from pathlib import Path
 
 from runner.config import DEFAULT_LOCATION, CheckpointConfig
+from runner.errors import RunnerError
 from runner.providers.base import BaseProvider
 from runner.providers.detect import detect_provider
 
@@ -25,7 +27,7 @@ def provider_of(config: CheckpointConfig) -> BaseProvider:
 def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
     """The location of one checkpoint: the named one, or the newest complete one of a named location."""
     location = str(config.restore_from)
-    if _is_own(config) or _is_place(location):
+    if _is_own(config) or _is_place(location) or _knows(provider, location):
         return provider.latest(config.location if _is_own(config) else location).location
     return location
 
@@ -84,6 +86,15 @@ def going_on_at(config: CheckpointConfig, branch: str, own: object) -> Checkpoin
 def _is_own(config: CheckpointConfig) -> bool:
     """Whether it is to go on from where it writes to."""
     return config.location in (str(config.restore_from), f"{config.restore_from}.db")
+
+
+def _knows(provider: BaseProvider, location: str) -> bool:
+    """Whether a provider of somebody else's has checkpoints there: only it can tell what its locations look like."""
+    if type(provider).__module__.startswith("runner.providers"):
+        return False
+    with contextlib.suppress(RunnerError, ValueError, OSError):
+        return bool(provider.checkpoints(location))
+    return False
 
 
 def _is_place(location: str) -> bool:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from runner import Agent, CheckpointConfig, Crew, Process, RuntimeState, Task
 from runner.errors import BadCheckpoint, BadCrew, BadInput
 from runner.events import TaskStartedEvent, event_bus
-from runner.providers import CheckpointNotFound, SqliteProvider
+from runner.providers import CheckpointNotFound, JsonProvider, SqliteProvider
 
 
 def done(text: str) -> Any:
@@ -377,3 +377,31 @@ def test_tasks_without_names_are_known_by_place_and_words(place):
     assert [task.description for task in restored.tasks] == [task.description for task in same.tasks]
     assert other.tasks[1].description == "three"
     assert restored.tasks[0].id != same.tasks[0].id, "the events know the tasks of then"
+
+
+def test_a_provider_of_ones_own_knows_what_its_locations_look_like(tmp_path):
+    class Shelf(JsonProvider):
+        """Keeps what is put at ``q`` in a directory of that name, somewhere else."""
+
+        provider_type: str = "shelf"
+
+        def checkpoint(self, data, location, **more):
+            return super().checkpoint(data, str(tmp_path / location), **more)
+
+        def checkpoints(self, location, branch=None):
+            return super().checkpoints(str(tmp_path / location), branch)
+
+        def newest_first(self, location, branch=None):
+            return reversed(self.checkpoints(location, branch))
+
+    def crew() -> Crew:
+        return Crew(tasks=[Task(name="a", run=lambda ctx: "A")])
+
+    there = CheckpointConfig(location="q", provider=Shelf())
+    first = crew()
+    first.checkpoint = there
+    first.kickoff()
+    found = Crew.from_checkpoint(CheckpointConfig(provider=Shelf(), restore_from="q"))
+    assert found.tasks[0].output.raw == "A"
+    with pytest.raises(CheckpointNotFound):
+        Crew.from_checkpoint(CheckpointConfig(provider=Shelf(), restore_from="nowhere"))

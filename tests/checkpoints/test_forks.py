@@ -119,6 +119,37 @@ def test_an_output_may_be_edited_as_its_model(place):
     result = fork.kickoff()
     assert (result.raw, result.tasks_output[0].json_dict) == ("at 9", {"n": 9})
     assert mine.tasks[1].output.raw == "at 3"
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    assert fork.tasks[0].output.pydantic == Place(n=9)
+    fork.tasks[0].output.pydantic.n = 10
+    assert fork.kickoff().raw == "at 10"
+
+
+def test_a_model_with_more_than_was_given_is_no_edit(place):
+    ran: list[str] = []
+
+    class Wide(BaseModel):
+        n: int
+        more: int = 7
+
+    first = Task(name="first", run=lambda ctx: ran.append("first") or {"n": 1}, output_pydantic=Wide)
+    second = Task(name="second", run=lambda ctx: ran.append("second") or ctx.outputs["first"].pydantic.more)
+    living = Crew(tasks=[first, second], checkpoint=CheckpointConfig(location=place.location))
+    living.kickoff()
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    assert fork.kickoff().raw == "7"
+    assert ran == ["first", "second"]
+
+
+def test_inputs_of_a_fork_may_be_edited_where_they_stand(place):
+    task = Task(name="a", run=lambda ctx: f"{ctx.inputs['x']} {ctx.inputs['deep']['y']}")
+    living = Crew(tasks=[task], checkpoint=CheckpointConfig(location=place.location))
+    living.kickoff({"x": "1", "deep": {"y": 1}})
+    fork = Crew.fork(CheckpointConfig(restore_from=place.at(-1)))
+    fork.checkpoint_inputs["x"] = "2"
+    fork.checkpoint_inputs["deep"]["y"] = 2
+    assert fork.kickoff().raw == "2 2"
+    assert living.checkpoint_inputs == {"x": "1", "deep": {"y": 1}}
 
 
 def test_what_a_task_really_read_counts_not_what_it_might_have(place):

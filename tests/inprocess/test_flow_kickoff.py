@@ -94,7 +94,7 @@ def test_side_by_side_each_sees_its_own_and_what_was_done_before():
     assert "one" not in seen["other"]
 
 
-def test_a_real_conflict_is_told_and_the_later_one_wins(heard):
+def test_a_real_conflict_is_told_and_the_later_one_wins(heard, caplog):
     first_done = threading.Event()
 
     class F(Flow[dict]):
@@ -121,6 +121,7 @@ def test_a_real_conflict_is_told_and_the_later_one_wins(heard):
     assert conflict.text == (
         "winner: changed by early while late was at work; what late made of it stands, as it was done last"
     )
+    assert f"F: {conflict.text}" in caplog.messages
 
 
 def test_threads_that_a_method_makes_see_its_state():

@@ -19,6 +19,7 @@ from typing import Any, get_args
 import pytest
 
 from runner.crashpoints import CrashPoint
+from runner.errors import StoreUnreachable
 from runner.providers import (
     BaseProvider,
     CheckpointNotFound,
@@ -317,6 +318,23 @@ def test_a_database_that_is_none(tmp_path: Path, warnings: Any) -> None:
     assert "cannot be read" in warnings()[0]
     with pytest.raises(ValueError, match="is torn"):
         SqliteProvider().from_checkpoint(f"{path}#20200101T000000_00000000")
+
+
+def test_a_database_that_may_not_be_opened_is_not_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "c.db").mkdir()
+    here, there = SqliteProvider(), str(tmp_path / "c.db")
+    for look, location in ((here.latest, there), (here.checkpoints, there), (here.from_checkpoint, f"{there}#x")):
+        with pytest.raises(StoreUnreachable, match=r"c.db cannot be opened \(SQLite: unable to open database file\)"):
+            look(location)
+
+
+def test_a_database_is_read_where_nothing_may_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "c.db"
+    at = SqliteProvider().checkpoint('{"i": 1}', str(path))
+    monkeypatch.setattr("os.access", lambda *_: False)  # as on a file system that is read-only
+    assert json.loads(SqliteProvider().from_checkpoint(at)) == {"i": 1}
+    assert SqliteProvider().latest(str(path)).location == at
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["c.db"]
 
 
 def test_a_table_made_by_crewai_is_gone_on_with(tmp_path: Path) -> None:

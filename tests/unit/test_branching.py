@@ -142,6 +142,6 @@ def test_inputs_that_differ(before, given, changed):
 def test_an_unknown_task_is_named_with_its_nearest():
     plan = Plan("crew", (PlannedTask("collect"), PlannedTask("count")))
     with pytest.raises(BadInput, match=r"^run r-1 has no task 'colect' to edit: did you mean 'collect'\?$"):
-        branching.refuse_unknown(plan, ["count", "colect"], "r-1")
+        branching.refuse_unknown(plan.by_key, ["count", "colect"], "r-1")
     with pytest.raises(BadInput, match=r"has no task 'zzz' to edit: `runner show r-1` lists them$"):
-        branching.refuse_unknown(plan, ["zzz"], "r-1")
+        branching.refuse_unknown(plan.by_key, ["zzz"], "r-1")

@@ -36,6 +36,7 @@ SAME = {
     "events.base_events": {"BaseEvent": runner.BaseEvent},
     "events.event_context": {"resume_task_scope": runner.resume_task_scope, "_event_id_stack": None},
     "events.types.task_events": {"TaskCompletedEvent": None},
+    "events.types.system_events": {"SIGNAL_EVENT_TYPES": None, "SignalType": None, "on_signal": None},
     "tasks.task_output": {"TaskOutput": runner.TaskOutput},
     "version": {"get_crewai_version": runner.state.get_crewai_version},
 }  # fmt: skip

@@ -145,6 +145,8 @@ def test_a_fork_edits_what_a_person_chose_or_what_they_said_it_of(fleet: Any, cl
     assert json.loads(found.outputs["kept"]) == {"kept": {"title": "T"}, "as": "keep", "word": "keep"}
     assert found.outputs["by_name"] == "keep"
     assert "sent" not in found.outputs
+    diff = fleet.runner("diff", handle.id, "main", other.branch)
+    assert {"--> send", "+-> keep"} <= {line.strip() for line in diff.stdout.splitlines()}, diff.stdout
     back = client.fork(handle.id, source=other.branch, edits={"draft": "send"}).wait(60)
     assert [one.message for one in back.asked] == ["How is it?"], "it is asked again, of the branch's own"
 

@@ -284,12 +284,13 @@ def test_a_fork_with_another_label_goes_the_other_way_and_does_nothing_else_agai
     assert result_of(result) == {"log": ["a", "right"], "side": "none", "colour": "red"}
     assert Counter(trace.lines()) - before == {"method right": 1}
     assert set(result.outputs) == {"a", "side", "route", "go_right", "end"}
-    # The original stands as it was, and the fork may be forked.
     assert result_of(handle.result()) == {"log": ["a", "left"], "side": "none", "colour": None}
     back = client.fork(handle.id, source="other", branch="back", edits={"route": "left"}).wait(60)
     assert result_of(back) == {"log": ["a", "left"], "side": "none", "colour": "red"}
-    with pytest.raises(BadInput, match="'nowhere' is not committed"):
-        client.fork(handle.id, edits={"nowhere": "x"})
+    with pytest.raises(BadInput, match="has no task 'sidde' to edit: did you mean 'side'"):
+        client.fork(handle.id, edits={"sidde": "x"})
+    (said,) = client.fork(handle.id, edits={"route": "up"}).notes
+    assert said == "warning: nothing listens to 'up', which 'route' now gives; there are listeners to left, right"
     with pytest.raises(BadInput, match="no method is left to do there"):
         client.fork(handle.id, inputs={"colour": "blue"})
 
