@@ -130,7 +130,7 @@ class WorkerProcess:
                     return {**worker.fields, "id": worker.id}
         return {}
 
-    def ready(self, within: float = 30.0) -> Self:
+    def ready(self, within: float = 60.0) -> Self:
         """Wait until it has registered."""
         eventually(lambda: self.about() or not self.alive(), within=within, why="the worker registers")
         if not self.alive():
@@ -175,8 +175,11 @@ class Fleet:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rf-")))
     settings: dict[str, str] = field(default_factory=dict)
     python: str = sys.executable
-    starts_within: float = 30.0
+    starts_within: float = 60.0
     workers: list[WorkerProcess] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.folder)  # text is taken, too
 
     def environment(self, **extra: str) -> dict[str, str]:
         """What its processes get."""

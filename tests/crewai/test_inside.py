@@ -38,7 +38,7 @@ CREW = """
     def model(): return LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
 
     finder = Agent(role="Finder", goal="find", backstory="It finds.", llm=model(), tools=[search])
-    writer = Agent(role="Writer", goal="write", backstory="It writes.", llm=model(), tools=[search])
+    writer = Agent(role="Writer\\n", goal="write", backstory="It writes.", llm=model(), tools=[search])
     crew = Crew(
         cache=True,
         after_kickoff_callbacks=[after],

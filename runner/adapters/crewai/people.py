@@ -54,7 +54,7 @@ class _Asking(SyncHumanInputProvider):
         about = {
             "task": self._work.key,
             "description": str(getattr(task, "description", "") or ""),
-            "agent": str(getattr(agent, "role", "") or ""),
+            "agent": str(getattr(agent, "role", "") or "").strip(),
             "method_output": self._get_output_string(answer),
             "review": True,
         }

@@ -47,6 +47,11 @@ class _Call:
 _calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", default=None)
 
 
+def _role(event: Any) -> str | None:
+    """The agent's, without the line end that YAML's ``role: >`` leaves."""
+    return (event.agent_role or "").strip() or None
+
+
 class _Teller:
     def __init__(self, crew: Crew, work: Work) -> None:
         self._crew, self._work = crew, work
@@ -60,7 +65,7 @@ class _Teller:
             return
         if kind == "hook_dispatched" or kind.endswith("_env"):  # ours, and each job's
             return
-        about = {"timestamp": event.timestamp, "agent_role": event.agent_role, "task_name": event.task_name}
+        about = {"timestamp": event.timestamp, "agent_role": _role(event), "task_name": event.task_name}
         if kind in _CALLS:
             event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, event)))
         else:
@@ -72,12 +77,12 @@ class _Teller:
 
     def _of_call(self, kind: str, event: Any) -> dict[str, Any]:
         """The figures of a call; in between its calls of models are the agent's that makes it."""
-        found = {"model": event.model, "from_agent": event.agent_role or None, "call_id": event.call_id}
+        found = {"model": event.model, "from_agent": _role(event), "call_id": event.call_id}
         calls = _calls.get() or {}
         if kind == "llm_call_started":
             call = _Call(caller.get())
             most = self._most.get(event.agent_id or "")
-            caller.set(Caller(event.agent_role or "", announced=True, heard=call.heard.append, per_minute=most))
+            caller.set(Caller(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
             _calls.set({**calls, event.call_id: call})
             return found
         call = calls.get(event.call_id) or _Call(caller.get())
