@@ -143,7 +143,7 @@ def test_a_directory(refused, tmp_path):
 def test_a_wrong_name_after_the_colon(refused, write_crew):
     path = write_crew(GOOD + "\n    number = 3\n")
     assert refused("submit", f"{path}:crow") == "crew.py has no 'crow'; did you mean 'crew'?"
-    assert refused("submit", f"{path}:number") == "crew.py:number is an int, not a crew"
+    assert refused("submit", f"{path}:number") == "crew.py:number is an int, not a crew; crew.py has crew"
 
 
 NEEDY = """
