@@ -35,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from runner.errors import BadCrew
 from runner.source.project import JSON_CREWS, has_source_folder
 
 PREFIX = "_crew_"
@@ -85,7 +86,7 @@ class Namespace:
         self._finders: dict[str, FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
-        self.builtins = {**vars(builtins), "__import__": self.import_}
+        self.builtins = {**vars(builtins), "__import__": self.import_, "input": _input}
 
     def owns(self, name: str) -> bool:
         """Whether a dotted name, said inside the bundle, means the bundle's own."""
@@ -281,6 +282,16 @@ def finder() -> _Finder:
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     return _finder
+
+
+def _input(prompt: object = "", /) -> str:
+    """``input`` as it is, but not while a crew file is read: that happens on workers, too, where nobody is."""
+    if loading.get():
+        raise BadCrew(
+            "input() asks somebody, and who runs this is not there: make it an input of the kickoff, for --input "
+            "NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make"
+        )
+    return builtins.input(prompt)
 
 
 def _package_spec(name: str, folders: Sequence[str]) -> ModuleSpec:

@@ -23,6 +23,7 @@ from types import FrameType, ModuleType
 from pydantic import ValidationError
 
 from runner.errors import BadCrew, MissingDependency, RunnerError, Stop, said
+from runner.source import script
 from runner.source.isolation import PREFIX, KickedOff, Namespace, finder, loading
 from runner.source.project import source_of
 from runner.source.target import Target
@@ -167,6 +168,8 @@ def find_crew(
 
     Where there is none, ``makers`` names what would make one if it was called.
     """
+    if attr is None and script.NAME in vars(module):
+        attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:
         return attr, _named_crew(module, attr, is_crew)
     crews: dict[int, tuple[str, object]] = {}
@@ -200,6 +203,11 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
     file = _file(module)
     value: object = module
     walked: list[str] = []
+    if attr == script.NAME and attr not in vars(module) and script.has_block(module):
+        crew = _call(lambda: script.run(module), file, module)
+        if not is_crew(crew):
+            raise BadCrew(f"{file}: what stands under if __name__ == {attr!r} kicks off no crew")
+        vars(module)[attr] = crew
     for name in attr.split("."):
         if inspect.isclass(value) and not isinstance(
             inspect.getattr_static(value, name, None), (staticmethod, classmethod)

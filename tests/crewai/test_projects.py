@@ -170,6 +170,149 @@ def test_an_old_folder_runs_on_a_worker_that_gets_its_env_file(
     assert [request.last.count("Rome") for request in models.log] == [1]
 
 
+WORKER = """
+import json, os, sys
+from runner.client.submission import prepare
+from runner.errors import UsageError
+from runner.execution.code import CodeCache
+
+class One:
+    def __init__(self, data):
+        self.data = data
+    def bundle(self, sha):
+        return self.data
+
+for number, (folder, target) in enumerate(json.load(sys.stdin)):
+    os.chdir(folder)
+    try:
+        for _ in range(2):  # the second finds what the first left in the module
+            found = prepare(target)
+        cache = CodeCache(One(found.packed.data), __import__("pathlib").Path(sys.argv[1]) / str(number))
+        packed = found.packed
+        there = cache.get(packed.sha256, packed.module, found.attr, found.plan.crew)
+        print(json.dumps([found.attr, found.inputs, [t.description for t in there.crew.tasks], sys.argv[1:]]))
+    except UsageError as error:
+        print(json.dumps(str(error)))
+"""
+
+MAKES_ONE = """
+    from crewai import Agent, Crew, Task
+
+    def made(city):
+        agent = Agent(role="r", goal="g", backstory="b")
+        task = Task(description=f"On {city} in {{month}}.", expected_output="x", agent=agent)
+        return Crew(agents=[agent], tasks=[task])
+"""
+
+SCRIPTS: dict[str, Any] = {
+    """
+    if __name__ == "__main__":
+        import sys
+        assert len(sys.argv) == 1
+        crew = made("Rome")
+        result = crew.kickoff(inputs={"month": "May"})
+        raise AssertionError(result)
+    """: ["__main__", {"month": "May"}, ["On Rome in {month}."]],
+    """
+    class Trip:
+        def __init__(self, city):
+            self.crew = made(city)
+        async def go(self):
+            return await self.crew.kickoff_async(inputs={"month": MONTH})
+
+    if "__main__" == __name__:
+        import asyncio
+        MONTH = "June"
+        print(asyncio.run(Trip("Oslo").go()))
+    """: ["__main__", {"month": "June"}, ["On Oslo in {month}."]],
+    """
+    crew = made("Bonn")
+    if __name__ == "__main__":
+        made("Rome").kickoff()
+    """: ["crew", {}, ["On Bonn in {month}."]],
+    """
+    if __name__ == "__main__":
+        made("Rome")
+        raise AssertionError("kicks nothing off, so it is not done")
+    """: "main.py: no crew in it; it defines made (a function): write crew = Crew(...) in it, or a function that "
+    "returns one and takes nothing",
+    """
+    if __name__ == "__main__":
+        made(input("Where to? ")).kickoff()
+    """: "main.py:10: input() asks somebody, and who runs this is not there: make it an input of the kickoff, for "
+    "--input NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make",
+    """
+    if __name__ == "__main__":
+        made({}["city"]).kickoff()
+    """: "main.py:10: KeyError: 'city'",
+}
+
+
+def test_what_a_file_does_as_a_script_is_done_up_to_its_kickoff(
+    crewai_python: str, models: ModelServer, tmp_path: Path
+) -> None:
+    for number, code in enumerate(SCRIPTS):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "main.py").write_text(textwrap.dedent(MAKES_ONE) + textwrap.dedent(code))
+    targets = json.dumps([(str(tmp_path / str(number)), "main.py") for number in range(len(SCRIPTS))])
+    cache = str(tmp_path / "cache")
+    told = subprocess.run(
+        [crewai_python, "-c", WORKER, cache], input=targets, capture_output=True, text=True, check=True
+    )
+    found = [json.loads(line) for line in told.stdout.splitlines()]
+    assert found == [[*said, [cache]] if isinstance(said, list) else said for said in SCRIPTS.values()]
+    assert not models.requests
+
+
+TYPOS = {
+    ("config/tasks.yaml", "agent: clerk", "agent: clrk"): "Shop: config/tasks.yaml: agent of task 'sell' names 'clrk', "
+    "and no method of the class with @agent is called so; did you mean 'clerk'?",
+    (
+        "config/agents.yaml",
+        "clerk:",
+        "clark:",
+    ): "Shop: config/agents.yaml has no agent 'clerk', which clerk() asks for; did you mean 'clark'?",
+    (
+        "config/tasks.yaml",
+        "sell:",
+        "buy:",
+    ): "Shop: config/tasks.yaml has no task 'sell', which sell() asks for; there is buy",
+    ("crew.py", "config=self.agents", "config={}['clerk'] or self.agents"): "crew.py:8: KeyError: 'clerk'",
+}
+SHOP = {
+    "config/agents.yaml": "clerk:\n  role: r\n  goal: g\n  backstory: b\n",
+    "config/tasks.yaml": "sell:\n  description: d\n  expected_output: x\n  agent: clerk\n",
+    "crew.py": """
+        from crewai import Agent, Crew, Task
+        from crewai.project import CrewBase, agent, crew, task
+        @CrewBase
+        class Shop:
+            @agent
+            def clerk(self):
+                return Agent(config=self.agents_config["clerk"])
+            @task
+            def sell(self):
+                return Task(config=self.tasks_config["sell"])
+            @crew
+            def crew(self):
+                return Crew(agents=self.agents, tasks=self.tasks)
+        """,
+}
+
+
+def test_a_name_in_the_yaml_that_is_not_there_is_said_with_its_place(
+    crewai_python: str, models: ModelServer, tmp_path: Path
+) -> None:
+    for number, (place, old, new) in enumerate(TYPOS):
+        (tmp_path / str(number) / "config").mkdir(parents=True)
+        for name, text in SHOP.items():
+            changed = text.replace(old, new) if name == place else text
+            (tmp_path / str(number) / name).write_text(textwrap.dedent(changed))
+    found = _prepared(crewai_python, [(str(tmp_path / str(number)), ".") for number in range(len(TYPOS))])
+    assert found == [[said] for said in TYPOS.values()]
+    assert not models.requests
+
+
 MAKES_TWO = """
     def make():
         return Crew(agents=[], tasks=[])

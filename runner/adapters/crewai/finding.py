@@ -6,7 +6,7 @@ is the one that it means, with the inputs that it was to get.
 
 import inspect
 from collections.abc import Iterator, Mapping
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from crewai import Crew
@@ -15,6 +15,7 @@ from crewai.hooks import InterceptionPoint, get_hooks, register_hook
 from crewai.project import load_crew
 from pydantic import BaseModel
 
+from runner.source import script
 from runner.source.isolation import KickedOff, loading
 
 _KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff", "kickoff_for_each"})
@@ -43,11 +44,11 @@ def from_json(file: str) -> Crew:
 def makers(module: ModuleType) -> list[str]:
     """Functions and classes of a module that make a crew when they are called, by the names that they can be named by.
 
-    Those that only make one count before those that kick it off.
+    Those that only make one count before those that kick it off, and what the file does as a script comes last.
     """
     names = list(_makers(module))
     made = [name for name, kicks_off in names if not kicks_off]
-    return made or [name for name, _ in names]
+    return made or [name for name, _ in names] or ([script.NAME] if script.names_in(module) & _KICKOFFS else [])
 
 
 def _stop(context: Any) -> None:
@@ -84,18 +85,10 @@ def _makes(function: Any, *, of_class: bool = False) -> bool | None:
     if any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
         return None
     returned = function.__annotations__.get("return")
-    names = set(_names(function.__code__))
+    names = set(script.names_of(function.__code__))
     if returned is Crew or returned == "Crew" or ("Crew" in names and not names & _KICKOFFS):
         return False
     return True if names & _KICKOFFS else None
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    """The globals and attributes that a function's code names, and those of the functions inside it."""
-    yield from code.co_names
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _names(inner)
 
 
 def _needs_nothing(owner: type) -> bool:

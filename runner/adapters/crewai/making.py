@@ -5,6 +5,7 @@ from typing import Any
 
 from crewai import Crew
 
+from runner.adapters.crewai import configs
 from runner.errors import BadCrew, Stop
 from runner.source import loader
 from runner.source.isolation import KickedOff, loading
@@ -46,6 +47,8 @@ def _make(owner: Any) -> tuple[Any, Crew]:
     except (KeyboardInterrupt, Stop):
         raise
     except BaseException as error:
+        if found := configs.missing(error):
+            raise BadCrew(f"{name}: {found}") from error
         raise loader.explain(error, Path(), f"{name}: ") from error
     finally:
         loading.reset(reading)
