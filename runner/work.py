@@ -36,6 +36,7 @@ class Work:
     ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
     that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
     what those were told is replayed, so that a limit on how often a model is asked again counts for each anew.
+    ``part`` is what of the plan its branch does itself; None for all of it.
     """
 
     run_id: str
@@ -55,3 +56,4 @@ class Work:
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
     goes_on: bool = False
     failed: int = 0
+    part: Plan | None = None

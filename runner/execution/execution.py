@@ -286,6 +286,7 @@ class Executor:
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
             goes_on=True,
             failed=claim.failed,
+            part=branch_plan(plan, claim.todo),
             line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
             beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
         )

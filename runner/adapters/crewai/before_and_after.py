@@ -17,6 +17,7 @@ from crewai.hooks.contexts import ExecutionStartContext, InputContext
 from runner import output as outputs
 from runner import planning
 from runner.adapters.crewai import callbacks, owners, planned, values
+from runner.adapters.crewai.hearing import Hearing
 from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.adapters.crewai.seen import Earlier
 from runner.errors import TaskError
@@ -76,7 +77,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
     return given
 
 
-def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> str:
+def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: Hearing) -> str:
     """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
     keys = planned.by_key(crew)
     begun: dict[str, str] = {}
@@ -89,6 +90,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> str:
     def stop(context: Any) -> None:
         if any(context.task is task for task in crew.tasks):  # the planner is a task, too
             begun.update({key: task.description for key, task in keys.items()})
+            heard.no_more()
             raise HookAborted("planned")
 
     crew.after_kickoff_callbacks = []

@@ -18,6 +18,7 @@ from runner.adapters.crewai import (
     before_and_after,
     callbacks,
     files,
+    hearing,
     knowledge,
     people,
     planned,
@@ -29,12 +30,10 @@ from runner.adapters.crewai import (
 from runner.adapters.crewai.caches import Caches
 from runner.adapters.crewai.carried import Carried
 from runner.adapters.crewai.owners import is_closing
-from runner.adapters.crewai.planned import AFTER, BEFORE
+from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.seen import Earlier
 from runner.errors import BadCrew
 from runner.work import Work
-
-SKIPPED = "skipped"  #: stored beside an output that is none
 
 
 def perform(crew: Crew, work: Work) -> str:
@@ -43,17 +42,22 @@ def perform(crew: Crew, work: Work) -> str:
     if crew.max_rpm:
         work.journal.limits["crew"] = crew.max_rpm
     work.uses.watch({})
-    with telling.told(crew, work), tools.journaled(crew, work) as carried, people.asking(crew, work):
-        return _perform(crew, work, carried)
+    with (
+        telling.told(crew, work),
+        tools.journaled(crew, work) as carried,
+        people.asking(crew, work),
+        hearing.as_one_kickoff(crew, work) as heard,
+    ):
+        return _perform(crew, work, carried, heard)
 
 
-def _perform(crew: Crew, work: Work, carried: Carried) -> str:
+def _perform(crew: Crew, work: Work, carried: Carried, heard: hearing.Hearing) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return before_and_after.begin(crew, work)
     inputs = before_and_after.inputs(crew, work)
     if work.key == planning.KEY:
-        return before_and_after.make_plan(crew, work, inputs)
+        return before_and_after.make_plan(crew, work, inputs, heard)
     tasks = planned.by_key(crew)
     kept = Caches(crew, work)
     carried.take_up(work)

@@ -17,6 +17,7 @@ from runner.plan import Plan, PlannedTask, sequential_order
 
 BEFORE = "before_kickoff"
 AFTER = "after_kickoff"
+SKIPPED = "skipped"  #: stored beside an output that is none
 
 AT_BEGINNING = (InterceptionPoint.EXECUTION_START, InterceptionPoint.INPUT)
 AT_END = (InterceptionPoint.OUTPUT, InterceptionPoint.EXECUTION_END)

@@ -1,5 +1,6 @@
 """``usage_metrics``: what CrewAI counts in each job is stored beside its output, and summed at the end."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from crewai import Crew
@@ -15,11 +16,17 @@ def of(crew: Crew, work: Work) -> dict[str, int]:
     return {name: many for name, many in found.model_dump().items() if many} if found is not None else {}
 
 
+def of_all(work: Work, keys: Sequence[str]) -> UsageMetrics:
+    """What CrewAI counted of these tasks, which are done."""
+    total = UsageMetrics()
+    for found in work.beside(keys).values():
+        total.add_usage_metrics(UsageMetrics.model_validate(found.get("usage") or {}))
+    return total
+
+
 def sum_up(crew: Crew, work: Work) -> None:
     """The crew's own count is that of all its tasks, in this process or others."""
-    total = UsageMetrics()
-    for found in work.beside(work.plan.earlier(work.key)).values():
-        total.add_usage_metrics(UsageMetrics.model_validate(found.get("usage") or {}))
+    total = of_all(work, work.plan.earlier(work.key))
 
     def calculate() -> Any:
         crew.usage_metrics = total

@@ -1,0 +1,147 @@
+"""What listeners in the file of a crew of CrewAI hear of its kickoff: on the fleet what they hear in one process."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runner.client import Client
+from runner.testing import Call, ModelServer, Rule
+
+CREW = """
+    import os, signal
+    from pathlib import Path
+    from crewai import LLM, Agent, Crew, Task
+    from crewai.events import (
+        BaseEventListener, CrewKickoffCompletedEvent, CrewKickoffFailedEvent, CrewKickoffStartedEvent
+    )
+    from crewai.tools import tool
+
+    FOLDER = Path({folder!r})
+
+    def note(line):
+        with (FOLDER / "heard").open("a") as out:
+            out.write(line + chr(10))
+
+    class Listener(BaseEventListener):
+        def setup_listeners(self, bus):
+            @bus.on(CrewKickoffStartedEvent)
+            def started(source, event): note(f"{{event.crew_name}} started, {{event.inputs}}")
+
+            @bus.on(CrewKickoffCompletedEvent)
+            def completed(source, event): note(f"{{event.crew_name}} completed: {{event.output.raw}}")
+
+            @bus.on(CrewKickoffCompletedEvent)
+            async def counted(source, event): note(f"{{event.crew_name}} took {{event.total_tokens}}")
+
+            @bus.on(CrewKickoffFailedEvent)
+            def failed(source, event): note(f"{{event.crew_name}} failed: {{event.error}}")
+
+    listener = Listener()
+
+    def model(): return LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="none")
+
+    def agent(**more): return Agent(role="R", goal="g", backstory="b", llm=model(), **more)
+
+    @tool("die")
+    def die() -> str:
+        "Dies, once."
+        if not (FOLDER / "died").exists():
+            (FOLDER / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "alive"
+
+    @tool("inner")
+    def inner() -> str:
+        "Another crew."
+        task = Task(description="Inside.", expected_output="e", agent=agent())
+        return Crew(name="inner", agents=[task.agent], tasks=[task]).kickoff(inputs={{"a": "b"}}).raw
+
+    def checked(output):
+        return (True, output) if (FOLDER / "allowed").exists() else (False, "not allowed")
+
+    def outer(**more):
+        doing = agent(tools=[die, inner])
+        common = {{"expected_output": "e", "agent": doing}}
+        common["guardrail_max_retries"] = 0
+        one = Task(name="one", description="First {{x}}.", **common)
+        two = Task(name="two", description="Second.", context=[one], **common)
+        three = Task(name="three", description="Third.", context=[], guardrail=checked, **common)
+        return Crew(name="outer", agents=[doing], tasks=[one, two, three], **more)
+
+    crew = outer()
+    whole = outer(planning=True, planning_llm=model(), after_kickoff_callbacks=[lambda output: output])
+
+    if __name__ == "__main__":
+        crew.kickoff(inputs={{"x": "owl"}})
+"""
+
+PLANS = [{"task_number": number, "task": "it", "plan": "Do it."} for number in (1, 2, 3)]
+RULES = [
+    Rule("Based on these tasks summary", json.dumps({"list_of_plans_per_task": PLANS})),
+    Rule("Inside.", "from inside"),
+    Rule("First owl.", Call("die", {}), "one's"),
+    Rule("Second.", Call("inner", {}), "two's"),
+    Rule("Third.", "three's"),
+]
+
+HEARD = [
+    *("inner completed: from inside", "inner started, {'a': 'b'}", "inner took"),
+    *("outer completed: three's", "outer started, {'x': 'owl'}", "outer took"),
+]
+
+
+def without_tokens(lines: list[str]) -> list[str]:
+    return [line.rstrip("0123456789 ") for line in lines]
+
+
+def test_listeners_hear_of_one_kickoff(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+) -> None:
+    heard, died, allowed = (tmp_path / name for name in ("heard", "died", "allowed"))
+
+    def taken() -> list[str]:
+        found = heard.read_text().splitlines() if heard.exists() else []
+        heard.unlink(missing_ok=True)
+        return sorted(found)
+
+    with ModelServer(RULES) as models:
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        # Given what they hear in one process
+        died.touch()
+        allowed.touch()
+        environment = crewai_fleet.environment()
+        subprocess.run([crewai_fleet.python, crew], cwd=tmp_path, env=environment, capture_output=True, check=True)
+        alone = taken()
+        assert without_tokens(alone) == HEARD
+        # When each task is done by one of two workers, the first is killed, the last one fails, and goes on
+        died.unlink()
+        allowed.unlink()
+        for _ in range(2):
+            crewai_fleet.start("--concurrency", "1")
+        done = crewai_fleet.runner("submit", f"{crew}:crew", "--input", "x=owl", "--json")
+        assert (done.returncode, died.exists()) == (1, True), done.stderr
+        failed, run = taken(), json.loads(done.stdout)["run_id"]
+        allowed.touch()
+        assert client.resume(run).wait(100).status == "completed"
+        # Then they hear the same, and that it failed
+        ends = [line for line in failed if line.startswith("outer failed: Task failed guardrail")]
+        assert (len(ends), sorted([*failed, *taken()])) == (1, sorted([*alone, *ends]))
+        # A fork that does one task in the middle again tells of it as of a kickoff with the crew's output
+        fork = client.fork(run, edits={"one": "another"})
+        assert fork.wait(100).status == "completed"
+        assert without_tokens(taken()) == HEARD
+
+
+def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
+    crewai_fleet: Any, write_crew: Callable[..., Path], tmp_path: Path
+) -> None:
+    for name in ("died", "allowed"):
+        (tmp_path / name).touch()
+    with ModelServer(RULES) as models:
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        crewai_fleet.start("--concurrency", "1")
+        done = crewai_fleet.runner("submit", f"{crew}:whole", "--input", "x=owl")
+    assert done.returncode == 0, done.stderr
+    assert without_tokens(sorted((tmp_path / "heard").read_text().splitlines())) == HEARD
