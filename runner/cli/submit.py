@@ -78,7 +78,7 @@ def submit(
         models = _stand_in(demo, offline)
         inputs = options.read_inputs(pairs, inputs_file)
         _take_environment(target)
-        prepared = prepare(target, limit=bundle_limit)
+        prepared = prepare(target, limit=bundle_limit, inputs=inputs)
         if line := untested(prepared.adapter.name):
             say(line)
         _refuse_missing(prepared, inputs)

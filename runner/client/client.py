@@ -74,7 +74,7 @@ class Client:
         ``id`` makes it idempotent: the same id gives the same run. ``keep`` is how many seconds a finished run is kept.
         ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
         """
-        prepared = target if isinstance(target, Prepared) else prepare(str(target))
+        prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         refuse_missing(prepared.plan, given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep, models)
@@ -279,7 +279,9 @@ class Client:
             return {}, None
         file, _, attr = target.partition("::")
         if accept:
-            prepared = prepare(f"{file}:{attr}" if attr else file)
+            prepared = prepare(
+                f"{file}:{attr}" if attr else file, inputs=json.loads(self.store.runs.field(run.id, "inputs"))
+            )
             if prepared.packed.sha256 == run.bundle:
                 return {}, None
             if not self.store.runs.put_bundle(prepared.packed.sha256, None):

@@ -62,12 +62,19 @@ def run_id_for(id: str) -> str:
     return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
-def prepare(target_text: str, *, limit: int | None = None) -> Prepared:
-    """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored."""
+def prepare(target_text: str, *, limit: int | None = None, inputs: Mapping[str, Any] | None = None) -> Prepared:
+    """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored.
+
+    ``inputs`` are those of the run, for a class that needs arguments.
+    """
     target = parse_target(target_text)
     adapters.quiet()
-    with at_home(target.root):
-        return _prepared(target, limit)
+    token = loader.given.set(loader.Given(inputs or {}))
+    try:
+        with at_home(target.root):
+            return _prepared(target, limit)
+    finally:
+        loader.given.reset(token)
 
 
 def _prepared(target: Target, limit: int | None) -> Prepared:

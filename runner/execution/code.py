@@ -2,7 +2,8 @@
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ class Loaded:
     crew: Any
     adapter: Adapter
     plan: Plan
+    made_with: frozenset[str] = frozenset()
+    """The inputs that its class was made with: every task of it uses them."""
 
 
 class CodeCache:
@@ -40,17 +43,26 @@ class CodeCache:
         self._used: set[str] = set()
         self._lock = threading.Lock()
 
-    def get(self, sha: str, module: str, attr: str, name: str) -> Loaded:
+    def get(self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any] | None = None) -> Loaded:
         """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`."""
         key = (sha, module, attr)
         with self._lock:
             if key in self._loaded:
                 self._loaded.move_to_end(key)
                 return self._loaded[key]
-        found = self._load(sha, module, attr, name)  # unlocked: one slow import holds nobody else up
+        given = loader.Given(inputs or {})
+        token = loader.given.set(given)
+        try:
+            found = replace(
+                self._load(sha, module, attr, name), made_with=given.used
+            )  # unlocked: one slow import holds nobody else up
+        finally:
+            loader.given.reset(token)
         with self._lock:
             if getattr(found.adapter, "disposable", False):
                 self._used.add(sha)
+                return found
+            if given.used:  # it is of this run alone
                 return found
             self._loaded[key] = found
             while len(self._loaded) > self._size:

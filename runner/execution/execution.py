@@ -196,7 +196,7 @@ class Executor:
         events.begin()
         try:
             adapters.prepare(claim.adapter, self._home(claim.job))
-            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew)
+            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs)
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
             growing = adapters.growing(loaded.adapter)
@@ -213,6 +213,8 @@ class Executor:
                 journal.pacer = RunPace(self._client, claim.job.run_id)
                 journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
                 work = self._work(claim, plan, task, journal, gate)
+                for name in loaded.made_with:
+                    work.uses.input(name)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
                     work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
                 if growing is None:

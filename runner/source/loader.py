@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
@@ -34,9 +35,21 @@ KEPT = 32  # bundles that stay imported in one process
 _ENTRIES = ("run", "kickoff")  # what `crewai run` calls in a main.py
 _EXTRAS = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}  # what installs a module, as pip has it
 
+_METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
+
 _users: Counter[str] = Counter()
 _clock = itertools.count()
 _lock = threading.RLock()  # over _users and the finder's list, never held during an import
+
+
+class Given(dict[str, object]):
+    """The inputs of a run; ``used`` are those that a class was made with."""
+
+    used: frozenset[str] = frozenset()
+
+
+given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
+"""The inputs of the run: classes that cannot be made without arguments are made with those of their names."""
 
 
 class ModuleMissing(MissingDependency):
@@ -221,7 +234,12 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
         value = getattr(value, name)
         walked.append(name)
     if not is_crew(value) and callable(value):
+        is_class = inspect.isclass(value)
         value = _call(value, f"{file}:{attr}", module)
+        method = next((name for name in _METHODS if is_class and hasattr(value, name)), None)
+        if method and not is_crew(value):
+            value = getattr(value, method)
+            value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module)
         if not is_crew(value):
             if inspect.iscoroutine(value):
                 value.close()
@@ -235,15 +253,16 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
 
 def _call(function: object, label: str, module: ModuleType) -> object:
     assert callable(function)
+    arguments: dict[str, object] = _arguments(function, label) if inspect.isclass(function) else {}
     try:
-        inspect.signature(function).bind()
+        inspect.signature(function).bind(**arguments)
     except TypeError as error:
         raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
     except ValueError:
         pass  # a builtin that does not tell its signature
     reading = loading.set(True)
     try:
-        return function()
+        return function(**arguments)
     except KickedOff as end:
         return end.crew
     except (KeyboardInterrupt, Stop):
@@ -253,6 +272,30 @@ def _call(function: object, label: str, module: ModuleType) -> object:
         raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
     finally:
         loading.reset(reading)
+
+
+def needed(owner: type) -> list[str]:
+    """The arguments that a class cannot be made without, where all of them can be given by name."""
+    try:
+        found = list(inspect.signature(owner).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    found = [one for one in found if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return [] if any(one.kind is one.POSITIONAL_ONLY for one in found) else [one.name for one in found]
+
+
+def _arguments(owner: type, label: str) -> dict[str, object]:
+    """What a class that needs arguments is made with: the run's inputs of those names."""
+    names, inputs = needed(owner), given.get()
+    if not names:
+        return {}
+    inputs = Given() if inputs is None else inputs
+    if lacking := [name for name in names if name not in inputs]:
+        listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
+        raise BadCrew(f"{label} is made with {listed}: give {options}")
+    found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
+    inputs.used = frozenset({*inputs.used, *found})
+    return found
 
 
 def _namespace(key: str, root: Path, only: str | None) -> Namespace:

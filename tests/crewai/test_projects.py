@@ -182,14 +182,15 @@ class One:
     def bundle(self, sha):
         return self.data
 
+GIVEN = {"city": "Paris"}
 for number, (folder, target) in enumerate(json.load(sys.stdin)):
     os.chdir(folder)
     try:
         for _ in range(2):  # the second finds what the first left in the module
-            found = prepare(target)
+            found = prepare(target, inputs=GIVEN)
         cache = CodeCache(One(found.packed.data), __import__("pathlib").Path(sys.argv[1]) / str(number))
         packed = found.packed
-        there = cache.get(packed.sha256, packed.module, found.attr, found.plan.crew)
+        there = cache.get(packed.sha256, packed.module, found.attr, found.plan.crew, GIVEN)
         print(json.dumps([found.attr, found.inputs, [t.description for t in there.crew.tasks], sys.argv[1:]]))
     except UsageError as error:
         print(json.dumps(str(error)))
@@ -225,6 +226,23 @@ SCRIPTS: dict[str, Any] = {
         MONTH = "June"
         print(asyncio.run(Trip("Oslo").go()))
     """: ["__main__", {"month": "June"}, ["On Oslo in {month}."]],
+    """
+    class Trip:
+        def __init__(self, city):
+            self.city = city
+        def run(self):
+            return made(self.city).kickoff(inputs={"month": "July"})
+
+    if __name__ == "__main__":
+        print(Trip(input("Where to? ")).run())
+    """: ["Trip.run", {"month": "July"}, ["On Paris in {month}."]],
+    """
+    class Trip:
+        def __init__(self, city, days, *, pace="slow"):
+            self.city = city
+        def crew(self) -> Crew:
+            return made(self.city)
+    """: "main.py:Trip is made with city, days: give --input days=...",
     """
     crew = made("Bonn")
     if __name__ == "__main__":

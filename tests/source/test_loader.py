@@ -193,6 +193,25 @@ class TestFindCrew:
         assert found == name
         assert isinstance(crew, FakeCrew)
 
+    @pytest.mark.parametrize("attr", ["Team", "Team.run"])
+    def test_a_class_is_made_with_the_inputs_of_its_arguments_names(self, find, attr):
+        code = """
+        class Team:
+            def __init__(self, size, colour="red", *, day="Monday"):
+                self.made = size, colour, day
+            def run(self):
+                crew = FakeCrew()
+                crew.made = self.made
+                return crew
+        """
+        given = loader.Given(size="3", day="Friday", other="x")
+        token = loader.given.set(given)
+        try:
+            assert find(code, attr)[1].made == ("3", "red", "Friday")
+        finally:
+            loader.given.reset(token)
+        assert given.used == {"size", "day"}
+
     @pytest.mark.parametrize(
         ("code", "attr", "says"),
         [
@@ -212,13 +231,26 @@ class TestFindCrew:
             ("def build(): return 3", "build", "crew.py:build returned an int, not a crew"),
             ("async def build(): return FakeCrew()", "build", "crew.py:build returned a coroutine, not a crew"),
             ("def build(size): ...", "build", "crew.py:build cannot be called without arguments (missing"),
-            ("class Team:\n def __init__(self, x): ...\n def crew(self): ...", "Team.crew", "crew.py:Team cannot be"),
+            (
+                "class Team:\n def __init__(self, x, /): ...\n def crew(self): ...",
+                "Team.crew",
+                "crew.py:Team cannot be",
+            ),
+            (
+                "class Team:\n def __init__(self, x, size, y): ...\n def crew(self): ...",
+                "Team.crew",
+                "crew.py:Team is made with x, size, y: give --input x=... --input y=...",
+            ),
             ("def build():\n return 1 / 0", "build", "crew.py:3: ZeroDivisionError: division by zero"),
         ],
     )
     def test_not_found(self, find, code, attr, says):
-        with pytest.raises(BadCrew) as caught:
-            find(code, attr)
+        token = loader.given.set(loader.Given(size=3))
+        try:
+            with pytest.raises(BadCrew) as caught:
+                find(code, attr)
+        finally:
+            loader.given.reset(token)
         assert str(caught.value).startswith(says)
         assert "\n" not in str(caught.value)
 

@@ -15,10 +15,13 @@ from crewai.hooks import InterceptionPoint, get_hooks, register_hook
 from crewai.project import load_crew
 from pydantic import BaseModel
 
-from runner.source import script
+from runner.source import loader, script
 from runner.source.isolation import KickedOff, loading
 
 _KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff", "kickoff_for_each"})
+
+_ASKS = frozenset({"input", "argv", "parse_args"})  # what a script is told by who starts it, a run has as inputs
+_METHODS = ("run", "kickoff", "crew")
 
 _inputs: dict[int, tuple[object, dict[str, Any]]] = {}
 """What crews are kicked off with where they are made, by the crew's id."""
@@ -48,7 +51,10 @@ def makers(module: ModuleType) -> list[str]:
     """
     names = list(_makers(module))
     made = [name for name, kicks_off in names if not kicks_off]
-    return made or [name for name, _ in names] or ([script.NAME] if script.names_in(module) & _KICKOFFS else [])
+    if names:
+        return made or [name for name, _ in names]
+    classes, used = list(_with_arguments(module)), script.names_in(module)
+    return [script.NAME] if used & _KICKOFFS and not (classes and used & _ASKS) else classes
 
 
 def _stop(context: Any) -> None:
@@ -77,6 +83,20 @@ def _makers(module: ModuleType) -> Iterator[tuple[str, bool]]:
                 known = _makes(function, of_class=True) if inspect.isfunction(function) else None
                 if known is not None and not method.startswith("_"):
                     yield f"{name}.{method}", known
+
+
+def _with_arguments(module: ModuleType) -> Iterator[str]:
+    """Methods that make a crew, of classes that need arguments: the likeliest one of each."""
+    for name, owner in vars(module).items():
+        if not inspect.isclass(owner) or owner.__module__ != module.__name__ or name.startswith("_"):
+            continue
+        if issubclass(owner, BaseModel | Flow) or not loader.needed(owner):
+            continue
+        for method in _METHODS:
+            function = vars(owner).get(method)
+            if inspect.isfunction(function) and _makes(function, of_class=True) is not None:
+                yield f"{name}.{method}"
+                break
 
 
 def _makes(function: Any, *, of_class: bool = False) -> bool | None:
