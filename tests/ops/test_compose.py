@@ -218,7 +218,9 @@ def test_nothing_is_open_to_the_network_and_flower_wants_a_password(compose: dic
 
 def test_every_command_is_one_and_every_variable_is_read(root: Path, compose: dict[str, Any]) -> None:
     code = "\n".join(
-        path.read_text() for folder in ("runner", "tasks", "providers") for path in (root / folder).rglob("*.py")
+        path.read_text()
+        for folder in ("runner", "tasks", "providers", "tests/crewai")  # the last for what CI's canary tells the tests
+        for path in (root / folder).rglob("*.py")
     )
     files = [root / "docker-compose.yml", *(path for path in (root / "ops").rglob("*") if path.is_file())]
     given = {path: path.read_text() for path in files if "bench" not in path.parts and path.suffix != ".pyc"}
