@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import logging
 import os
 import signal
@@ -28,6 +29,17 @@ COLUMNS = "name,state,received,runtime,worker,uuid"  #: the id, which is the lon
 QUIET = ("tornado.access", "tornado.general", "flower.inspector")
 
 
+class _OneLine(logging.Formatter):
+    """A Redis that is away is told in one line and tried again: its traceback would tell nothing more."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        away = app.connection_for_read().connection_errors
+        if record.exc_info and isinstance(record.exc_info[1], away):
+            record = copy.copy(record)
+            record.exc_info = record.exc_text = None
+        return super().format(record)
+
+
 class _Inspector(Inspector):
     """What workers say of themselves, less the broker's password: kombu keeps a socket's whole URL as the host name."""
 
@@ -40,7 +52,9 @@ class _Inspector(Inspector):
 
 def serve(store: Store, address: str, port: int, basic_auth: str | None) -> NoReturn:
     """Run Flower until SIGTERM or SIGINT, which end this process. Raises `UsageError` where it cannot listen."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
     flower = _make(app, address, port, basic_auth)

@@ -112,6 +112,19 @@ class Flower(Part):
 @pytest.fixture(scope="module")
 def processes(eventually: Callable[..., Any]) -> Iterator[Processes]:
     """Processes on a guarded Redis of their own."""
+    with _guarded(eventually) as started:
+        yield started
+
+
+@pytest.fixture
+def processes_of_one_test(eventually: Callable[..., Any]) -> Iterator[Processes]:
+    """As `processes`, for a test that takes Redis away."""
+    with _guarded(eventually) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def _guarded(eventually: Callable[..., Any]) -> Iterator[Processes]:
     folder = Path(tempfile.mkdtemp(prefix="rw-"))
     started = Processes(folder, eventually)
     socket = folder / "s.sock"
@@ -127,7 +140,9 @@ def processes(eventually: Callable[..., Any]) -> Iterator[Processes]:
             return bool(client.ping())
         return False
 
-    eventually(answers, why="the server answers")
-    yield started
-    started.end()
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        eventually(answers, why="the server answers")
+        yield started
+    finally:
+        started.end()
+        shutil.rmtree(folder, ignore_errors=True)

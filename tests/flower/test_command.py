@@ -1,12 +1,15 @@
 """`runner flower` as a command: how it is bound, how it ends, and what it does while Redis is away."""
 
+import logging
 import signal
 import socket
+import sys
 from types import SimpleNamespace
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
-from runner.tasks.flower import _named
+from runner.tasks.flower import _named, _OneLine
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "", "127.example.com"])
@@ -53,6 +56,20 @@ def test_a_job_that_was_received_before_flower_came_is_named_by_its_id() -> None
     assert _named(job).name == "r-1.main.write.1"
 
 
+@pytest.mark.parametrize(
+    ("error", "away"),
+    [(RedisConnectionError("refused"), True), (ConnectionRefusedError("refused"), True), (TypeError("a"), False)],
+)
+def test_a_broker_that_is_away_is_told_in_one_line(error: Exception, away: bool) -> None:
+    """Kombu tells it with a traceback, where it had been connected and may not be again."""
+    try:
+        raise error
+    except Exception:
+        record = logging.LogRecord("kombu", logging.WARNING, "", 1, "again in %s s: %r", (2, error), sys.exc_info())
+    assert ("\n" not in _OneLine().format(record)) is away
+    assert record.exc_info  # other handlers still have it
+
+
 def test_it_ends_while_redis_is_frozen(processes) -> None:
     """Its threads wait for answers then, and nobody is to wait for them."""
     flower = processes.flower()
@@ -67,16 +84,16 @@ def test_it_ends_while_redis_is_frozen(processes) -> None:
     assert "Traceback" not in flower.printed()
 
 
-def test_while_redis_is_away_pages_answer_and_it_ends(processes) -> None:
-    """The last of this file: it takes Redis away."""
-    flower = processes.flower()
-    redis = processes.started[0]
+def test_while_redis_is_away_pages_answer_and_it_ends(processes_of_one_test) -> None:
+    flower = processes_of_one_test.flower()
+    redis = processes_of_one_test.started[0]
     redis.kill()
     redis.wait()
     for page in ("/workers", "/tasks", "/broker"):
         status, text = flower.get(page, auth=None)
         assert status == 200, text
     flower.says("Unable to get queues")
+    flower.says("Broker connection error|Failed to capture events")  # kombu's words, or Flower's
     flower.process.terminate()
     assert flower.ended() == 0
     assert "Traceback" not in flower.printed()

@@ -54,8 +54,11 @@ class Watched:
     younger: Any
     runs: dict[str, list[str]]
 
-    def jobs(self) -> list[dict[str, Any]]:
-        return list(json.loads(self.flower.get("/api/tasks")[1]).values())
+    def jobs(self, *runs: str) -> list[dict[str, Any]]:
+        """Of these runs; else of all that the tests look at together."""
+        wanted = runs or [run for of_queue in self.runs.values() for run in of_queue]
+        found = json.loads(self.flower.get("/api/tasks")[1]).values()
+        return [job for job in found if any(run in job["uuid"] for run in wanted)]
 
     def workers(self) -> list[str]:
         return [worker["hostname"] for worker in json.loads(self.flower.get("/workers?json=1")[1])["data"]]
@@ -135,6 +138,7 @@ def test_pages_escape_names(watched: Watched) -> None:
 
 def test_the_broker_page_counts_the_queues_of_a_socket(watched: Watched, eventually: Any) -> None:
     def page() -> str:
+        watched.flower.get("/workers?refresh=1")  # the younger one came after Flower had asked
         text: str = watched.flower.get("/broker")[1]
         return text if "older" in text and "younger" in text else ""
 
@@ -179,14 +183,17 @@ def test_an_attempt_that_is_followed_by_another_is_no_success(watched: Watched, 
         assert run.wait(timeout=60).result == "2"
 
     def states() -> list[str]:
-        return [job["state"] for job in sorted(watched.jobs(), key=lambda job: job["uuid"]) if run.id in job["uuid"]]
+        return [job["state"] for job in sorted(watched.jobs(run.id), key=lambda job: job["uuid"])]
 
     processes.eventually(lambda: states() == ["RETRY", "SUCCESS"], why="Flower shows a retry and a success")
 
 
-def test_it_prints_its_address_and_nothing_else_and_ends_clean(watched: Watched) -> None:
-    """The last of this file: it ends Flower. Events cost speed, so the older worker is told to send no more."""
-    watched.flower.process.terminate()
-    assert watched.flower.ended() == 0
-    assert watched.flower.printed() == f"Flower at {watched.flower.url}\n"
+def test_it_prints_its_address_and_nothing_else_and_ends_clean(watched: Watched, processes) -> None:
+    """Another one: any order of tests is well. Events cost speed, so workers are told to send no more at its end."""
+    other = processes.flower(RUNNER_FLOWER_AUTH="me:open, sesame")
+    for page in PAGES + APIS + OPEN:
+        assert other.get(page)[0] == 200, page
+    other.process.terminate()
+    assert other.ended() == 0
+    assert other.printed() == f"Flower at {other.url}\n"
     watched.older.says("Events of group {task} disabled by remote")
