@@ -1,6 +1,7 @@
 """How a run in progress looks: a live table in a terminal, plain lines elsewhere."""
 
 import sys
+import textwrap
 import time
 from collections import OrderedDict
 
@@ -14,6 +15,7 @@ from runner.cli.stdio import err
 from runner.providers.redis.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
+_WIDTH = 60  #: characters of a name; one that CrewAI takes from a description may be a page
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
 
 
@@ -41,35 +43,36 @@ class Display:
     def __call__(self, event: Event) -> None:
         """Take one event in."""
         fields, task = event.fields, event.fields.get("task", "")
+        shown = _short(task)
         match event.type:
             case "task_started" | "task_resumed":
                 attempt = f"attempt {number}" if (number := fields.get("attempt", "1")) != "1" else ""
                 self._row(task, "running", attempt)
-                self._line(f"started   {task} {attempt}".rstrip())
+                self._line(f"started   {shown} {attempt}".rstrip())
             case "task_completed":
                 self._row(task, "done", "", ended=True)
-                self._line(f"done      {task}")
+                self._line(f"done      {shown}")
             case "task_failed":
                 self._row(task, "failed", fields.get("reason", ""), ended=True)
-                self._line(f"failed    {task}: {fields.get('reason', '')}".rstrip(": "))
+                self._line(f"failed    {shown}: {fields.get('reason', '')}".rstrip(": "))
             case "task_retried":
                 text = f"{fields['reason']}; again in {int(fields['delay_ms']) / 1000:.1f} s"
                 self._row(task, "retry", text)
-                self._line(f"retrying  {task}: {text}")
+                self._line(f"retrying  {shown}: {text}")
             case "task_recovered" | "task_released":
                 self._row(task, "moved", f"handed to another worker: {fields['reason']}")
-                self._line(f"recovered {task}: {fields['reason']}")
+                self._line(f"recovered {shown}: {fields['reason']}")
             case "task_asked":
                 self._row(task, "retry", "asks a person")
-                self._line(f"asks      {task}")
+                self._line(f"asks      {shown}")
             case "task_progress":
                 self._row(task, "running", fields["text"])
             case "task_log":
-                self._line(f"log       {task}: {fields['text']}")
+                self._line(f"log       {shown}: {fields['text']}")
                 if self._live is not None:
-                    err.print(Text.assemble((f"{task}: ", "dim"), fields["text"]))
+                    err.print(Text.assemble((f"{shown}: ", "dim"), fields["text"]))
             case "write_refused":
-                self._line(f"refused   {task}: a late write of a worker that no longer holds it")
+                self._line(f"refused   {shown}: a late write of a worker that no longer holds it")
 
     def note(self, text: str) -> None:
         """A line of our own."""
@@ -100,7 +103,10 @@ class Display:
             )
             seconds = (ended or time.monotonic()) - began
             table.add_row(
-                mark, Text(task, style=_COLOUR[state]), Text(f"{seconds:5.1f} s", style="dim"), Text(text, style="dim")
+                mark,
+                Text(_short(task), style=_COLOUR[state]),
+                Text(f"{seconds:5.1f} s", style="dim"),
+                Text(text, style="dim"),
             )
         of = f"/{self._total}" if self._total else ""
         head = Text.assemble(
@@ -108,3 +114,8 @@ class Display:
         )
         more = [Text(f"  … and {len(finished)} done before", style="dim")] if finished else []
         return Group(head, *more, table)
+
+
+def _short(name: str) -> str:
+    """The name in one line."""
+    return textwrap.shorten(name, _WIDTH, placeholder="…") if len(name) > _WIDTH or "\n" in name else name
