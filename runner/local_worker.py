@@ -1,7 +1,8 @@
 """A worker for as long as it is needed: with the embedded server, whoever waits for a run makes sure that one is there.
 
-``workers-QUEUE.lock`` in the state directory is held, shared, by every worker's parent from its first moment. Who can
-have it alone knows that there is no worker, and starts one that ends by itself when no run is left.
+``workers-QUEUE.lock`` in the state directory is held, shared, by every worker's parent; one started here holds it
+before it runs, by inheritance. Who can have it alone knows that there is no worker, and starts one that ends by itself
+when no run is left.
 """
 
 import contextlib
@@ -12,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 
 def _lock_path(state_dir: Path, queue: str) -> Path:
@@ -34,21 +34,19 @@ def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return None
+        fcntl.flock(lock, fcntl.LOCK_SH)
         with (state_dir / "worker.log").open("ab") as log:
             if log.tell() > 2**20:
                 log.truncate(0)
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [sys.executable, "-P", "-m", "runner", "worker", "--until-idle", "--queue", queue],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=(lock.fileno(),),  # closed with the last process that has it: nobody waits for the start
                 env={**os.environ, "RUNNER_STATE_DIR": str(state_dir)},
             )
-        # It takes the lock over before it does anything else; until then, ours keeps others from starting one more.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        _await_lock(lock, process)
-    return process
 
 
 def last_words(state_dir: Path) -> str:
@@ -56,17 +54,3 @@ def last_words(state_dir: Path) -> str:
     lines = (state_dir / "worker.log").read_text("utf-8", "replace").splitlines()
     said = [line.strip() for line in lines if line.strip() and not line.startswith("runner worker:")]
     return said[-1] if said else "it said nothing"
-
-
-def _await_lock(lock: IO[str], process: "subprocess.Popen[bytes]") -> None:
-    """Until the new worker is counted, or is dead."""
-    import time
-
-    end = time.monotonic() + 10
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        time.sleep(0.02)
