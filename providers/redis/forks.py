@@ -17,6 +17,9 @@ from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 
+SCRIPTS = ("find_position", "fork")
+"""What a fork runs: one that reads, one that writes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Position:

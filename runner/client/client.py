@@ -20,6 +20,7 @@ from runner.errors import Conflict, NoWorker
 from runner.flow.feedback import choose, verdict
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
+from runner.providers.redis import forks, scripts
 from runner.providers.redis.connection import NOT_NOW
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import CheckpointRecord, RunRecord
@@ -40,6 +41,7 @@ class Client:
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:
         self.store: Store = open_store(redis_url, state_dir=state_dir)
+        scripts.teach(self.store.client, *forks.SCRIPTS)  # who forks has a person waiting
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
         self._worker: subprocess.Popen[bytes] | None = None

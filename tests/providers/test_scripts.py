@@ -91,6 +91,14 @@ def test_a_server_that_forgot_the_script_gets_it_again_once(redis: Redis) -> Non
     assert client.sent == ["EVALSHA", "EVAL", "EVALSHA", "EVALSHA", "EVAL", "EVALSHA"]
 
 
+def test_what_the_server_was_taught_is_called_in_one_round_trip(redis: Redis) -> None:
+    redis.script_flush()
+    scripts.teach(redis, "find_position", "fork")
+    client = Recorded(redis)
+    scripts.load("find_position")(client, run="r", name="", checkpoint="", tasks="[]")
+    assert client.sent == ["EVALSHA"]
+
+
 # -- the files
 
 

@@ -12,9 +12,13 @@ local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs"
 if not r[1] then return {"gone"} end
 local upto
 if checkpoint ~= "" then
-  for _, one in ipairs(redis.call("SMEMBERS", branches_key(run))) do
-    local found = redis.call("HGET", lineage_key(branch_key(run, one)), checkpoint)
-    if found then name, upto = one, tonumber(string.match(found, "^%d+")); break end
+  local function at(branch)
+    local found = redis.call("HGET", lineage_key(branch_key(run, branch)), checkpoint)
+    if found then name, upto = branch, tonumber(string.match(found, "^%d+")) end
+    return upto
+  end
+  if not at(r[1]) then
+    for _, one in ipairs(redis.call("SMEMBERS", branches_key(run))) do if at(one) then break end end
   end
   if not upto then return {"no checkpoint"} end
 end
