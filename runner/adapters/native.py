@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -57,7 +56,7 @@ class NativeAdapter:
         if crew.planner is not None:
             crew.planner.description = planning.described(crew.tasks)
             first = PlannedTask(planning.KEY, context=())
-            planned = [first, *(one if one.after else replace(one, after=(first.key,)) for one in planned)]
+            planned = [first, *(one if one.after else one._replace(after=(first.key,)) for one in planned)]
         return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
 
     def checkpoints(self, crew: Crew) -> CheckpointConfig | None:

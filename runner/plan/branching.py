@@ -11,7 +11,7 @@ import re
 import secrets
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -58,11 +58,9 @@ def fork_name(checkpoint: str) -> str:
 
 def pack(plan: Plan, todo: Set[str]) -> str:
     """A todo as it is stored: a bit for each task of the plan, compressed, as text."""
-    bits = bytearray(len(plan.tasks) // 8 + 1)
-    for i, task in enumerate(plan.tasks):
-        if task.key in todo:
-            bits[i // 8] |= 1 << i % 8
-    return base64.b64encode(zlib.compress(bytes(bits), 9)).decode()
+    bits = "".join(["1" if task.key in todo else "0" for task in reversed(plan.tasks)])
+    packed = int(bits or "0", 2).to_bytes(len(plan.tasks) // 8 + 1, "little")
+    return base64.b64encode(zlib.compress(packed, 9)).decode()
 
 
 def unpack(plan: Plan, text: str) -> frozenset[str]:
@@ -89,7 +87,7 @@ def part(plan: Plan, todo: Set[str]) -> Plan:
         before = [(other,) if other in todo else nearest[other] for other in task.after]
         found = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
         if task.key in todo:
-            tasks[task.key] = task if task.after == found else replace(task, after=found)
+            tasks[task.key] = task if task.after == found else task._replace(after=found)
         else:
             nearest[task.key] = found
     return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in todo), plan.inputs)
@@ -114,8 +112,10 @@ def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
 def after(plan: Plan, keys: frozenset[str]) -> set[str]:
     """What comes after one of these, however far."""
     found: set[str] = set()
+    reached = set(keys)
     for task in plan.in_order:
-        if not (found.isdisjoint(task.after) and keys.isdisjoint(task.after)):
+        if not reached.isdisjoint(task.after):
+            reached.add(task.key)
             found.add(task.key)
     return found
 
@@ -158,21 +158,23 @@ def redone(plan: Plan, done: Mapping[str, Used], edited: frozenset[str], inputs:
     if not edited and not inputs:
         return set()
     changed = set(edited)
-    below: set[str] = set()  # what comes after something changed
+    reached = set(edited)  # and what comes after something changed
     for task in plan.in_order:
-        if not (below.isdisjoint(task.after) and changed.isdisjoint(task.after)):
-            below.add(task.key)
-        used = done.get(task.key)
-        if used is None or used.edited or task.key in edited:
+        key = task.key
+        if not reached.isdisjoint(task.after):
+            reached.add(key)
+        used = done.get(key)
+        if used is None or used.edited or key in edited:
             continue
         if (
             not changed.isdisjoint(task.context or ())
             or not changed.isdisjoint(used.tasks)
-            or (EVERYTHING in used.tasks and task.key in below)
+            or (EVERYTHING in used.tasks and key in reached)
             or not inputs.isdisjoint(used.inputs)
             or (EVERYTHING in used.inputs and inputs)
         ):
-            changed.add(task.key)
+            changed.add(key)
+            reached.add(key)
     return changed - edited
 
 

@@ -4,19 +4,19 @@ A plan is made from the crew file wherever that is loaded, so a worker needs no 
 same one, and the digest tells if it did.
 """
 
+import gc
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.errors import BadCrew
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTask:
-    """One task of a plan.
+class PlannedTask(NamedTuple):
+    """One task of a plan: a tuple, for a plan may have thousands and a client reads it where somebody waits.
 
     ``after`` are the tasks that must be committed before it may run; ``context`` those whose outputs it was given by
     name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds.
@@ -131,21 +131,23 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> "Plan":
         """The inverse of `to_json`."""
-        data = json.loads(text)
-        return cls(
-            crew=data["crew"],
-            inputs=frozenset(data["inputs"]),
-            grows=data.get("grows"),
-            tasks=tuple(
+        collects = gc.isenabled()
+        gc.disable()  # thousands of objects, all of which stay: looking for cycles in them took longer than making them
+        try:
+            data = json.loads(text)
+            tasks = [
                 PlannedTask(
-                    key=entry["key"],
-                    after=tuple(entry.get("after", ())),
-                    context=tuple(entry["context"]) if "context" in entry else None,
-                    timeout=entry.get("timeout"),
+                    entry["key"],
+                    tuple(entry["after"]) if "after" in entry else (),
+                    tuple(entry["context"]) if "context" in entry else None,
+                    entry.get("timeout"),
                 )
                 for entry in data["tasks"]
-            ),
-        )
+            ]
+        finally:
+            if collects:
+                gc.enable()
+        return cls(data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"))
 
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:
