@@ -291,7 +291,8 @@ def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
         context = stop.context if isinstance(stop, AnswerRefused) else flow._asked[execution.call.key].context
         refused = str(stop) if isinstance(stop, AnswerRefused) else ""
         feedback = execution.method.feedback
-        about = {"refused": refused, "has_model": callable(getattr(feedback and feedback.llm, "call", None))}
+        has_model = feedback is not None and feedback.llm is not None
+        about = {"refused": refused, "has_model": has_model}
         raise Asked(context.step, context.message, {**context.to_dict(), **about}) from None
 
 

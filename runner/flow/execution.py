@@ -144,6 +144,7 @@ class Execution:
             label = value.value if isinstance(value, Enum) else value
             return Outcome(value, str(label) if self.method.router and value is not None else None)
         if not is_kept:
+            value = self.flow._review_output(self, value)
             self._keep_body(value)
         result = self._feedback(asked, value)
         return Outcome(value if asked.emit else result, result.outcome, result)
@@ -197,6 +198,7 @@ class Execution:
             except BadInput as error:
                 question = self.question(self.journal.step_of(asked.message), output)
                 raise AnswerRefused(question, str(error)) from None
+        self.flow._learn_from(self, output, answer)
         event_bus.emit(self.flow, HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
         return HumanFeedbackResult(output, answer, outcome, method_name=self.method.name, metadata=dict(asked.metadata))
 

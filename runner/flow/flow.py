@@ -288,6 +288,13 @@ class Flow(Happened, Generic[S]):
             raise RuntimeError(f"{type(self).__name__}.{what}() is for the methods of a flow, while they run")
         return found
 
+    def _review_output(self, at: execution.Execution, output: Any) -> Any:  # noqa: ARG002 - for flows that learn
+        """What is shown to a person."""
+        return output
+
+    def _learn_from(self, at: execution.Execution, output: Any, answer: str) -> None:
+        """Of a person's answer."""
+
     # The names by which CrewAI's tests reach inside.
 
     def _copy_state(self) -> S:

@@ -100,6 +100,8 @@ def _killing(worker: Any) -> Callable[[ModelRequest], Any]:
     killed: list[int] = []
 
     def answer(request: ModelRequest) -> Any:
+        if "outcome" in (request.schema or {}).get("properties", {}):
+            return '{"outcome": "approved"}'
         if "tea is a drink" not in request.text:
             return Call("look_up", {"word": "tea"}) if "Write about" in request.text else "done"
         if not killed:
@@ -132,7 +134,8 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     assert log.read_text() == "looked up tea\n"
     ledger = told["ledger"]
     assert (ledger["in_doubt"], ledger["tools"]["paid"]) == (1, 1)
-    assert models.paid == 4 == ledger["paid"] - ledger["tools"]["paid"] + ledger["in_doubt"]  # one question, again
+    # One question again; and the last is which label "Approved" means, as CrewAI asks it.
+    assert models.paid == 5 == ledger["paid"] + ledger["in_doubt"]
     assert "drop" not in told["outputs"]
     other = crewai_fleet.runner("fork", run, "--edit", "review=Rejected", "--json")
     assert json.loads(json.loads(other.stdout)["result"]) == {"text": "done", "of": "rejected", "heard": ["rejected"]}
@@ -140,4 +143,4 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     assert (bad.returncode, "is none of approved, rejected" in bad.stderr) == (2, True)
     words = crewai_fleet.runner("fork", run, "--edit", "write=coffee", "--branch", "coffee", "--json")
     assert (words.returncode, json.loads(words.stdout)["asked"][0]["method_output"]) == (5, "coffee"), words.stderr
-    assert models.paid == 4
+    assert models.paid == 5

@@ -17,11 +17,10 @@ from crewai.flow import HumanFeedbackPending as TheirPending
 from crewai.flow import PendingFeedbackContext as TheirContext
 from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
-from crewai.llm import LLM
-from crewai.utilities.llm_utils import create_llm
 from pydantic import BaseModel
 
 from runner.adapters.crewai import people, planned, telling, tools
+from runner.adapters.crewai.reviewing import Labelling, Lessons
 from runner.adapters.flow import FlowAdapter
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew, Stop
@@ -31,7 +30,7 @@ from runner.flow import values
 from runner.flow.conditions import Condition
 from runner.flow.definition import Feedback, FlowDefinition, Method
 from runner.flow.execution import Execution, Outcome, current
-from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext, choose
+from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext
 from runner.flow.feedback import HumanFeedbackResult as OurResult
 from runner.flow.history import as_edited, part_of
 from runner.flow.typed import Models
@@ -72,7 +71,24 @@ class Facade(ours.Flow[Any]):
         return _plain(type(self.theirs), method)
 
     def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
-        return choose(answer, outcomes, llm, default)
+        assert isinstance(llm, Labelling)
+        return llm.label(self.theirs, answer, outcomes, default)
+
+    def _review_output(self, at: Execution, output: Any) -> Any:
+        """What people said before is applied to it, where the method learns."""
+        lessons = self._lessons(at)
+        return output if lessons is None else lessons.review(self.theirs, at.method.name, output)
+
+    def _learn_from(self, at: Execution, output: Any, answer: str) -> None:
+        """Keep what the answer teaches, where the method learns."""
+        if (lessons := self._lessons(at)) is not None and answer.strip():
+            at.journal.step(
+                "lessons", lambda said: lessons.learn(self.theirs, at.method.name, output, said), (answer,), {}
+            )
+
+    def _lessons(self, at: Execution) -> Lessons | None:
+        asked = type(self.theirs).flow_definition().methods[at.method.name].human_feedback
+        return Lessons(asked) if asked is not None and asked.learn else None
 
 
 class CrewAIFlowAdapter(FlowAdapter):
@@ -147,7 +163,11 @@ class CrewAIFlowAdapter(FlowAdapter):
         theirs.input_provider = _Asking()
         nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with telling.told(nobody, work), tools.journaled(nobody, work), people.asking(nobody, work):
-            return super()._perform(flow, execution, work)
+            try:
+                return super()._perform(flow, execution, work)
+            finally:
+                if work.journal.gate.stopping is None:
+                    theirs._drain_memory_writes()  # the process ends with the method; CrewAI's with the flow
 
 
 _seen: dict[int, tuple[object, Facade]] = {}
@@ -194,21 +214,13 @@ def _feedback(asked: Any) -> Feedback:
     provider = _Provider(asked.provider) if is_asked else None
     emit = tuple(asked.emit or ())
     return Feedback(
-        asked.message, emit, _Model(asked.llm) if emit else None, asked.default_outcome, asked.metadata or {}, provider
+        asked.message,
+        emit,
+        Labelling(asked.llm) if emit else None,
+        asked.default_outcome,
+        asked.metadata or {},
+        provider,
     )
-
-
-class _Model:
-    """What tells which label an answer means; made when it is needed, as by CrewAI."""
-
-    def __init__(self, given: Any) -> None:
-        self._given = given
-
-    def call(self, messages: Any) -> str:
-        """What it says."""
-        given = self._given
-        model = LLM(model=given) if isinstance(given, str) else create_llm(None) if given is None else given
-        return str(model.call(messages))
 
 
 class _Provider:
