@@ -28,6 +28,14 @@ FLOW = """
         note("looked up " + word)
         return word + " is a drink"
 
+    def began(inputs):
+        note("began")
+        return {{**inputs, "topic": inputs["topic"] + " and milk"}}
+
+    def ended(output):
+        note("ended " + output.raw)
+        return output
+
     class Seen(BaseModel):
         topic: str
 
@@ -64,8 +72,10 @@ FLOW = """
         @listen("long")
         def write(self):
             writer = Agent(role="writer", goal="write", backstory="it writes", tools=[look_up])
-            task = Task(description="Write about {{topic}}.", expected_output="text", agent=writer)
-            crew = Crew(agents=[writer], tasks=[task, Task(description="Again.", expected_output="text", agent=writer)])
+            task = Task(description="Write about {{topic}}.", expected_output="text", agent=writer,
+                        callback=lambda output: note("wrote " + output.raw))
+            crew = Crew(agents=[writer], tasks=[task, Task(description="Again.", expected_output="text", agent=writer)],
+                        before_kickoff_callbacks=[began], after_kickoff_callbacks=[ended])
             self.state.kept["written"] = crew.kickoff(inputs={{"topic": self.state.kept["seen"].topic}})
             return self.state.kept["written"]
 
@@ -96,18 +106,19 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 
 def _killing(worker: Any) -> Callable[[ModelRequest], Any]:
-    """Asks for the tool, and kills the worker when the tool's result comes; then it is an answer like all others."""
+    """Asks for the tool, and kills the worker when the second task begins; then it answers that, too."""
     killed: list[int] = []
 
     def answer(request: ModelRequest) -> Any:
         if "outcome" in (request.schema or {}).get("properties", {}):
             return '{"outcome": "approved"}'
-        if "tea is a drink" not in request.text:
-            return Call("look_up", {"word": "tea"}) if "Write about" in request.text else "done"
+        if "Again." not in request.text:
+            assert "tea and milk" in request.text
+            return "tea" if "tea is a drink" in request.text else Call("look_up", {"word": "tea"})
         if not killed:
             killed.append(request.number)
             worker.kill_group()
-        return "tea"
+        return "done"
 
     return answer
 
@@ -131,7 +142,7 @@ def test_a_killed_flow_goes_on_in_the_middle_of_a_crew_and_waits_for_a_person(
     assert json.loads(told["result"]) == {
         "text": "done", "word": "Approved", "of": "approved", "parts": ["done", "left tea", "right"], "same": True
     }  # fmt: skip
-    assert log.read_text() == "looked up tea\n"
+    assert log.read_text().splitlines() == ["began", "looked up tea", "wrote tea", "ended done"]  # each once
     ledger = told["ledger"]
     assert (ledger["in_doubt"], ledger["tools"]["paid"]) == (1, 1)
     # One question again; and the last is which label "Approved" means, as CrewAI asks it.

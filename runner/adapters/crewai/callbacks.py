@@ -1,16 +1,20 @@
 """A crew's own callbacks, as steps: what one of them did is not done again when its task goes on elsewhere."""
 
 import asyncio
+import contextlib
+import functools
 import inspect
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from crewai import Crew, Task
 from crewai.crews.crew_output import CrewOutput
+from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from pydantic import BaseModel
 
 from runner import output as outputs
-from runner.adapters.crewai import planned, values
+from runner.adapters.crewai import owners, planned, values
 from runner.adapters.crewai.owners import is_closing
 from runner.adapters.crewai.seen import Earlier
 from runner.journal import Journal
@@ -26,7 +30,7 @@ def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: Earl
 
     def last(output: Any) -> None:
         if second is not None:
-            _of_output("task_callback", second, journal)(output)
+            called(_of_output("task_callback", second, journal), output)
         earlier.over = True
 
     crew.task_callback = last
@@ -37,16 +41,48 @@ def record_those_of_steps(crew: Crew, journal: Journal) -> None:
     """The callbacks of each step of the crew's agents."""
     for agent in planned.staff(crew):
         if callback := getattr(agent, "step_callback", None):
-            agent.step_callback = _of_step(callback, journal)
+            agent.step_callback = _of_step("step_callback", callback, journal)
     if crew.step_callback:
-        crew.step_callback = _of_step(crew.step_callback, journal)
+        crew.step_callback = _of_step("step_callback", crew.step_callback, journal)
 
 
 def record_those_of_end(crew: Crew, journal: Journal) -> None:
     """The callbacks of the crew's output."""
     crew.after_kickoff_callbacks = [
-        one if is_closing(one) else _of_result(one, journal) for one in crew.after_kickoff_callbacks
+        one if is_closing(one) else _of_result("after_kickoff", one, journal) for one in crew.after_kickoff_callbacks
     ]
+
+
+@contextlib.contextmanager
+def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
+    """So are those of each crew that a method, a tool or a callback of this job kicks off; ``own`` is the job's."""
+
+    def begins(context: Any) -> None:
+        crew = getattr(context, "crew", None)
+        if isinstance(crew, Crew) and crew is not own:
+            _record_all(crew, journal)
+
+    register_hook(InterceptionPoint.EXECUTION_START, begins)
+    try:
+        yield
+    finally:
+        unregister_hook(InterceptionPoint.EXECUTION_START, begins)
+
+
+def _record_all(crew: Crew, journal: Journal) -> None:
+    """It may be kicked off again and again, and copied in between: each callback is wrapped once."""
+    whose = owners.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    crew.before_kickoff_callbacks = [
+        _of_inputs("before_kickoff", one, whose, journal) for one in crew.before_kickoff_callbacks
+    ]
+    common = crew.task_callback
+    crew.task_callback = _of_output("task_callback", common, journal) if common else None
+    for task in crew.tasks:
+        if task.callback is not None:
+            is_common = task.callback == common  # then CrewAI calls it once
+            task.callback = crew.task_callback if is_common else _of_output("callback", task.callback, journal)
+    record_those_of_steps(crew, journal)
+    record_those_of_end(crew, journal)
 
 
 def called(callback: Callback, *arguments: Any) -> Any:
@@ -55,37 +91,98 @@ def called(callback: Callback, *arguments: Any) -> Any:
     return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
 
+def _once(wrap: Callable[..., Callback]) -> Callable[..., Callback]:
+    """Wrap no callback that is wrapped."""
+
+    @functools.wraps(wrap)
+    def wrapped(name: str, callback: Callback, *rest: Any) -> Callback:
+        if getattr(callback, "of_the_journal", False):
+            return callback
+        found = wrap(name, callback, *rest)
+        found.__dict__["of_the_journal"] = True
+        return found
+
+    return wrapped
+
+
+@_once
 def _of_output(name: str, callback: Callback, journal: Journal) -> Callback:
     """Of a task's output, which the callback may change."""
 
+    def stand(output: Any) -> tuple[Any, Any]:
+        return output.raw, values.json_of(output)
+
+    def change(output: Any, before: tuple[Any, Any]) -> Any:
+        after = stand(output)
+        return None if after == before else {"raw": after[0], "json": after[1]}
+
+    if inspect.iscoroutinefunction(callback):
+
+        async def recorded_async(output: Any) -> None:
+            async def call(*_: Any) -> Any:
+                before = stand(output)
+                await callback(output)
+                return change(output, before)
+
+            _apply(output, await journal.step(name, call, (output.raw,), {}, counted=False))
+
+        return recorded_async
+
     def recorded(output: Any) -> None:
         def call(*_: Any) -> Any:
-            before = (output.raw, values.json_of(output))
+            before = stand(output)
             called(callback, output)
-            after = (output.raw, values.json_of(output))
-            return None if after == before else {"raw": after[0], "json": after[1]}
+            return change(output, before)
 
         _apply(output, journal.step(name, call, (output.raw,), {}, counted=False))
 
     return recorded
 
 
-def _of_step(callback: Callback, journal: Journal) -> Callback:
+@_once
+def _of_step(name: str, callback: Callback, journal: Journal) -> Callback:
     """Of an agent's step."""
     if inspect.iscoroutinefunction(callback):
 
         async def await_it(step: Any) -> None:
             await callback(step)
 
-        return lambda step: journal.step("step_callback", await_it, (step,), {}, counted=False)
+        return lambda step: journal.step(name, await_it, (step,), {}, counted=False)
 
     def call(step: Any) -> None:
         callback(step)
 
-    return lambda step: journal.step("step_callback", call, (step,), {}, counted=False)
+    return lambda step: journal.step(name, call, (step,), {}, counted=False)
 
 
-def _of_result(callback: Callback, journal: Journal) -> Callback:
+@_once
+def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Journal) -> Callback:
+    """Of the crew's inputs: the callback gives them back, changed or not. What is no JSON is made again."""
+
+    def recorded(inputs: Any) -> Any:
+        live: list[Any] = []
+
+        def call(*_: Any) -> Any:
+            before = owners.snapshot(whose)
+            live.append(callback(inputs))
+            left, _lost = owners.left_on(whose, before)
+            return {"inputs": live[0], "state": left} if _is_json(live[0]) else None
+
+        if not _is_json(inputs):
+            return callback(inputs)
+        said = journal.step(name, call, (inputs,), {}, counted=False)
+        if live:
+            return live[0]
+        if said is None:
+            return callback(inputs)
+        owners.put_on(whose, said["state"])
+        return said["inputs"]
+
+    return recorded
+
+
+@_once
+def _of_result(name: str, callback: Callback, journal: Journal) -> Callback:
     """Of the crew's output: the callback gives it back, changed or not, or something else in its place."""
 
     def recorded(result: Any) -> Any:
@@ -95,12 +192,17 @@ def _of_result(callback: Callback, journal: Journal) -> Callback:
             live.append(called(callback, result))
             if isinstance(live[0], CrewOutput):
                 return {"raw": live[0].raw, "json": values.json_of(live[0])}
-            raw, data = outputs.from_value(live[0])
+            try:
+                raw, data = outputs.from_value(live[0])
+            except TypeError:  # inside of a job anything is well, and made again; of the job's own crew it is refused
+                return None
             return {"instead": raw if data is None else data}
 
-        said = journal.step("after_kickoff", call, (getattr(result, "raw", result),), {}, counted=False)
+        said = journal.step(name, call, (getattr(result, "raw", result),), {}, counted=False)
         if live:
             return live[0]
+        if said is None:
+            return called(callback, result)
         if "instead" in said:
             return said["instead"]
         _apply(result, said)
@@ -118,6 +220,14 @@ def _apply(output: Any, changed: Any) -> None:
         output.pydantic = type(output.pydantic).model_validate(changed["json"])
     elif isinstance(changed["json"], dict):
         output.json_dict = changed["json"]
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 async def _awaited(value: Any) -> Any:

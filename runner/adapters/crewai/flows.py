@@ -19,7 +19,7 @@ from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import people, planned, telling, tools
+from runner.adapters.crewai import callbacks, people, planned, telling, tools
 from runner.adapters.crewai.reviewing import Labelling, Lessons
 from runner.adapters.flow import FlowAdapter
 from runner.config import CheckpointConfig
@@ -162,7 +162,12 @@ class CrewAIFlowAdapter(FlowAdapter):
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
         nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
-        with telling.told(nobody, work), tools.journaled(nobody, work), people.asking(nobody, work):
+        with (
+            telling.told(nobody, work),
+            tools.journaled(nobody, work),
+            people.asking(nobody, work),
+            callbacks.recorded_inside(nobody, work.journal),
+        ):
             try:
                 return super()._perform(flow, execution, work)
             finally:

@@ -46,6 +46,7 @@ def perform(crew: Crew, work: Work) -> str:
         telling.told(crew, work),
         tools.journaled(crew, work) as carried,
         people.asking(crew, work),
+        callbacks.recorded_inside(crew, work.journal),
         hearing.as_one_kickoff(crew, work) as heard,
     ):
         return _perform(crew, work, carried, heard)
