@@ -36,7 +36,8 @@ class Work:
     ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
     that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
     what those were told is replayed, so that a limit on how often a model is asked again counts for each anew.
-    ``part`` is what of the plan its branch does itself; None for all of it.
+    ``part`` is what of the plan its branch does itself; None for all of it. The task that ``opens`` its branch is the
+    first that was ever claimed there, however often it begins anew.
     """
 
     run_id: str
@@ -57,3 +58,4 @@ class Work:
     goes_on: bool = False
     failed: int = 0
     part: Plan | None = None
+    opens: bool = False

@@ -67,11 +67,14 @@ def main() -> None:
 
 
 def _preload() -> None:
-    """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters."""
+    """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters.
+
+    What only flows need is imported when there was one: most workers do none.
+    """
     from runner import adapters
 
     log, said = logging.getLogger(__name__), set()
-    for name in os.environ.get("RUNNER_PRELOAD", ",".join(adapters.SURROUNDINGS)).split(","):
+    for name in os.environ.get("RUNNER_PRELOAD", "crewai").split(","):
         try:
             adapters.preload(name.strip())
             said.add(adapters.untested(name.strip()))

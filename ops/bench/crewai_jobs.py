@@ -148,6 +148,25 @@ def in_turn(client: Client, folder: Path, bare: dict[str, list[float]], runs: in
               spread(ms["between"], 0, " ms"))  # fmt: skip
 
 
+def flow(client: Client, folder: Path, runs: int) -> Iterator[Row]:
+    """Methods of a flow that do nothing, one after the other."""
+    made = prepare(str(CREW.with_name("flow.py")))
+    whole: list[float] = []
+    busy: list[float] = []
+    for number in range(runs + 1):
+        handle = client.submit(made)
+        assert handle.wait(300).status == "completed"
+        notes = noted(folder)
+        if number:  # the first one has the worker import what flows need
+            whole += [
+                (one["task_completed"] - one["task_started"]) * 1000 for one in tasks_of(client, handle.id).values()
+            ]
+            busy += [one["busy"] * 1000 for one in notes]
+    told = f"{spread(whole, 0, ' ms')}; {spread(busy, 0, ' ms')} of processor time"
+    what = "a flow's method that does nothing, from claim to commit"
+    yield Row("method", what, statistics.median(whole), told, samples={"wall": whole})
+
+
 def _apart(later: tuple[float, ...], earlier: tuple[float, ...]) -> list[float]:
     return [a - b for a, b in zip(later, earlier, strict=True)]
 
@@ -199,6 +218,7 @@ def measure(jobs: int) -> Iterator[Row]:
         bare = alone(folder, models)
         with Client(server.url) as client, Fleet(server, 1, **told) as fleet:
             yield from in_turn(client, folder, bare, runs=2)
+            yield from flow(client, folder, runs=2)
             yield from many(client, fleet.workers[0], folder, jobs)
 
 

@@ -47,6 +47,9 @@ class Scope:
     first: bool  #: whether no task of the branch was claimed since the branch's start
     triggers: frozenset[str] = frozenset()  #: the events at which the run wants checkpoints
     agent: int = 0  #: the start of the task's agent, where it was at work when the task was handed on
+    opens: bool = (
+        False  #: whether the task is the first that was ever claimed on the branch, also if that claim is gone
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +121,14 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
         plan_digest=plan_digest,
         crew=crew,
         standin=standin,
-        scope=Scope(
-            scope[0], scope[1], scope[2], bool(scope[3]), frozenset(filter(None, scope[4].split(","))), scope[5]
-        ),
+        scope=_scope(*scope),
         context={key: unpack_output(value) for key, value in _pairs(context) if value},
         recorded=dict(_pairs(recorded)),
     )
+
+
+def _scope(branch: int, task: int, claim: int, first: int, triggers: str, agent: int, opens: int) -> Scope:
+    return Scope(branch, task, claim, bool(first), frozenset(filter(None, triggers.split(","))), agent, bool(opens))
 
 
 def return_job(line: Executor, job: Job) -> None:

@@ -99,7 +99,7 @@ def is_disposable(name: str) -> bool:
 def preload(name: str) -> None:
     """Import what crews of this kind need, where processes are forked from; nothing if it is not installed."""
     if name in SURROUNDINGS:
-        import_module(SURROUNDINGS[name]).preload()
+        import_module(SURROUNDINGS[name]).preload(name)
 
 
 def untested(name: str) -> str | None:
@@ -174,10 +174,11 @@ def _has_crewai() -> bool:
 
 def _crewai_imported() -> None:
     if _has_crewai():
-        from runner.adapters.crewai import finding, knowledge, surroundings
+        from runner.adapters.crewai import audience, finding, knowledge, surroundings
 
         surroundings.lock_here()
         finding.watch()
+        audience.watch()
         knowledge.watch()
 
 

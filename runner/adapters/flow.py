@@ -119,13 +119,17 @@ class FlowAdapter:
             raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
         models = self._models(flow)
         typed.load(flow.committed_state, standing.state, models)
-        execution = _execution(flow, work, call, models)
+        return self._done(flow, _execution(flow, work, call, models), work, standing)
+
+    def _done(self, flow: Flow[Any], execution: Execution, work: Work, standing: Standing) -> Grow:
+        """The method at work, and then what it changed."""
+        models = self._models(flow)
         outcome = self._perform(flow, execution, work)
         base, mine = (typed.dump(one, _refuse, models) for one in (execution.base, execution.state))
         new = {name: value for name, value in base.items() if name not in standing.state}
         patch = diff_all(base, mine)
-        record = _record(call, outcome, patch, models)
-        return _Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
+        record = _record(execution.call, outcome, patch, models)
+        return Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
 
     def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
         """The flow: as in this process, its methods' events are its own."""
@@ -188,7 +192,7 @@ FLOW = FlowAdapter()
 
 
 @dataclass(frozen=True)
-class _Growing:
+class Growing:
     """A method that is done: what it changed, to be put into the state as that stands when it is stored."""
 
     flow: Flow[Any]

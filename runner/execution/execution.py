@@ -289,6 +289,7 @@ class Executor:
             goes_on=True,
             failed=claim.failed,
             part=branch_plan(plan, claim.todo),
+            opens=claim.scope.opens,
             line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
             beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
         )

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.adapters.crewai import surroundings
 from runner.client import Client
 from runner.testing import ModelServer
 
@@ -99,6 +101,39 @@ def test_a_pool_of_threads_leaves_the_tasks_to_a_pool_of_processes(
     crewai_fleet.start("--concurrency", "1")
     assert client.run(run).wait(timeout=90).status == "completed"
     assert threads.log.read_text().count("--pool prefork takes it") <= 2, "one line for a run, from each thread at most"
+
+
+PRELOAD = """
+import os, sys, threading
+from pathlib import Path
+from runner.adapters.crewai import surroundings
+
+surroundings.preload("crewai")
+assert "lance_namespace_urllib3_client" not in sys.modules  # crews do not need it
+surroundings.preload("crewai-flow")
+assert "lance_namespace_urllib3_client" in sys.modules and "lancedb" not in sys.modules
+assert threading.enumerate() == [threading.main_thread()]
+open_here = [one.readlink() for one in Path("/proc/self/fd").glob("*") if one.is_symlink()]
+assert not [one for one in open_here if str(one).startswith("socket:")]
+if not (child := os.fork()):
+    from crewai.flow import Flow, start
+
+    class Made(Flow):
+        @start()
+        def one(self): return 1
+
+    os._exit(Made().kickoff())
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at a process's files")
+def test_what_flows_import_is_there_before_forks_and_leaves_nothing_open(crewai_fleet: Any, tmp_path: Path) -> None:
+    environment = {**crewai_fleet.environment(), "RUNNER_CACHE_DIR": str(tmp_path), **surroundings.QUIET}
+    done = subprocess.run(
+        [crewai_fleet.python, "-c", PRELOAD], env=environment, capture_output=True, text=True, check=False, timeout=150
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(importlib.util.find_spec("crewai") is not None, reason="it is installed here")

@@ -39,7 +39,7 @@ import signal
 from runner.adapters.crewai import surroundings
 mine = lambda *_: None
 signal.signal(signal.SIGTERM, mine)
-surroundings.preload()
+surroundings.preload("crewai")
 import sys; assert "crewai" in sys.modules
 assert signal.getsignal(signal.SIGTERM) is mine
 assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

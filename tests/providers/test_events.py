@@ -74,11 +74,11 @@ def test_readers_make_the_ids(driver: Driver, told: Any) -> None:
 def test_a_task_has_one_start_however_often_it_is_claimed(driver: Driver, told: Any) -> None:
     driver.submit(plan_of("a"))
     first = driver.take("a")["a"]
-    assert first.scope == Scope(1, 2, 2, True, frozenset({"task_completed"}))
+    assert first.scope == Scope(1, 2, 2, True, frozenset({"task_completed"}), opens=True)
     driver.task(first).note("task_log", "here")
     driver.task(first).release(replayed=0)
     second = driver.take("a")["a"]
-    assert second.scope == Scope(1, 2, 5, False, frozenset({"task_completed"}))
+    assert second.scope == Scope(1, 2, 5, False, frozenset({"task_completed"}), opens=True)
     driver.task(second).retry(0, "it raised", replayed=0)
     driver.workers.move_due()
     third = driver.take("a")["a"]
@@ -107,7 +107,7 @@ def test_a_task_that_failed_for_good_starts_anew(driver: Driver, told: Any) -> N
     driver.commit(held["b"])
     assert driver.resume("r-1") == "resumed"
     again = driver.take("a")["a"]
-    assert again.scope == Scope(7, 8, 8, True, frozenset({"task_completed"}))
+    assert again.scope == Scope(7, 8, 8, True, frozenset({"task_completed"}), opens=True)
     driver.commit(again)
     assert shape(told()) == [
         ("crew_kickoff_started", "", 0, 0),

@@ -9,7 +9,8 @@
 -- unfit: the adapters that this worker cannot serve, with commas around. Their jobs come again a second later, to others.
 -- Returns {"claimed", token, {failures, failed}, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
--- triggers of the run's checkpoints, and the start of its agent, if that is at work, and own is what the branch does and the inputs that differ on it,
+-- triggers of the run's checkpoints, the start of its agent, if that is at work, and whether the task is the first that was ever claimed
+-- on the branch, and own is what the branch does and the inputs that differ on it,
 -- failures count since the branch was last resumed, failed since ever;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
@@ -51,6 +52,7 @@ if not (t[1] == "running" and t[6] == nonce) then
     if not b[2] or string.match(b[2], "^%d+") ~= tostring(scope) then
       redis.call("HSET", branch, "begun", scope .. " " .. started)
     end
+    if not b[2] then redis.call("HSET", branch, "opener", key) end
     redis.call("HSET", task, "scope", scope, "started", started, "claimed", claimed)
     checkpoint(run, name, branch, "task_started", key, stamp, at)
   end
@@ -79,5 +81,6 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
 end
 return {"claimed", tonumber(token), {tonumber(t[5] or "0"), tonumber(t[12] or "0")}, {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
         {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0,
-         redis.call("HGET", run, "checkpoint_on") or "", at_work}, {b[2] or "", b[3] or ""}, context,
+         redis.call("HGET", run, "checkpoint_on") or "", at_work,
+         redis.call("HGET", branch, "opener") == key and 1 or 0}, {b[2] or "", b[3] or ""}, context,
         redis.call("HGETALL", journal_key(branch, key))}

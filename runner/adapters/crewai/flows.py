@@ -19,9 +19,10 @@ from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import callbacks, people, planned, telling, tools
+from runner.adapters.crewai import audience, callbacks, people, planned, telling, tools
+from runner.adapters.crewai.flow_hearing import Ending, FlowHearing
 from runner.adapters.crewai.reviewing import Labelling, Lessons
-from runner.adapters.flow import FlowAdapter
+from runner.adapters.flow import FlowAdapter, Growing
 from runner.config import CheckpointConfig
 from runner.errors import BadCrew, Stop
 from runner.flow import flow as ours
@@ -32,8 +33,9 @@ from runner.flow.definition import Feedback, FlowDefinition, Method
 from runner.flow.execution import Execution, Outcome, current
 from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext
 from runner.flow.feedback import HumanFeedbackResult as OurResult
-from runner.flow.history import as_edited, part_of
+from runner.flow.history import Standing, as_edited, part_of
 from runner.flow.typed import Models
+from runner.plan.growth import Grow
 from runner.work import Work
 
 
@@ -41,6 +43,7 @@ class Facade(ours.Flow[Any]):
     """A flow of CrewAI as the machine sees it."""
 
     theirs: Any
+    hearing: FlowHearing  #: while a method is at work
 
     def __init__(self, theirs: Any) -> None:
         owner: Any = type(theirs)
@@ -59,16 +62,31 @@ class Facade(ours.Flow[Any]):
 
     def function_of(self, at: Execution) -> Callable[..., Any]:
         """The method itself, without CrewAI's engine around it, on CrewAI's own state."""
-        live = self.theirs.state
-        if at.state is not live:
-            gone = tuple(name for name in states.fields(live) if name not in states.fields(at.state))
-            states.put(live, states.Patch(states.fields(at.state), gone))
-            at.state = live
+        at.state = self.set_theirs(at.state)
         return types.MethodType(_plain(type(self.theirs), at.method.name), self.theirs)
+
+    def set_theirs(self, state: states.State) -> states.State:
+        """Put a state into CrewAI's flow, which keeps its own."""
+        live: states.State = self.theirs.state
+        if state is not live:
+            gone = tuple(name for name in states.fields(live) if name not in states.fields(state))
+            states.put(live, states.Patch(states.fields(state), gone))
+        return live
 
     def typed_by(self, method: str) -> Callable[..., Any] | None:
         """Its return annotation says what its output is."""
         return _plain(type(self.theirs), method)
+
+    def _request_human_feedback(
+        self,
+        message: str,
+        output: Any,
+        metadata: dict[str, Any] | None = None,  # noqa: ARG002 - CrewAI's name
+        emit: list[str] | None = None,
+        method_name: str = "",  # noqa: ARG002
+    ) -> str | None:
+        self.hearing.asked(output, message, emit)
+        return None
 
     def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
         assert isinstance(llm, Labelling)
@@ -123,7 +141,8 @@ class CrewAIFlowAdapter(FlowAdapter):
         if not isinstance(crew, type):
             return Facade(crew)
         try:
-            return Facade(crew())
+            with audience.made_quietly():
+                return Facade(crew())
         except (KeyboardInterrupt, Stop):
             raise
         except TypeError as error:
@@ -155,24 +174,44 @@ class CrewAIFlowAdapter(FlowAdapter):
                         found.classes[f"{one.__module__.removeprefix(space)}:{one.__qualname__}"] = one
         return found
 
-    def _perform(self, flow: ours.Flow[Any], execution: Execution, work: Work) -> Outcome:
+    def _done(self, flow: ours.Flow[Any], execution: Execution, work: Work, standing: Standing) -> Grow:
         assert isinstance(flow, Facade)
         theirs = flow.theirs
         _remember_feedback(flow, work)
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
+        flow.hearing = FlowHearing(theirs, flow.own_definition.name, work)
         nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with (
-            telling.told(nobody, work),
+            telling.told(nobody, work, theirs),
             tools.journaled(nobody, work),
             people.asking(nobody, work),
             callbacks.recorded_inside(nobody, work.journal),
+            flow.hearing.open(),
         ):
             try:
-                return super()._perform(flow, execution, work)
+                growing = super()._done(flow, execution, work, standing)
+                assert isinstance(growing, Growing)
+                flow.hearing.finished(_heard(growing.outcome), execution.state)
+            except Exception as error:
+                if work.journal.gate.stopping is None:  # else it is interrupted, and no failure
+                    flow.hearing.failed(error)
+                raise
+        return Ending(growing, flow, self._models(flow), _theirs(growing.outcome.output))
+
+    def _perform(self, flow: ours.Flow[Any], execution: Execution, work: Work) -> Outcome:
+        assert isinstance(flow, Facade)
+        flow.function_of(execution)
+        with flow.hearing.at_work(execution):
+            try:
+                outcome = super()._perform(flow, execution, work)
             finally:
                 if work.journal.gate.stopping is None:
-                    theirs._drain_memory_writes()  # the process ends with the method; CrewAI's with the flow
+                    flow.theirs._drain_memory_writes()  # the process ends with the method; CrewAI's with the flow
+        asked = execution.method.feedback
+        if asked is not None and asked.provider is None and outcome.feedback is not None:
+            flow.hearing.answered(outcome.feedback.feedback)
+        return outcome
 
 
 _seen: dict[int, tuple[object, Facade]] = {}
@@ -242,6 +281,7 @@ class _Provider:
                 TheirContext(**{name: getattr(context, name) for name in names}), flow.theirs
             )
         except TheirPending as pending:
+            flow.hearing.paused(context)
             raise HumanFeedbackPending(context, dict(pending.callback_info or {})) from None
 
 
@@ -266,6 +306,13 @@ def _theirs(argument: Any) -> Any:
     if not isinstance(argument, OurResult):
         return argument
     return HumanFeedbackResult(**{one.name: getattr(argument, one.name) for one in dataclasses.fields(argument)})
+
+
+def _heard(outcome: Outcome) -> Any:
+    """What CrewAI says that a method gave: of one that a person was to choose after, what they chose."""
+    if outcome.feedback is not None and outcome.feedback.outcome is not None:
+        return outcome.feedback.outcome
+    return _theirs(outcome.output)
 
 
 def _remember_feedback(flow: Facade, work: Work) -> None:

@@ -5,52 +5,37 @@ scopes are kept. All others hear that it began with the branch's first task, and
 the crew's output. That they heard it is in the task's journal: a task that begins anew does not tell them again.
 """
 
-import concurrent.futures
 import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 from crewai import Crew, Task
-from crewai.events import crewai_event_bus
 from crewai.tasks.conditional_task import ConditionalTask
 
 from runner.adapters.crewai import planned, usage
+from runner.adapters.crewai.audience import Audience, Who
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.seen import Earlier
 from runner.work import Work
 
 STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed"
 
-_BOOKKEEPERS = frozenset({"crewai", "crewai_core", "crewai_tools", "runner"})
-_DISPATCH = ("emit", "_call_handlers", "_acall_handlers")
-_PATIENCE = 30.0  #: seconds that a handler is waited for: as long as CrewAI waits for it at the end
-
 
 @contextlib.contextmanager
 def as_one_kickoff(crew: Crew, work: Work) -> Iterator["Hearing"]:
     """While this is open, kickoffs of this very crew are told as parts of one. Those of others are told as they are."""
     hearing = Hearing(crew, work)
-    if not all(hasattr(crewai_event_bus, name) for name in _DISPATCH):  # another CrewAI: each kickoff is told
+    with hearing.open():
         yield hearing
-        return
-    for name, instead in zip(_DISPATCH, (hearing.emit, hearing.call, hearing.acall), strict=True):
-        setattr(crewai_event_bus, name, instead)
-    try:
-        yield hearing
-    finally:
-        for name in _DISPATCH:
-            delattr(crewai_event_bus, name)  # the bus's own are its class's
 
 
-class Hearing:
+class Hearing(Audience):
     """What of a task's kickoff is told to whom."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
-        self._crew, self._work = crew, work
+        super().__init__(work)
+        self._crew = crew
         self._tasks: dict[str, Task] = planned.by_key(crew)
-        self._bus = {name: getattr(crewai_event_bus, name, None) for name in _DISPATCH}
-        self._quiet: set[str] = set()  # the events that only CrewAI's own hear of
-        self._heard: set[str] = set()  # those that others heard of
         self._over = False
 
     def no_more(self) -> None:
@@ -58,48 +43,20 @@ class Hearing:
         self._over = True
 
     def emit(self, source: Any, event: Any) -> Any:
-        """CrewAI's own."""
-        emit: Any = self._bus["emit"]
+        """CrewAI's own; of this crew's kickoff all hear as of one."""
         if source is not self._crew or event.type not in (STARTED, COMPLETED, FAILED):
-            return emit(source, event)
-        if not self._is_told(event.type):
-            self._quiet.add(event.event_id)
-        elif event.type == COMPLETED:
+            return super().emit(source, event)
+        is_told = self._is_told(event.type)
+        if is_told and event.type == COMPLETED:
             self._make_whole(event)
-        future = emit(source, event)
-        if future is not None:
-            concurrent.futures.wait([future], _PATIENCE)
-        if event.event_id in self._heard and event.type != FAILED:
-            self._work.journal.keep(self._mark(event.type), True)
-        return future
-
-    def call(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """CrewAI's own, for those who are to hear of it."""
-        call: Any = self._bus["_call_handlers"]
-        return call(source, event, self._among(event, handlers), *rest)
-
-    def acall(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
-        """The same for coroutines."""
-        call: Any = self._bus["_acall_handlers"]
-        return call(source, event, self._among(event, handlers), *rest)
-
-    def _among(self, event: Any, handlers: Any) -> Any:
-        others = [one for one in handlers if not _is_bookkeeper(one)]
-        if event.event_id in self._quiet:
-            return frozenset(handlers) - frozenset(others)
-        if others:
-            self._heard.add(event.event_id)
-        return handlers
+        mark = event.type if event.type != FAILED else ""
+        return self.tell(source, event, Who.ALL if is_told else Who.CREWAI, mark)
 
     def _is_told(self, kind: str) -> bool:
         if kind == FAILED:
             return not self._over
         here = self._is_first() if kind == STARTED else self._is_last()
-        return here and self._work.journal.kept(self._mark(kind)) is None
-
-    def _mark(self, kind: str) -> str:
-        """By branch: a fork of a task in flight takes up its journal."""
-        return f"{kind} {self._work.branch}"
+        return here and not self.said(kind)
 
     def _own(self) -> list[str]:
         """What kicks the crew off on this branch, in the plan's order."""
@@ -131,7 +88,3 @@ class Hearing:
         total.add_usage_metrics(self._crew.token_usage)
         self._crew.token_usage = total
         event.total_tokens = total.total_tokens
-
-
-def _is_bookkeeper(handler: Any) -> bool:
-    return str(getattr(handler, "__module__", "")).partition(".")[0] in _BOOKKEEPERS

@@ -44,6 +44,10 @@ USUAL = (
     "runner.adapters.crewai.performing",
 )
 
+#: What a flow imports besides, for the memory that it makes: a second and a half. Not LanceDB itself, which starts
+#: threads, and a fork would have none of them.
+OF_FLOWS = ("lance_namespace_urllib3_client", "lance_namespace", "runner.adapters.crewai.flows")
+
 LOCK_POLL = 0.01
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
@@ -74,16 +78,20 @@ def untested() -> str | None:
     return None
 
 
-def preload() -> None:
+_preloaded: set[str] = set()
+
+
+def preload(adapter: str) -> None:
     """Import CrewAI where processes for tasks are forked from. What it keeps at home is nobody's."""
-    if not installed() or "crewai" in sys.modules:
+    if not installed() or adapter in _preloaded:
         return
+    _preloaded.add(adapter)
     nobody = cache_dir() / "nobody"
     with contextlib.suppress(OSError):
         nobody.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _environment(HOME=str(nobody)):
         _import()
-        for name in USUAL:
+        for name in (*USUAL, *(OF_FLOWS if adapter == "crewai-flow" else ())):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     gc.collect()

@@ -27,9 +27,12 @@ _CALLS: dict[str, type[BaseEvent]] = {
 
 
 @contextlib.contextmanager
-def told(crew: Crew, work: Work) -> Iterator[None]:
-    """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's."""
-    token = add_stream_sink(_Teller(crew, work).take)
+def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
+    """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's.
+
+    Of the ``flow`` whose method is at work its own machine tells.
+    """
+    token = add_stream_sink(_Teller(crew, work, flow).take)
     try:
         yield
     finally:
@@ -53,8 +56,8 @@ def _role(event: Any) -> str | None:
 
 
 class _Teller:
-    def __init__(self, crew: Crew, work: Work) -> None:
-        self._crew, self._work = crew, work
+    def __init__(self, crew: Crew, work: Work, flow: Any) -> None:
+        self._crew, self._work, self._flow = crew, work, flow
         self._own = {id(one) for one in (crew, *crew.tasks)}
         self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
 
@@ -62,6 +65,8 @@ class _Teller:
         """CrewAI emitted an event."""
         kind = str(event.type)
         if id(source) in self._own and kind.startswith(("task_", "crew_kickoff_")):
+            return
+        if self._flow is not None and source is self._flow:
             return
         if kind == "hook_dispatched" or kind.endswith("_env"):  # ours, and each job's
             return
