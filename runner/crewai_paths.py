@@ -15,10 +15,13 @@ from typing import Any
 PATHS: dict[str, tuple[str, ...]] = {
     "agents.agent_builder": (),
     "agents.agent_builder.base_agent": ("agent",),
+    "flow.async_feedback": ("flow",),
+    "flow.async_feedback.types": ("flow",),
+    "flow.human_feedback": ("flow",),
     "llms": (),
     "llms.base_llm": ("llm",),
     "state.checkpoint_config": ("config", "state"),
-    "state.checkpoint_listener": ("state",),
+    "state.checkpoint_listener": ("state", "state.writer"),
     "state.event_record": ("events.record",),
     "state.provider": (),
     "state.provider.core": ("providers.base",),
@@ -47,7 +50,10 @@ NAMES = {
     "CrewAIEventsBus": "EventBus",
     "crewai_event_bus": "event_bus",
     "_SENTINEL": "OPTED_OUT",
+    "_do_checkpoint": "write_now",
     "_find_checkpoint": "find_checkpoint",
+    "_on_any_event": "write_if_asked",
+    "_prepare_entities": "prepare_entities",
     "_resolve": "resolve_checkpoint",
 }
 """Names of CrewAI's that are others here."""
@@ -71,7 +77,17 @@ class _Loader(Loader):
         return _Path(spec.name, "A path of CrewAI's; see runner.crewai_paths.")
 
     def exec_module(self, module: ModuleType) -> None:
-        pass
+        package, _, name = module.__name__.rpartition(".")
+        if type(sys.modules[package]) is ModuleType and name in vars(sys.modules[package]):
+            sys.modules[package].__class__ = _Keeping
+
+
+class _Keeping(ModuleType):
+    """A package of ours in which a path of CrewAI's has the name of a function: that name stays the function's."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(value, _Path):
+            super().__setattr__(name, value)
 
 
 class _Finder(MetaPathFinder):
@@ -84,7 +100,8 @@ class _Finder(MetaPathFinder):
         root, _, rest = fullname.partition(".")
         if root != _ROOT or rest not in PATHS:
             return None
-        return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=not PATHS[rest])
+        above = any(path.startswith(f"{rest}.") for path in PATHS)
+        return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=above)
 
 
 def install() -> None:

@@ -23,10 +23,6 @@ KNOWN = {
     "test_crew_kickoff_config_only_sets_checkpoint": "patches a private function of its telemetry",
     "test_restore_legacy_outputs_evaluates_expressions": "its expressions in flows of YAML, which are not here",
     "test_reset_runtime_state_clears_state_and_registry": "the bus keeps no private registry of ids",
-    "test_checkpoint_not_written_on_replay": "calls the private listener",
-    "test_persist_resume_executes_only_pending_methods": "sets the private _completed_methods",
-    "test_hitl_resumption_skips_completed_listeners": "sets the private _completed_methods",
-    "test_conditional_start_with_resumption": "sets the private _completed_methods",
 }
 """What does not pass, and why."""
 

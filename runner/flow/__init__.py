@@ -2,7 +2,12 @@
 
 from runner.flow.conditions import and_, or_
 from runner.flow.decorators import human_feedback, listen, router, start
-from runner.flow.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flow.feedback import (
+    HumanFeedbackPending,
+    HumanFeedbackProvider,
+    HumanFeedbackResult,
+    PendingFeedbackContext,
+)
 from runner.flow.flow import Flow
 from runner.flow.persistence import FlowPersistence, SQLiteFlowPersistence, persist
 from runner.flow.schema import INITIAL_STATE_CLASS_MARKER
@@ -14,6 +19,7 @@ __all__ = [
     "FlowPersistence",
     "FlowState",
     "HumanFeedbackPending",
+    "HumanFeedbackProvider",
     "HumanFeedbackResult",
     "PendingFeedbackContext",
     "SQLiteFlowPersistence",

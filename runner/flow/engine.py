@@ -63,7 +63,9 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
     async with _heard():
         with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
             before = flow.given if flow._is_restored else {}
+            known: set[str] = set()
             if not flow._is_restored:
+                known = flow.completed_methods if flow._machine is None else known
                 flow._reset()
                 persistence.take_up(flow, inputs or {}, state_id)
             # A program that is started again gives the same inputs again: the state has come from them already.
@@ -74,6 +76,8 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
             if flow._machine is None:
                 flow._machine = Machine(definition, flow.max_method_calls)
                 flow._machine.begin()
+                for call in flow._machine.pass_over(known):
+                    flow.log(call, Outcome(None))
             flow.inputs = {**(flow.inputs if flow._is_restored else {}), **(inputs or {})}
             flow.given = given
             return await _Run(flow).go(list(flow._machine.pending.values()), state)

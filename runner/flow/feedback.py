@@ -4,7 +4,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic_core import to_jsonable_python
 
@@ -68,6 +68,14 @@ class HumanFeedbackPending(Exception):
         self.context = context
         self.callback_info = callback_info or {}
         super().__init__(message or f"{context.method_name} of flow {context.flow_id} waits: {context.message}")
+
+
+@runtime_checkable
+class HumanFeedbackProvider(Protocol):
+    """How a person is asked, where it is not at the terminal: ``@human_feedback(..., provider=...)``."""
+
+    def request_feedback(self, context: PendingFeedbackContext, flow: Any) -> str:
+        """The answer. May be a coroutine; raising `HumanFeedbackPending`, the flow waits for ``resume``."""
 
 
 class AnswerRefused(BadInput):

@@ -17,6 +17,7 @@ from runner.flow import state as states
 from runner.flow.conditions import and_, or_
 from runner.flow.decorators import human_feedback, listen, router, start
 from runner.flow.definition import FlowDefinition, define
+from runner.flow.feedback import choose
 from runner.flow.happened import Happened
 from runner.flow.machine import MAX_METHOD_CALLS
 from runner.flow.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
@@ -313,8 +314,8 @@ class Flow(Happened, Generic[S]):
         labels = f" ({', '.join(emit)})" if emit else ""
         return execution.on_terminal(f"{method_name}: {output}\n{message}{labels}")
 
-    def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
-        return feedback.choose(answer, outcomes, llm, default)
+    def _collapse_to_outcome(self, feedback: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
+        return choose(feedback, outcomes, llm, default)
 
 
 def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:

@@ -1,7 +1,7 @@
 """What happened in a flow: kept for its checkpoints, for methods to come and for who asks, until it begins anew."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from runner.flow import state as states
@@ -37,8 +37,17 @@ class Happened:
 
     @property
     def completed_methods(self) -> set[str]:
-        """The names of the methods that were done at least once."""
+        """The names of the methods that were done at least once.
+
+        Those that are set before a kickoff are not done by it: the state, one that was kept perhaps (``@persist``), has
+        what they did. What listens to them gets None for their output.
+        """
         return set(self._completed_methods)
+
+    @completed_methods.setter
+    def completed_methods(self, names: Set[str]) -> None:
+        self._reset()
+        self._completed_methods = set(names)
 
     @property
     def kickoff_event_id(self) -> str | None:

@@ -16,11 +16,11 @@ What a listener hears:
 A call's key is its method's name, from the second turn on with the turn: ``review``, ``review#2``.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.errors import FlowLoop
+from runner.errors import BadFlow, FlowLoop
 from runner.flow.definition import FlowDefinition, Method
 
 MAX_METHOD_CALLS = 100
@@ -113,6 +113,23 @@ class Machine:
             self._turns[done.method] = max(self._turns.get(done.method, 0), turn_of(done.key))
             return self._heard_from(call, done.signal)
         return self.finish(done.key, done.signal)
+
+    def pass_over(self, methods: Set[str]) -> list[Call]:
+        """These methods are done, somebody says: what comes after them is pending. Returns their calls, in order.
+
+        A router's label is not known; a method behind one counts as reached if it is one of them. Raises `BadFlow`.
+        """
+        for method in methods - self.definition.methods.keys():
+            known = ", ".join(self.definition.methods)
+            raise BadFlow(f"flow {self.definition.name} has no method {method!r} to be done; there are: {known}")
+        left = [name for name in self.definition.methods if name in methods]
+        done = []
+        while left:
+            call = next((one for one in self.pending.values() if one.method in left), None) or Call(left[0], left[0])
+            left.remove(call.method)
+            self.take_back(Done(call.key, call.method))
+            done.append(call)
+        return done
 
     def _heard_from(self, call: Call, signal: str | None) -> list[Call]:
         self._time += 1

@@ -8,7 +8,16 @@ import pytest
 
 from runner.errors import BadFlow, BadInput, Conflict
 from runner.events import event_bus
-from runner.flow import Flow, HumanFeedbackPending, HumanFeedbackResult, human_feedback, listen, or_, start
+from runner.flow import (
+    Flow,
+    HumanFeedbackPending,
+    HumanFeedbackProvider,
+    HumanFeedbackResult,
+    human_feedback,
+    listen,
+    or_,
+    start,
+)
 from runner.flow.feedback import PendingFeedbackContext, choose, named_in
 from runner.testing import ModelServer
 
@@ -54,6 +63,7 @@ def test_it_waits_and_goes_on_with_the_answer():
     flow = Review()
     pending = flow.kickoff()
     assert isinstance(pending, HumanFeedbackPending)
+    assert isinstance(Later(), HumanFeedbackProvider)
     assert pending.context.message == "Good?"
     assert pending.context.method_output == {"title": "T"}
     assert pending.context.emit == ["approved", "rejected"]

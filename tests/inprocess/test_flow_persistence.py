@@ -6,8 +6,8 @@ import pytest
 
 from runner.adapters.flow import FLOW
 from runner.config import CheckpointConfig
-from runner.errors import BadInput
-from runner.flow import Flow, FlowState, SQLiteFlowPersistence, listen, persist, start
+from runner.errors import BadFlow, BadInput
+from runner.flow import Flow, FlowState, SQLiteFlowPersistence, listen, persist, router, start
 from runner.flow.persistence import PersistenceFailed, persistence_of
 
 
@@ -118,3 +118,62 @@ def test_on_the_fleet_an_id_is_refused(counting):
     assert FLOW.beginning(counting, {"n": 3})["n"] == 3
     with pytest.raises(BadInput, match="on the fleet the run keeps the state"):
         FLOW.beginning(counting, {"id": "x"})
+
+
+class Letter(Flow[dict]):
+    done: list[str] = []
+
+    @start()
+    def begin(self):
+        self.done.append("begin")
+
+    @router(begin)
+    def choose(self):
+        self.done.append("choose")
+        return "long"
+
+    @listen("long")
+    def write(self):
+        self.done.append("write")
+        return "text"
+
+    @listen(write)
+    def send(self, text):
+        self.done.append("send")
+        return f"{text} of {self.state['id']}"
+
+
+@pytest.mark.parametrize(
+    ("known", "then", "result"),
+    [
+        ({"begin", "choose", "write"}, ["send"], "None of ann"),
+        ({"begin"}, ["choose", "write", "send"], "text of ann"),
+        ({"begin", "choose"}, [], None),  # nobody knows which way it went
+        (set(), ["begin", "choose", "write", "send"], "text of ann"),
+    ],
+)
+def test_methods_that_are_said_to_be_done_are_not_done(place, monkeypatch, known, then, result):
+    """CrewAI's own tests say it by the private name."""
+    for name in ("completed_methods", "_completed_methods"):
+        monkeypatch.setattr(Letter, "done", [])
+        place.save_state("ann", "write", {"id": "ann"})
+        flow = Letter(persistence=place)
+        setattr(flow, name, set(known))
+        assert flow.kickoff(inputs={"id": "ann"}) == result
+        assert Letter.done == then
+        assert flow.completed_methods == known | set(then)
+        flow.kickoff()  # and no more than one kickoff is meant
+        assert Letter.done == [*then, "begin", "choose", "write", "send"]
+
+
+def test_a_flow_is_gone_on_with_where_methods_were_said_to_be_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(Letter, "done", [])
+    flow = Letter(checkpoint=CheckpointConfig(location=str(tmp_path), on_events=["method_execution_finished"]))
+    flow.completed_methods = {"begin", "choose", "write"}
+    flow.kickoff(inputs={"id": "ann"})
+    again = Letter.from_checkpoint(CheckpointConfig(restore_from=str(tmp_path)))
+    again.kickoff()
+    assert Letter.done == ["send"]
+    flow.completed_methods = {"sent"}
+    with pytest.raises(BadFlow, match=r"flow Letter has no method 'sent' to be done; there are: begin, choose"):
+        flow.kickoff()

@@ -10,6 +10,7 @@ import pytest
 import runner.state
 from runner import crewai_paths, events, flow, providers
 from runner.providers import JsonProvider
+from runner.state import writer
 
 SAME = {
     "agent.core": {"Agent": runner.Agent},
@@ -19,11 +20,16 @@ SAME = {
     "llms.base_llm": {"BaseLLM": runner.BaseLLM},
     "flow.flow": {"Flow": flow.Flow, "start": flow.start, "listen": flow.listen, "FlowState": flow.FlowState,
                   "_INITIAL_STATE_CLASS_MARKER": flow.INITIAL_STATE_CLASS_MARKER},
+    "flow.human_feedback": {"human_feedback": flow.human_feedback, "HumanFeedbackResult": flow.HumanFeedbackResult},
+    "flow.async_feedback": {"HumanFeedbackProvider": flow.HumanFeedbackProvider,
+                            "HumanFeedbackPending": flow.HumanFeedbackPending},
+    "flow.async_feedback.types": {"PendingFeedbackContext": flow.PendingFeedbackContext},
     "flow.persistence.sqlite": {"SQLiteFlowPersistence": flow.SQLiteFlowPersistence},
     "flow.persistence": {"persist": flow.persist},
     "state.checkpoint_config": {"CheckpointConfig": runner.CheckpointConfig},
     "state.checkpoint_listener": {"_find_checkpoint": runner.state.find_checkpoint, "_SENTINEL": runner.state.OPTED_OUT,
-                                  "_resolve": runner.state.resolve_checkpoint},
+                                  "_resolve": runner.state.resolve_checkpoint,
+                                  "_on_any_event": writer.write_if_asked, "_do_checkpoint": writer.write_now},
     "state.event_record": {"EventRecord": runner.EventRecord},
     "state.provider.core": {"BaseProvider": providers.BaseProvider},
     "state.provider.json_provider": {"JsonProvider": providers.JsonProvider},
@@ -53,6 +59,9 @@ def test_a_path_of_crewai_gives_what_is_ours(path):
 def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
     importlib.import_module("runner.events.event_bus")
     assert events.event_bus is runner.event_bus
+    asked = flow.human_feedback
+    importlib.import_module("runner.flow.human_feedback")
+    assert flow.human_feedback is asked is not None
     with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.state.checkpoint_listener'"):
         exec("from runner.state.checkpoint_listener import Nothing")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.memory'"):
