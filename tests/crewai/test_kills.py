@@ -1,6 +1,7 @@
 """Kills at every call of crews of CrewAI (the whole of it is in ops/chaos), and in their callbacks."""
 
 import os
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.testing import Call, ModelServer, Rule
+from runner.testing import Call, ModelRequest, ModelServer, Rule
 
 pytestmark = pytest.mark.timeout(600)  # a quarter of a minute each where nobody else is at work
 
@@ -91,3 +92,50 @@ def test_a_callback_that_ended_is_called_once_and_one_that_a_kill_hit_once_more(
         "in_doubt": 0,
         "tools": {"paid": 1, "replayed": ledger["tools"]["replayed"], "in_doubt": 2},
     }
+
+
+MANAGED = """
+    from crewai import LLM, Agent, Crew, Process, Task
+
+    def note(output):
+        with open({log!r}, "a") as out:
+            print(output.token_usage.successful_requests, output.token_usage.total_tokens, file=out)
+        return output
+
+    llm = LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+    crew = Crew(
+        agents=[Agent(role="Worker", goal="g", backstory="b", llm=llm)],
+        tasks=[Task(name="one", description="one", expected_output="e")],
+        process=Process.hierarchical,
+        manager_llm=LLM(model="openai/gpt-4o", base_url={url!r}, api_key="sk-secret"),
+        after_kickoff_callbacks=[note],
+    )
+"""
+
+
+def test_what_a_coworker_spent_is_counted_where_its_work_is_replayed(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+) -> None:
+    log, asked = tmp_path / "log", Counter[str]()
+    worker = crewai_fleet.start("--concurrency", "1")
+
+    def script(request: ModelRequest) -> Any:
+        """The manager delegates, the coworker answers; in the second run the manager dies when it asks again."""
+        manager = next((name for name in request.tools if name.startswith("delegate_work")), None)
+        if manager and request.turn < 1:
+            return Call(manager, {"task": "do it", "context": "for me", "coworker": "Worker"})
+        asked["manager" if manager else "coworker"] += 1
+        if manager and asked["manager"] == 2:
+            for pid in worker.children():
+                os.kill(pid, signal.SIGKILL)
+        return "said"
+
+    with ModelServer(script) as models:
+        crew = write_crew(MANAGED.format(url=models.root + "/v1", log=str(log)))
+        for _ in range(2):
+            result = client.run(crewai_fleet.runner("submit", str(crew), "--detach").stdout.split()[-1]).wait(120)
+            assert result.status == "completed", result
+    whole, replayed = log.read_text().splitlines()
+    assert asked == {"manager": 3, "coworker": 2}
+    assert replayed == whole
+    assert whole.split()[0] == "3"

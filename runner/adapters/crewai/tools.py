@@ -19,6 +19,7 @@ from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
 from runner.adapters.crewai.carried import Carried
+from runner.adapters.crewai.usage import Spending, Spent
 from runner.journal import Journal, frames
 from runner.tools.keys import keyed, origin
 from runner.work import Work
@@ -39,6 +40,7 @@ class _Journaling:
     def __init__(self, journal: Journal, carried: Carried) -> None:
         self._journal = journal
         self.carried = carried
+        self._spending = Spending()
         self._origin = origin()
 
     def before(self, context: Any) -> None:
@@ -59,22 +61,24 @@ class _Journaling:
 
     def _durable(self, function: Callable[..., Any], name: str, tool: Any) -> Callable[..., Any]:
         def use(*args: Any, **kwargs: Any) -> Any:
-            one = _Use(tool, self.carried)
+            with self._spending.by(tool) as spent:
+                one = _Use(tool, self.carried, spent)
 
-            def run(*_: Any) -> Any:
-                with keyed(self._key()):
-                    return one.noted(lambda: _awaited(function(*args, **kwargs)))
+                def run(*_: Any) -> Any:
+                    with keyed(self._key()):
+                        return one.noted(lambda: _awaited(function(*args, **kwargs)))
 
-            return one.result(self._step(name, run, tool, args, kwargs))
+                return one.result(self._step(name, run, tool, args, kwargs))
 
         async def use_async(*args: Any, **kwargs: Any) -> Any:
-            one = _Use(tool, self.carried)
+            with self._spending.by(tool) as spent:
+                one = _Use(tool, self.carried, spent)
 
-            async def run(*_: Any) -> Any:
-                with keyed(self._key()):
-                    return await one.anoted(function(*args, **kwargs))
+                async def run(*_: Any) -> Any:
+                    with keyed(self._key()):
+                        return await one.anoted(function(*args, **kwargs))
 
-            return one.result(await self._step(name, run, tool, args, kwargs))
+                return one.result(await self._step(name, run, tool, args, kwargs))
 
         found: Callable[..., Any] = use_async if inspect.iscoroutinefunction(function) else use
         found.__dict__["of_the_journal"] = True
@@ -95,8 +99,8 @@ class _Journaling:
 class _Use:
     """One use: what it gave is here when it was really made, and read from the journal when it was not."""
 
-    def __init__(self, tool: Any, carried: Carried) -> None:
-        self._tool, self._carried = tool, carried
+    def __init__(self, tool: Any, carried: Carried, spent: Spent) -> None:
+        self._tool, self._carried, self._spent = tool, carried, spent
         self._before = carried.seen()
         self._given: list[Any] = []
         self._raised: Exception | None = None
@@ -107,7 +111,7 @@ class _Use:
             noted = self._note(call())
         except Exception as error:
             noted = self._note_error(error)
-        return {**noted, **self._carried.noted(self._before)}
+        return {**noted, **self._carried.noted(self._before), **self._spent.noted()}
 
     async def anoted(self, awaited: Any) -> dict[str, Any]:
         """`noted`, for one that is awaited."""
@@ -115,7 +119,7 @@ class _Use:
             noted = self._note(await awaited)
         except Exception as error:
             noted = self._note_error(error)
-        return {**noted, **self._carried.noted(self._before)}
+        return {**noted, **self._carried.noted(self._before), **self._spent.noted()}
 
     def _note(self, value: Any) -> dict[str, Any]:
         self._given = [value]
@@ -135,6 +139,7 @@ class _Use:
         if self._given:
             return self._given[0]
         self._carried.replayed(noted)
+        self._spent.replayed(noted)
         if "raised" in noted:
             name, text = noted["raised"]
             raise type(name, (ToolRaised,), {})(text)

@@ -1,9 +1,12 @@
 """``usage_metrics``: what CrewAI counts in each job is stored beside its output, and summed at the end."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
-from crewai import Crew
+from crewai import BaseLLM, Crew
+from crewai.tools.agent_tools.base_agent_tools import BaseAgentTool
 from crewai.types.usage_metrics import UsageMetrics
 
 from runner.adapters.crewai.planned import AFTER
@@ -33,3 +36,65 @@ def sum_up(crew: Crew, work: Work) -> None:
         return total
 
     object.__setattr__(crew, "calculate_usage_metrics", calculate)
+
+
+class Spent:
+    """What coworkers spend in one delegation, to be counted where it is only replayed.
+
+    Models count for all who use them: of delegations side by side nobody can tell, one inside of another is its part.
+    """
+
+    def __init__(self, tool: Any, outer: "Spent | None") -> None:
+        self.outer, self.beside = outer, False
+        self._models = _models(tool)
+        self._before = [_count(model) for model in self._models]
+
+    def noted(self) -> dict[str, Any]:
+        """What is noted with what the delegation gave."""
+        found = [
+            {name: many - before.get(name, 0) for name, many in _count(model).items() if many != before.get(name, 0)}
+            for model, before in zip(self._models, self._before, strict=True)
+        ]
+        return {"spent": found} if any(found) and not self.beside else {}
+
+    def replayed(self, noted: Mapping[str, Any]) -> None:
+        """It is not made again."""
+        for model, spent in zip(self._models, noted.get("spent", ()), strict=False):
+            for name, many in spent.items():
+                model._token_usage[name] = model._token_usage.get(name, 0) + many
+
+
+class Spending:
+    """The uses of tools that are being made, one inside of another or side by side."""
+
+    def __init__(self) -> None:
+        self._open: list[Spent] = []
+        self._current: ContextVar[Spent | None] = ContextVar("runner_spent", default=None)
+
+    @contextlib.contextmanager
+    def by(self, tool: Any) -> Iterator[Spent]:
+        """A use of a tool."""
+        one = Spent(tool, self._current.get())
+        around: list[Spent] = []
+        while (outer := (around[-1] if around else one).outer) is not None:
+            around.append(outer)
+        for other in self._open:
+            if other not in around:
+                other.beside = one.beside = True
+        self._open.append(one)
+        token = self._current.set(one)
+        try:
+            yield one
+        finally:
+            self._current.reset(token)
+            self._open.remove(one)
+
+
+def _models(tool: Any) -> list[BaseLLM]:
+    agents = tool.agents if isinstance(tool, BaseAgentTool) else ()
+    found = [agent.llm for agent in agents if isinstance(getattr(agent, "llm", None), BaseLLM)]
+    return list({id(one): one for one in found}.values())
+
+
+def _count(model: BaseLLM) -> dict[str, int]:
+    return dict(model._token_usage)
