@@ -230,7 +230,7 @@ class Client:
             said = verdict(text, approve, reject, question.labels, question.about)
             if question.labels and said.strip() and not question.about.get("has_model"):
                 choose(said, question.labels, default=question.about.get("default_outcome"))
-            found = runs.answer(run_id, name, question, json.dumps(said))
+            found = runs.answer(run_id, name, question, said.dump())
             if found == "answered":
                 self.ensure_worker(run.queue)
                 beside = run.branch != name

@@ -25,6 +25,7 @@ from runner.flow.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedb
 from runner.flow.machine import Call
 from runner.flow.values import Lost, decode, encode_gently
 from runner.journal import Journal
+from runner.journal.answers import Answer
 from runner.state.resolve import inside
 from runner.stopping.gate import Gate
 
@@ -198,6 +199,7 @@ class Execution:
             except BadInput as error:
                 question = self.question(self.journal.step_of(asked.message), output)
                 raise AnswerRefused(question, str(error)) from None
+        answer = str(answer)
         self.flow._learn_from(self, output, answer)
         event_bus.emit(self.flow, HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
         return HumanFeedbackResult(output, answer, outcome, method_name=self.method.name, metadata=dict(asked.metadata))
@@ -205,6 +207,8 @@ class Execution:
     def _outcome(self, answer: str) -> str:
         asked = self.method.feedback
         assert asked is not None
+        if isinstance(answer, Answer) and answer.label in asked.emit:
+            return answer.label
         if not answer.strip():
             return asked.default_outcome or asked.emit[0]
         return str(self.flow._collapse_to_outcome(answer, list(asked.emit), asked.llm, asked.default_outcome))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic_core import to_jsonable_python
 
 from runner.errors import BadInput
+from runner.journal.answers import Answer
 
 logger = logging.getLogger("runner.flow")
 
@@ -109,7 +110,7 @@ _REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"}
 
 def verdict(
     text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
-) -> str:
+) -> Answer:
     """A person's answer as text: they say it, or approve of what is shown, or reject it and say why.
 
     Raises `BadInput` where it is none, or several.
@@ -117,7 +118,7 @@ def verdict(
     if (text is not None) + approve + (reject is not None) != 1:
         raise BadInput("an answer is one of three: --text TEXT, --approve, or --reject WHY")
     if text is not None:
-        return text
+        return Answer(text)
     if not approve and not (reject or "").strip():
         raise BadInput("--reject needs a reason, for whoever does it again")
     if labels:
@@ -126,12 +127,12 @@ def verdict(
         if len(fitting) != 1:
             what = "approves" if approve else "rejects"
             raise BadInput(f"none of {', '.join(labels)} is known as what {what}: say which with --text")
-        return fitting[0] if approve else f"{fitting[0]}: {reject}"
+        return Answer(fitting[0] if approve else f"{fitting[0]}: {reject}", fitting[0])
     if about.get("method_output") is None:
         raise BadInput(
             f"nothing is shown that could be approved or rejected, it asks {about.get('message')!r}: use --text"
         )
-    return reject or ""
+    return Answer(reject or "")
 
 
 def named_in(text: str, labels: Sequence[str]) -> str | None:

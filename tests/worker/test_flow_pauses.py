@@ -167,3 +167,34 @@ def test_a_flow_on_the_command_line(fleet: Any, flow_of: Any) -> None:
     shown = json.loads(fleet.runner("show", run_id, "--json").stdout)
     assert [row["task"] for row in shown["tasks"]] == list(shown["outputs"])
     assert fleet.runner("answer", run_id, "--text", "no").returncode == 2
+
+
+DECIDES = """
+    from runner import BaseLLM
+
+    class Contrary(BaseLLM):
+        def call(self, messages, *rest, **more):
+            trace("asked")
+            return "approved"
+
+    class Decides(Flow[dict]):
+        @start()
+        @human_feedback("Good?", emit=["approved", "rejected"], llm=Contrary("contrary"))
+        def draft(self):
+            return "a draft"
+
+        @listen("rejected")
+        def drop(self, said):
+            return [said.outcome, said.feedback]
+    """
+
+
+def test_who_names_a_label_has_chosen_it_whatever_a_model_would_say(
+    fleet: Any, client: Client, flow_of: Any, trace: Any
+) -> None:
+    fleet.start("--concurrency", "1")
+    handle = client.submit(flow_of(DECIDES))
+    assert handle.wait(60).status == "waiting"
+    result = client.answer(handle.id, reject="too long").wait(60)
+    assert json.loads(result.result) == ["rejected", "rejected: too long"], result
+    assert trace.lines() == []
