@@ -3,17 +3,29 @@
 What is stored says a name; which classes there are, and what each makes of the data, the code at hand says.
 """
 
+import datetime
+import decimal
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from runner.flow import state as states
 
 KEY = "~models"
 """Where a dumped state says which of its values are models."""
+
+PLAIN: dict[str, type] = {
+    f"~{one.__name__}": one
+    for one in (
+        set, frozenset, tuple, bytes, datetime.datetime, datetime.date, datetime.time, datetime.timedelta,
+        decimal.Decimal, uuid.UUID,
+    )
+}  # fmt: skip
+"""What a state may hold besides, as it is in one process: JSON has no such types."""
 
 Entry = list[Any]
 """Where a model is, its name, and its data."""
@@ -45,25 +57,37 @@ class Models:
                 continue
         return value
 
+    def with_plain(self) -> "Models":
+        """These, and `PLAIN`."""
+        return Models({**PLAIN, **self.classes}, self.made)
+
     def _make(self, name: str, data: Any) -> Any:
         owner: Any = self.classes[name]
+        if name in PLAIN:
+            return TypeAdapter(owner).validate_python(data)
         return self.made[name](data) if name in self.made else owner.model_validate(data)
 
 
 def dump(state: states.State, refuse: Callable[[str, Any], None], models: Models) -> dict[str, Any]:
     """`states.dump`, and which models are in it where the state's own type does not say so."""
+    for name, value in states.fields(state).items():
+        if any(isinstance(one, Iterator) for one in _inside(value)):
+            refuse(name, value)  # to look at it would use it up
+    models = models.with_plain()
     found = states.dump(state, refuse)
     held: dict[str, list[Entry]] = {}
     for name, value in states.fields(state).items():
         entries = models.within(value) if name in found else []
         if entries and not states.same(states.fields(states.revised(state, {name: found[name]}))[name], value):
             held[name] = entries
+            found[name] = _ordered(found[name], entries)
     return {**found, KEY: held} if held else found
 
 
 def load(state: states.State, data: Mapping[str, Any], models: Models) -> None:
     """`states.load`, with its models in it."""
     states.load(state, {name: value for name, value in data.items() if name != KEY})
+    models = models.with_plain()
     held = data.get(KEY)
     there = states.fields(state)
     for name, entries in held.items() if isinstance(held, dict) else ():
@@ -74,7 +98,8 @@ def load(state: states.State, data: Mapping[str, Any], models: Models) -> None:
 def _within(value: Any, path: list[Any], names: Mapping[type, str]) -> Iterator[Entry]:
     name = names.get(type(value))
     if name is not None:
-        yield [path, name, to_jsonable_python(value)]
+        data = to_jsonable_python(value)
+        yield [path, name, sorted(data, key=repr) if isinstance(value, set | frozenset) else data]
     if isinstance(value, dict):
         inner: Any = value.items()
     elif isinstance(value, list):
@@ -86,6 +111,24 @@ def _within(value: Any, path: list[Any], names: Mapping[type, str]) -> Iterator[
     for key, one in inner:
         if isinstance(key, str | int):
             yield from _within(one, [*path, key], names)
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    """A value, and what it holds."""
+    yield value
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _inside(one)
+
+
+def _ordered(value: Any, entries: list[Entry]) -> Any:
+    """With sets in one order: two that are equal are no change."""
+    for path, name, data in entries:
+        if PLAIN.get(name) in (set, frozenset):
+            value = _put(value, path, data)
+    return value
 
 
 def _put(value: Any, path: list[Any], made: Any) -> Any:

@@ -1,11 +1,17 @@
 """Models that nothing says the type of come back as themselves, as far as the code at hand knows them."""
 
+import datetime
+import decimal
+import io
 import json
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
+from runner.flow import state as states
 from runner.flow import typed
 from runner.flow.state import create
 from runner.flow.typed import Models
@@ -54,6 +60,48 @@ def test_a_value_and_a_field_come_back(value: Any) -> None:
         typed.load(there, data, MODELS)
         assert there == begun
         assert typed.dump(there, _refuse, MODELS) == data
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"b", "a"},
+        (1, "a", None),
+        b"bytes",
+        frozenset({1}),
+        decimal.Decimal("1.50"),
+        datetime.datetime(2026, 11, 21, tzinfo=datetime.UTC),
+        datetime.timedelta(minutes=1),
+        uuid.UUID(int=7),
+        {"deep": [{"seen": {"y", "x"}}, (Point(), {"z"})]},
+    ],
+    ids=repr,
+)
+def test_a_state_holds_what_json_has_no_type_for(value: Any) -> None:
+    for begun in (create({"any": value}, None), create(Typed(any=value), None)):
+        data = json.loads(json.dumps(typed.dump(begun, _refuse, MODELS)))
+        there = create(None, type(begun))
+        typed.load(there, data, MODELS)
+        again = states.fields(there)["any"]
+        assert again == value or "deep" in value
+        if isinstance(value, dict):
+            assert again == {"deep": [{"seen": {"y", "x"}}, ({"x": 1}, ["z"])]}  # what a tuple holds is JSON
+        assert typed.dump(there, _refuse, MODELS) == data
+
+
+class Refused(Exception):
+    pass
+
+
+@pytest.mark.parametrize("made", [lambda: iter("ab"), lambda: (one for one in "ab"), lambda: io.StringIO("a")])
+def test_what_looking_at_it_would_use_up_is_refused(made: Callable[[], Any]) -> None:
+    def refuse(name: str, value: Any) -> None:
+        raise Refused(name)
+
+    value = made()
+    with pytest.raises(Refused, match="kept"):
+        typed.dump(create({"kept": [value]}, None), refuse, MODELS)
+    assert next(value) == "a"
 
 
 def test_nothing_is_kept_of_what_the_state_says_itself() -> None:
