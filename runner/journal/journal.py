@@ -8,7 +8,6 @@ type only.
 import contextlib
 import inspect
 import json
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,14 +20,12 @@ from runner.journal.answers import Answer
 from runner.journal.frames import Frame, hand_over
 from runner.journal.nesting import Nest
 from runner.journal.places import Place, Places
+from runner.journal.reached import Reached
 from runner.journal.recorder import Recorder, Watch
 from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
 from runner.pacing import Pacer, pauses
 from runner.standin import Standin
 from runner.stopping.gate import Gate
-
-_AROUND = re.compile(r"#\d+(?=/)")
-"""What ends the name of a step in those of the steps inside of it."""
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -57,15 +54,13 @@ class Journal:
         self._calls = Places(self._recorded)
         self._doing: list[Frame] = []
         self._lock = threading.Lock()
-        self._replayed, self._given = Tally(), Tally()
+        self._reached = Reached(self._recorded)
         self.watched = watched
         self.all_again = all_again
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
         self._over = False
-        self._passed: set[str] = set()  # the records that were come by
-        self._inside_of: Counter[str] | None = None
 
     def close(self) -> None:
         """The task is over. A thread that it left behind records nothing any more, and stops."""
@@ -89,18 +84,13 @@ class Journal:
     def account(self) -> str:
         """What this task was given so far, by its steps and by the journal: what one that skips it is served."""
         with self._lock:
-            found = Tally()
-            found.add(self._given)
-            found.add(self._replayed)
-            return found.text()
+            return self._reached.account().text()
 
     def go_to(self, position: Mapping[str, int], account: str = "") -> None:
         """What comes next is counted from a `position` on. What came to the `account` until there is served."""
-        served = Tally.read(account).beyond(Tally.read(self.account()))
         with self._lock:
             self._occurrences = Counter(self._calls.go_to(position))
-            self._replayed.add(served)
-            self._replayed.passed += sum(position.values())
+            self._reached.skip(position.values(), account)
 
     def did(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """A step was done so often in what this task does not do again: the next one is another."""
@@ -110,14 +100,12 @@ class Journal:
 
     def take_replayed(self) -> Tally:
         """What was replayed since this was last asked."""
-        count, self._replayed = self._replayed, Tally()
-        self._given.add(count)
-        return count
+        return self._reached.take_replayed()
 
     def add_replayed(self, count: Tally) -> None:
         """So much was replayed by a journal inside of this one."""
         with self._lock:
-            self._replayed.add(count)
+            self._reached.replay(count)
 
     def step(
         self,
@@ -145,8 +133,8 @@ class Journal:
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
-                self._replayed.add(self._calls_inside(frame.key) or Tally([entry] if entry is not None else []))
-                self._pass(frame.key)
+                self._reached.replay_step(entry, self._calls.inside(frame.key))
+                self._reached.come_by(frame.key)
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -204,8 +192,8 @@ class Journal:
             place = self._calls.take(self._within(outer), digest, stray=stray)
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
-                self._replayed.served(entry, Usage(*json.loads(recorded)["usage"]))
-                self._pass(place.key)
+                self._reached.serve(entry, Usage(*json.loads(recorded)["usage"]))
+                self._reached.come_by(place.key)
         if recorded is not None:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
@@ -236,22 +224,6 @@ class Journal:
         inner = [one for one in doing if not any(other.outer is one for other in doing)]
         return inner[0] if len(inner) == 1 else None
 
-    def _calls_inside(self, key: str) -> Tally:
-        """The recorded calls of models that were made inside of a step."""
-        found = Tally()
-        for name in self._calls.inside(key):
-            one = json.loads(self._recorded[name])
-            found.served(Entry("model", one["agent"], one["model"]), Usage(*one["usage"]))
-        return found
-
-    def _pass(self, key: str) -> None:
-        """A record was come by, and with it those inside of it. How far a task gets is how many there are so far."""
-        if self._inside_of is None:
-            self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))
-        if key not in self._passed:
-            self._passed.add(key)
-            self._replayed.passed += 1 + self._inside_of[key]
-
     def nest(self, name: str, *about: Any) -> Nest:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
@@ -259,7 +231,7 @@ class Journal:
             identity = self._within(frames.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
-            self._pass(name)
+            self._reached.come_by(name)
         return Nest(self, f"{name}/")
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
@@ -280,11 +252,10 @@ class Journal:
         """Record what somebody else did, under this very key."""
         with self._gate.write(), self._lock:
             self._refuse_if_over()
-            self._replayed.add(replayed or Tally())
+            self._reached.replay(replayed or Tally())
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
-            if entry is not None:
-                self._given.served(entry, usage)
+            self._reached.give(entry, usage)
 
     def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = (), *, held: bool = False) -> None:
         """Somebody else is about to do a step."""
@@ -307,7 +278,7 @@ class Journal:
         with self._lock:
             text = self._recorded.get(f"={name}")
             if text is not None:
-                self._pass(f"={name}")
+                self._reached.come_by(f"={name}")
         return None if text is None else json.loads(text)
 
     def keep(self, name: str, value: Any) -> None:
@@ -341,7 +312,7 @@ class Journal:
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
             if text is not None:
-                self._pass(step)
+                self._reached.come_by(step)
         if text is not None:
             return Answer.load(text)
         with self._gate.person():
@@ -399,8 +370,7 @@ class Journal:
                 frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
             )
             self._recorded[frame.key] = text
-            if frame.entry is not None:
-                self._given.served(frame.entry, usage)
+            self._reached.give(frame.entry, usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:
