@@ -113,10 +113,10 @@ def after(plan: Plan, keys: frozenset[str]) -> set[str]:
     """What comes after one of these, however far."""
     found: set[str] = set()
     reached = set(keys)
-    for task in plan.in_order:
-        if not reached.isdisjoint(task.after):
-            reached.add(task.key)
-            found.add(task.key)
+    for key, before, _ in plan.edges:
+        if not reached.isdisjoint(before):
+            reached.add(key)
+            found.add(key)
     return found
 
 
@@ -159,15 +159,14 @@ def redone(plan: Plan, done: Mapping[str, Used], edited: frozenset[str], inputs:
         return set()
     changed = set(edited)
     reached = set(edited)  # and what comes after something changed
-    for task in plan.in_order:
-        key = task.key
-        if not reached.isdisjoint(task.after):
+    for key, before, context in plan.edges:
+        if not reached.isdisjoint(before):
             reached.add(key)
         used = done.get(key)
         if used is None or used.edited or key in edited:
             continue
         if (
-            not changed.isdisjoint(task.context or ())
+            not changed.isdisjoint(context)
             or not changed.isdisjoint(used.tasks)
             or (EVERYTHING in used.tasks and key in reached)
             or not inputs.isdisjoint(used.inputs)

@@ -82,6 +82,11 @@ class Plan:
         return tuple(found)
 
     @cached_property
+    def edges(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+        """The same by their keys, each with what it waits for and its context: what a decision goes through quickly."""
+        return tuple([(key, after, context or ()) for key, after, context, _ in self.in_order])
+
+    @cached_property
     def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
         """For each task, those that wait for it."""
         found: dict[str, list[PlannedTask]] = {task.key: [] for task in self.tasks}
