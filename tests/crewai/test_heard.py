@@ -16,6 +16,7 @@ CREW = """
     from crewai.events import (
         BaseEventListener, CrewKickoffCompletedEvent, CrewKickoffFailedEvent, CrewKickoffStartedEvent
     )
+    from crewai.tasks.conditional_task import ConditionalTask
     from crewai.tools import tool
 
     FOLDER = Path({folder!r})
@@ -73,6 +74,18 @@ CREW = """
     crew = outer()
     whole = outer(planning=True, planning_llm=model(), after_kickoff_callbacks=[lambda output: output])
 
+    def break_off(inputs): raise ValueError("no such day")
+
+    broken = outer(before_kickoff_callbacks=[break_off])
+
+    def perhaps(name, kind=Task, **more):
+        about = {{"description": name, "expected_output": "e", "agent": agent()}}
+        return kind(name=name, **about, **more)
+
+    unwanted = perhaps("unwanted", ConditionalTask, condition=lambda output: "wanted" in output.raw)
+    tasks = [perhaps("first"), unwanted, perhaps("at last", context=[])]
+    maybe = Crew(name="maybe", agents=[tasks[0].agent], tasks=tasks)
+
     if __name__ == "__main__":
         crew.kickoff(inputs={{"x": "owl"}})
 """
@@ -84,6 +97,7 @@ RULES = [
     Rule("First owl.", Call("die", {}), "one's"),
     Rule("Second.", Call("inner", {}), "two's"),
     Rule("Third.", "three's"),
+    Rule("at last", "the end"),
 ]
 
 HEARD = [
@@ -145,3 +159,35 @@ def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
         done = crewai_fleet.runner("submit", f"{crew}:whole", "--input", "x=owl")
     assert done.returncode == 0, done.stderr
     assert without_tokens(sorted((tmp_path / "heard").read_text().splitlines())) == HEARD
+
+
+def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+) -> None:
+    heard = tmp_path / "heard"
+
+    def taken() -> list[str]:
+        found = sorted(without_tokens(heard.read_text().splitlines()))
+        heard.unlink()
+        return found
+
+    with ModelServer(RULES) as models:
+        crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
+        # A callback before the kickoff that raises: it failed, in one process and on the fleet
+        command = [crewai_fleet.python, "-c", "import crew; crew.broken.kickoff(inputs={'x': 'owl'})"]
+        environment = {**crewai_fleet.environment(), "PYTHONPATH": str(crew.parent)}
+        alone = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert "ValueError: no such day" in alone.stderr
+        assert taken() == ["outer failed: no such day"]
+        crewai_fleet.start("--concurrency", "1")
+        done = crewai_fleet.runner("submit", f"{crew}:broken", "--input", "x=owl", "--json")
+        run = json.loads(done.stdout)
+        assert (done.returncode, run["error"]) == (1, "task 'before_kickoff': ValueError: no such day (crew.py:66)")
+        assert taken() == ["outer failed: no such day"]
+        assert crewai_fleet.runner("events", run["run_id"]).stdout.count("crew_kickoff_failed") == 1
+        # A fork that has only a task to do which is not wanted: it starts, and is done with the crew's output
+        run = json.loads(crewai_fleet.runner("submit", f"{crew}:maybe", "--json").stdout)
+        assert run["status"] == "completed"
+        said = taken()
+        assert client.fork(run["run_id"], edits={"first": "another"}).wait(100).status == "completed"
+        assert taken() == said == ["maybe completed: the end", "maybe started, None", "maybe took"]

@@ -6,10 +6,11 @@ the crew's output. That they heard it is in the task's journal: a task that begi
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from crewai import Crew, Task
+from crewai.events import CrewKickoffCompletedEvent, CrewKickoffFailedEvent, CrewKickoffStartedEvent
 from crewai.tasks.conditional_task import ConditionalTask
 
 from runner.adapters.crewai import planned, usage
@@ -37,15 +38,33 @@ class Hearing(Audience):
         self._crew = crew
         self._tasks: dict[str, Task] = planned.by_key(crew)
         self._over = False
+        self._failed = False
 
     def no_more(self) -> None:
         """How the kickoff ends from here on is ours, and told to nobody."""
         self._over = True
 
+    def failed(self, error: Exception) -> None:
+        """The task failed, and the crew with it: said here where it was not CrewAI's kickoff that failed."""
+        if not self._failed and self._work.journal.gate.stopping is None:
+            self.emit(self._crew, CrewKickoffFailedEvent(crew_name=self._crew.name, error=str(error)))
+
+    def skipped(self, inputs: Mapping[str, Any] | None) -> None:
+        """The task was not wanted, so nothing is kicked off. If it is the last one here, the crew is done."""
+        if not self._is_last():
+            return
+        given = None if inputs is None else dict(inputs)
+        started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
+        self.tell(self._crew, started, Who.CODE if self._is_told(STARTED) else Who.NOBODY, STARTED)
+        completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
+        self._make_whole(completed)
+        self.tell(self._crew, completed, Who.CODE if self._is_told(COMPLETED) else Who.NOBODY, COMPLETED)
+
     def emit(self, source: Any, event: Any) -> Any:
         """CrewAI's own; of this crew's kickoff all hear as of one."""
         if source is not self._crew or event.type not in (STARTED, COMPLETED, FAILED):
             return super().emit(source, event)
+        self._failed |= event.type == FAILED
         is_told = self._is_told(event.type)
         if is_told and event.type == COMPLETED:
             self._make_whole(event)
@@ -79,12 +98,15 @@ class Hearing(Audience):
         if key == AFTER:  # it knows
             return
         names = list(self._tasks)
-        later = names[names.index(key) + 1 :]  # a fork keeps them
+        at = names.index(key)
+        later = names[at + 1 :]  # a fork keeps them
         kept = Earlier(self._crew, self._tasks, self._work, None)
         kept.over = True
-        outputs = (kept.tasks([name])[0].output for name in reversed(later))
+        known = [*names[:at], *later] if event.output is None else later
+        outputs = (kept.tasks([name])[0].output for name in reversed(known))
         event.output = next((output for output in outputs if output is not None and output.raw), event.output)
         total = usage.of_all(self._work, [*self._work.plan.earlier(key), *later])
-        total.add_usage_metrics(self._crew.token_usage)
+        if self._crew.token_usage is not None:
+            total.add_usage_metrics(self._crew.token_usage)
         self._crew.token_usage = total
         event.total_tokens = total.total_tokens

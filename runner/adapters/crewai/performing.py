@@ -49,7 +49,11 @@ def perform(crew: Crew, work: Work) -> str:
         callbacks.recorded_inside(crew, work.journal),
         hearing.as_one_kickoff(crew, work) as heard,
     ):
-        return _perform(crew, work, carried, heard)
+        try:
+            return _perform(crew, work, carried, heard)
+        except Exception as error:
+            heard.failed(error)
+            raise
 
 
 def _perform(crew: Crew, work: Work, carried: Carried, heard: hearing.Hearing) -> str:
@@ -63,7 +67,7 @@ def _perform(crew: Crew, work: Work, carried: Carried, heard: hearing.Hearing) -
     kept = Caches(crew, work)
     carried.take_up(work)
     with files.collected(tasks.get(work.key), inputs) as written:
-        stored = json.loads(_one_of(crew, tasks, work, inputs))
+        stored = json.loads(_one_of(crew, tasks, work, inputs, heard))
         beside = {
             "files": written.found(outputs.load(stored)[0]),
             "usage": usage.of(crew, work),
@@ -74,7 +78,9 @@ def _perform(crew: Crew, work: Work, carried: Carried, heard: hearing.Hearing) -
     return json.dumps({**stored, **beside}, ensure_ascii=False)
 
 
-def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> str:
+def _one_of(
+    crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, heard: hearing.Hearing
+) -> str:
     if work.key in tasks:
         _note_inputs(crew, tasks[work.key], work)
     earlier = Earlier(crew, tasks, work, inputs)
@@ -83,15 +89,18 @@ def _one_of(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str,
         return before_and_after.end(crew, work, inputs, earlier)
     if work.key not in tasks:
         raise BadCrew(f"there is no task {work.key!r} in the crew here: its tasks must not depend on the machine")
+    task = tasks[work.key]
+    before = list(tasks)[: list(tasks).index(work.key)]
+    if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
+        work.note("task_skipped", "its condition does not hold")
+        heard.skipped(inputs)
+        return json.dumps({**outputs.stored("", None), SKIPPED: True})
     return _one(crew, tasks, work, inputs, earlier)
 
 
 def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
     task = tasks[work.key]
     before = list(tasks)[: list(tasks).index(work.key)]
-    if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
-        work.note("task_skipped", "its condition does not hold")
-        return json.dumps({**outputs.stored("", None), SKIPPED: True})
     # A task that runs beside others is told only of what its context names: as in a kickoff from the beginning.
     crew.tasks = [task] if task.async_execution else [*earlier.tasks(before), task]
     if before and len(crew.tasks) == 1:
