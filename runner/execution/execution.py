@@ -351,8 +351,8 @@ def _exits(error: BaseException) -> bool:
 
 def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
     reason = describe(error)
-    if loaded is None:
-        return Fail(reason)
+    if loaded is None:  # where it was submitted from, the code could be read
+        return Fail(f"{reason} (on worker host {socket.gethostname()})")
     allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
     failures = claim.failures + 1
     return Retry(backoff.delay(failures, first), reason) if failures <= allowed else Fail(reason)

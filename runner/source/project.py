@@ -61,11 +61,7 @@ class Project:
 
     def _defined(self) -> Path:
         file = self.root / self.definition
-        if file.suffix in (".yaml", ".yml"):
-            raise BadCrew(
-                f"{self.definition}: a flow that is written as YAML does not run on the fleet; "
-                "write it as a class (crewai create flow NAME makes one)"
-            )
+        refuse_yaml(self.definition)
         if file.name not in JSON_CREWS or not file.is_file():
             raise BadCrew(f"{file}: no such crew; one that is written as data is called {' or '.join(JSON_CREWS)}")
         return file
@@ -142,3 +138,12 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _short(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix()
+
+
+def refuse_yaml(file: str) -> None:
+    """Raise `BadCrew` for a flow that is data. Crews that are, are JSON."""
+    if file.endswith((".yaml", ".yml")):
+        raise BadCrew(
+            f"{file}: a flow that is written as YAML does not run on the fleet; "
+            "write it as a class (crewai create flow NAME makes one)"
+        )

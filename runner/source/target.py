@@ -19,6 +19,7 @@ from runner.source.project import (
     main_of,
     project_around,
     project_at,
+    refuse_yaml,
     source_of,
 )
 
@@ -73,6 +74,7 @@ def _from_path(place: str, attr: str | None) -> Target | None:
         raise BadCrew(f"{place} is a directory; {hint}")
     if path.exists():
         if (path.suffix != ".py" and path.name not in JSON_CREWS) or not path.is_file():
+            refuse_yaml(place)
             raise BadCrew(f"{place} is not a Python file: a crew file ends in .py")
         return _at_file(path, attr)
     if may_be_module:

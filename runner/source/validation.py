@@ -22,7 +22,9 @@ def in_words(error: ValidationError) -> str:
             near = difflib.get_close_matches(where, _fields(error.title), n=1, cutoff=0.5)
             text = f"{error.title} has no field {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
         case "missing":
-            text = f"{error.title} needs {where!r}"
+            missing = [".".join(map(str, one["loc"])) for one in (first, *others) if one["type"] == "missing"]
+            others = [one for one in others if one["type"] != "missing"]
+            text = f"{error.title} needs {' and '.join(map(repr, missing))}"
         case "value_error":
             text = f"{place}: {first['msg'].removeprefix('Value error, ')}"
         case _:

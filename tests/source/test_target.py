@@ -95,7 +95,8 @@ def test_a_module_on_the_path_is_found_without_importing_it(here, tmp_path, monk
         ("nothing", "nothing: no such file, and no module of that name in "),
         ("no.such:crew", "no.such: no such file, and no module of that name in "),
         ("team.nothing", "team.nothing: no such file, and no module of that name in "),
-        ("crew.yaml", "crew.yaml is not a Python file"),
+        ("crew.yaml", "crew.yaml: a flow that is written as YAML does not run"),
+        ("crew.txt", "crew.txt is not a Python file"),
         ("data", "data is a directory; and there is no Python file in it"),
         ("scripts", "scripts is a directory; name the crew file in it: scripts/main.py"),
         (".", ". is a directory; name the crew file in it: teams/crew.py"),
@@ -109,7 +110,17 @@ def test_a_module_on_the_path_is_found_without_importing_it(here, tmp_path, monk
     ],
 )
 def test_what_cannot_be_read_says_so_in_one_line(here, text, says):
-    write(here, "crew.yaml", "data/x.csv", "scripts/main.py", "teams/crew.py", "v1.2.py", "main.py", "team/__init__.py")
+    write(
+        here,
+        "crew.yaml",
+        "crew.txt",
+        "data/x.csv",
+        "scripts/main.py",
+        "teams/crew.py",
+        "v1.2.py",
+        "main.py",
+        "team/__init__.py",
+    )
     with pytest.raises(BadCrew) as caught:
         parse_target(text)
     assert says in str(caught.value)

@@ -75,7 +75,7 @@ def test_a_value_and_a_field_come_back(value: Any) -> None:
         uuid.UUID(int=7),
         {"deep": [{"seen": {"y", "x"}}, (Point(), {"z"})]},
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_state_holds_what_json_has_no_type_for(value: Any) -> None:
     for begun in (create({"any": value}, None), create(Typed(any=value), None)):
