@@ -4,11 +4,14 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 err = Console(stderr=True, highlight=False)
 out = Console(highlight=False)
@@ -63,6 +66,32 @@ def only(clean: bool) -> Iterator[Callable[[str], None]]:
         sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+READING_AFTER = 0.5  #: seconds: most crew files are read before that
+
+
+@contextlib.contextmanager
+def reading(file: Path, *, shown: bool) -> Iterator[None]:
+    """Say in a terminal that the file is being read, where that takes a while. What is said goes when it is."""
+    if not (shown and err.is_terminal):
+        yield
+        return
+    status = err.status(Text(f"reading {_near(file)} ..."))
+    timer = threading.Timer(READING_AFTER, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def _near(file: Path) -> str:
+    """A file as a person here would name it."""
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def ago(ms: int, now_ms: int) -> str:

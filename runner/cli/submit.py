@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from runner import standin
 from runner.adapters import untested
 from runner.cli import options, spending
 from runner.cli.display import Display
-from runner.cli.stdio import only, say
+from runner.cli.stdio import only, reading, say
 from runner.client import Client, RunHandle, RunResult
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.errors import BadInput, Exit, MissingDependency, UsageError
@@ -77,8 +78,10 @@ def submit(
     with only(clean=True) as write:
         models = _stand_in(demo, offline)
         inputs = options.read_inputs(pairs, inputs_file)
-        _take_environment(target)
-        prepared = prepare(target, limit=bundle_limit, inputs=inputs)
+        file = parse_target(target).file
+        _take_environment(file)
+        with reading(file, shown=not as_json):
+            prepared = prepare(target, limit=bundle_limit, inputs=inputs)
         if line := untested(prepared.adapter.name):
             say(line)
         _refuse_missing(prepared, inputs)
@@ -106,9 +109,9 @@ def submit(
             return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
 
 
-def _take_environment(target: str) -> None:
+def _take_environment(crew_file: Path) -> None:
     """What stands in the project's ``.env``, for the worker that is started here and to read the crew file."""
-    file = environment_file(parse_target(target).file)
+    file = environment_file(crew_file)
     names = dotenv.take(file) if file else []
     if names and file:
         own = "" if not os.environ.get("RUNNER_REDIS_URL") else ", to read the crew here: workers have their own"

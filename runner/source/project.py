@@ -5,6 +5,7 @@ Only files are looked at here; nothing is imported.
 
 import contextlib
 import os
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ JSON_CREWS = ("crew.jsonc", "crew.json")
 """Crews that are written as data: a module of that name stands for one."""
 
 _UP = 6  # folders above a file in which its project is looked for
+_IMPORTS = re.compile(r"^\s*(from|import)\s+(crewai|runner)\b", re.MULTILINE)
+_HAS = re.compile(r"\bCrew\(|@CrewBase|\bFlow\b|\.kickoff")
+_KICKS = ".kickoff"
+_MOST, _LONGEST = 200, 200_000  # files of a folder, characters of a file, that are looked at
+
 _BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what says that a main.py is that of a crew
 
 
@@ -104,9 +110,33 @@ def has_source_folder(root: Path) -> bool:
 
 
 def main_of(folder: Path) -> Path | None:
-    """The ``main.py`` of a folder with agents and tasks beside it."""
+    """The ``main.py`` of a folder with agents and tasks beside it, or that kicks a crew off; else the only file there
+    that does, or that has a crew."""
     main = folder / MAIN_FILE
-    return main if main.is_file() and any((folder / name).exists() for name in _BESIDE_MAIN) else None
+    if main.is_file() and any((folder / name).exists() for name in _BESIDE_MAIN):
+        return main
+    kicking, having = with_crews(folder)
+    if main in kicking or (having and main.is_file() and _KICKS in _text(main)):
+        return main
+    return next((found[0] for found in (kicking, having) if len(found) == 1), None)
+
+
+def with_crews(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of a folder that seem to kick a crew off, and those that seem to have one, by their words."""
+    kicking, having = [], []
+    for file in sorted(folder.glob("*.py"))[:_MOST]:
+        text = _text(file)
+        if _IMPORTS.search(text) and _HAS.search(text):
+            having.append(file)
+            kicking += [file] if _KICKS in text else []
+    return kicking, having
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", errors="replace")[:_LONGEST]
+    except OSError:
+        return ""
 
 
 def environment_file(file: Path) -> Path | None:

@@ -21,6 +21,7 @@ from runner.source.project import (
     project_at,
     refuse_yaml,
     source_of,
+    with_crews,
 )
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -102,7 +103,8 @@ def _crew_file(folder: Path) -> Path | None:
 
 def _python_files(folder: Path) -> list[str]:
     """A few files a person may have meant: crew files one or two levels down first."""
-    crews = sorted(folder.glob(f"*/{CREW_FILE}")) + sorted(folder.glob(f"*/*/{CREW_FILE}"))
+    kicking, having = with_crews(folder)
+    crews = kicking or having or sorted(folder.glob(f"*/{CREW_FILE}")) + sorted(folder.glob(f"*/*/{CREW_FILE}"))
     return [str(path) for path in (crews or sorted(folder.glob("*.py")))[:3]]
 
 

@@ -1,7 +1,15 @@
-"""How a run in progress looks where no terminal is."""
+"""How a run in progress looks where no terminal is, and how one that has not begun looks where one is."""
 
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from runner.cli import stdio
 from runner.cli.display import Display
 from runner.providers.redis.records import Event
+from runner.testing import eventually
 
 
 def test_a_name_that_is_a_page_is_shown_in_one_line(capsys) -> None:
@@ -17,3 +25,17 @@ def test_a_name_that_is_a_page_is_shown_in_one_line(capsys) -> None:
         f"done      {name}",
         "started   write a report",
     ]
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, True), (True, False), (False, True)])
+def test_a_terminal_shows_that_a_file_is_read_which_takes_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_terminal: bool, shown: bool
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(stdio, "err", Console(file=screen, force_terminal=is_terminal, width=60))
+    monkeypatch.setattr(stdio, "READING_AFTER", 0.0)
+    monkeypatch.chdir(tmp_path)
+    with stdio.reading(tmp_path / "sub" / "crew.py", shown=shown):
+        if is_terminal and shown:
+            eventually(lambda: "reading sub/crew.py ..." in screen.getvalue())
+    assert bool(screen.getvalue()) == (is_terminal and shown)

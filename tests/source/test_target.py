@@ -125,3 +125,36 @@ def test_what_cannot_be_read_says_so_in_one_line(here, text, says):
         parse_target(text)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+CREW = "from crewai import Crew\ncrew = Crew(agents=[], tasks=[])\n"
+AGENTS = "from crewai import Agent\n"
+KICKS = "crew.kickoff()\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"trip_agents.py": AGENTS, "trip_tasks.py": "", "main.py": CREW + KICKS}, "main.py"),
+        (
+            {"trip_agents.py": AGENTS, "trip_crew.py": CREW, "main.py": "from trip_crew import crew\n" + KICKS},
+            "main.py",
+        ),
+        ({"trip_agents.py": AGENTS, "trip.py": CREW}, "trip.py"),
+        ({"trip.py": CREW + KICKS, "parts.py": CREW, "main.py": "import flask\n"}, "trip.py"),
+        (
+            {"a.py": CREW, "b.py": CREW, "c.py": AGENTS},
+            "trip is a directory; name the crew file in it: trip/a.py, trip/b.py",
+        ),
+        ({"a.py": "", "b.py": AGENTS}, "trip is a directory; name the crew file in it: trip/a.py, trip/b.py"),
+    ],
+)
+def test_a_folder_stands_for_the_file_that_can_be_run(here, files, found):
+    write(here, *(f"trip/{name}" for name in files))
+    for name, text in files.items():
+        (here / "trip" / name).write_text(text)
+    try:
+        said = parse_target("trip").file.name
+    except BadCrew as error:
+        said = str(error)
+    assert said == found
