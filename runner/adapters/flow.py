@@ -125,7 +125,8 @@ class FlowAdapter:
         """The method at work, and then what it changed."""
         models = self._models(flow)
         outcome = self._perform(flow, execution, work)
-        base, mine = (typed.dump(one, _refuse, models) for one in (execution.base, execution.state))
+        base = typed.aligned(standing.state, typed.dump(execution.base, _refuse, models))
+        mine = typed.aligned(base, typed.dump(execution.state, _refuse, models))
         new = {name: value for name, value in base.items() if name not in standing.state}
         patch = diff_all(base, mine)
         record = _record(execution.call, outcome, patch, models)
@@ -209,6 +210,7 @@ class Growing:
         there = _standing(self.flow, self.work, shared)
         # Fields that the code has and the stored state has not, as after a change of the code, are nobody's change.
         there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
+        paths = [path for path in paths if path.partition(".")[0] != typed.KEY]  # it follows from the values
         notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
         triggered = there.machine.finish(self.work.key, self.outcome.signal)
         fields = there.fields()

@@ -3,16 +3,18 @@
 import datetime
 import decimal
 import io
+import itertools
 import json
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PrivateAttr
 
 from runner.flow import state as states
 from runner.flow import typed
+from runner.flow.patch import apply_all, diff_all
 from runner.flow.state import create
 from runner.flow.typed import Models
 
@@ -87,6 +89,57 @@ def test_a_state_holds_what_json_has_no_type_for(value: Any) -> None:
         if isinstance(value, dict):
             assert again == {"deep": [{"seen": {"y", "x"}}, ({"x": 1}, ["z"])]}  # what a tuple holds is JSON
         assert typed.dump(there, _refuse, MODELS) == data
+
+
+def _changed(base: Any, *changes: Callable[[Any], Any]) -> tuple[Any, list[str]]:
+    """What is left of the field after methods that ran side by side, and where they conflict."""
+    begun = json.loads(json.dumps(typed.dump({"any": base}, _refuse, MODELS)))
+    there, paths = begun, []
+    for change in changes:
+        state: dict[str, Any] = {}
+        typed.load(state, json.loads(json.dumps(begun)), MODELS)
+        known = typed.aligned(begun, typed.dump(state, _refuse, MODELS))
+        change(state["any"])
+        patch = diff_all(known, typed.aligned(known, typed.dump(state, _refuse, MODELS)))
+        there, found = apply_all(patch, {**known, **there}, known)
+        paths += [path for path in found if not path.startswith(typed.KEY)]
+    left: dict[str, Any] = {}
+    typed.load(left, json.loads(json.dumps(there)), MODELS)
+    return left["any"], paths
+
+
+DAY = datetime.date(2026, 11, 22)
+
+
+@pytest.mark.parametrize(
+    ("base", "one", "other", "left"),
+    [
+        ([], lambda it: it.append(("a", 1)), lambda it: it.append(("b", 2)), [("a", 1), ("b", 2)]),
+        ([DAY], lambda it: it.append(DAY.replace(day=1)), lambda it: it.append(Point()), None),
+        ({"m"}, lambda it: it.add("a"), lambda it: it.add("z"), {"m", "a", "z"}),
+        ({(1, 2)}, lambda it: it.add((0, 0)), lambda it: it.add((3, 4)), {(1, 2), (0, 0), (3, 4)}),
+        ({"m": (0,)}, lambda it: it.update(m=(1,)), lambda it: it.update(b=(2,)), {"m": (1,), "b": (2,)}),
+    ],
+    ids=["tuples", "dates", "set", "set of tuples", "dict"],
+)
+def test_what_methods_side_by_side_change_is_all_there(
+    base: Any, one: Callable[[Any], Any], other: Callable[[Any], Any], left: Any
+) -> None:
+    assert _changed(base, one, other) == (left or [DAY, DAY.replace(day=1), Point()], [])
+
+
+def test_private_attributes_are_nobody_elses() -> None:
+    class Counting(BaseModel):
+        _numbers: Any = PrivateAttr(default_factory=itertools.count)
+
+    assert typed.dump(create(Counting(), None), _refuse, MODELS).keys() == {"id"}
+
+
+def test_a_set_in_a_model_with_other_names_in_json_is_dumped() -> None:
+    class Named(BaseModel):
+        inner: dict[str, Any] = Field({"seen": {"b", "a"}}, alias="Inner")
+
+    assert typed.dump({"any": Named()}, _refuse, MODELS)["any"].keys() == {"Inner"}
 
 
 class Refused(Exception):
