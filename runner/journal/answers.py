@@ -20,8 +20,14 @@ class Answer(str):
     def load(cls, stored: str) -> Self:
         """The inverse of `dump`."""
         found = json.loads(stored)
-        return cls(found["text"], found["label"]) if isinstance(found, dict) else cls(str(found))
+        if isinstance(found, dict):  # as it was stored for a day
+            return cls(found["text"], found["label"])
+        return cls(str(found), str(found)[: len(stored) - len(stored.rstrip(" "))] or None)
 
     def dump(self) -> str:
-        """As JSON."""
-        return json.dumps(str(self) if self.label is None else {"text": str(self), "label": self.label})
+        """As JSON: a text, which workers before labels were known can read. So many blanks after it are of the label.
+
+        What is named stands first in the text.
+        """
+        label = self.label if self.label and self.startswith(self.label) else ""
+        return json.dumps(str(self)) + " " * len(label)
