@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -150,3 +152,40 @@ def test_handlers_hear_of_one_flow_whatever_dies(
         "gave Ann! 5 5",
         "started with 3 5",
     ]
+
+
+ENDING = """
+    import contextlib
+    from types import SimpleNamespace
+    from pydantic import BaseModel
+    from runner.adapters.crewai.flow_hearing import Ending
+    from runner.flow import Flow, start
+    from runner.flow.history import Standing
+    from runner.flow.machine import Machine
+    from runner.flow.typed import Models
+
+    class Counted(BaseModel):
+        id: str = "i"
+        n: int = 0
+
+    class Once(Flow[Counted]):
+        @start()
+        def only(self): ...
+
+    definition = Once.flow_definition()
+    machine = Machine(definition)
+    machine.begin()
+    machine.finish("only", None)
+    growth = SimpleNamespace(put=Standing(machine, {"id": "i", "n": "n/a"}).fields(), gone=())
+    def over(said): print("heard", said)
+    hearing = SimpleNamespace(open=contextlib.nullcontext, over=over)
+    flow = SimpleNamespace(own_definition=definition, committed_state=Counted(), hearing=hearing)
+    assert Ending(lambda _: growth, flow, Models(), "r")(SimpleNamespace(fields={})) is growth
+"""
+
+
+def test_a_state_that_does_not_fit_its_type_at_the_end_ends_the_flow_all_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(ENDING)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (0, "heard r\n"), done.stderr

@@ -18,6 +18,7 @@ from crewai.flow.flow_context import current_flow_method_name
 from pydantic import BaseModel
 
 from runner.adapters.crewai.audience import Audience, Who
+from runner.errors import BadFlow
 from runner.flow import state as states
 from runner.flow import typed
 from runner.flow.execution import Execution
@@ -148,8 +149,9 @@ class Ending:
         fields = {name: text for name, text in {**shared.fields, **growth.put}.items() if name not in growth.gone}
         there = Standing.from_fields(self.flow.own_definition, fields)
         if not there.machine.pending:
-            typed.load(self.flow.committed_state, there.state, self.models)
-            self.flow.set_theirs(self.flow.committed_state)
+            with contextlib.suppress(BadFlow):  # what does not fit its type is told as the method left it
+                typed.load(self.flow.committed_state, there.state, self.models)
+                self.flow.set_theirs(self.flow.committed_state)
             self._tell(self.flow.hearing.over, self.result)
         return growth
 
