@@ -19,10 +19,8 @@ class Answer(str):
     @classmethod
     def load(cls, stored: str) -> Self:
         """The inverse of `dump`."""
-        found = json.loads(stored)
-        if isinstance(found, dict):  # as it was stored for a day
-            return cls(found["text"], found["label"])
-        return cls(str(found), str(found)[: len(stored) - len(stored.rstrip(" "))] or None)
+        text = str(json.loads(stored))
+        return cls(text, text[: len(stored) - len(stored.rstrip(" "))] or None)
 
     def dump(self) -> str:
         """As JSON: a text, which workers before labels were known can read. So many blanks after it are of the label.

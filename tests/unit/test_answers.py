@@ -16,8 +16,3 @@ def test_an_answer_comes_back_and_is_a_text_to_all(text: str, label: str | None)
     assert json.loads(stored) == text
     found = Answer.load(stored)
     assert (found, found.label) == (text, label)
-
-
-def test_one_that_was_stored_with_its_label_beside_is_read() -> None:
-    found = Answer.load('{"text": "no: why", "label": "no"}')
-    assert (found, found.label) == ("no: why", "no")
