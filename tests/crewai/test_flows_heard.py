@@ -1,8 +1,8 @@
 """What handlers in the file of a flow of CrewAI hear of it: on the fleet what they hear where CrewAI alone runs it."""
 
 import json
+import os
 import subprocess
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -184,8 +184,11 @@ ENDING = """
 """
 
 
-def test_a_state_that_does_not_fit_its_type_at_the_end_ends_the_flow_all_the_same() -> None:
+def test_a_state_that_does_not_fit_its_type_at_the_end_ends_the_flow_all_the_same(
+    crewai_python: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(ENDING)], capture_output=True, text=True, check=False, timeout=120
-    )
+        [crewai_python, "-c", textwrap.dedent(ENDING)], capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path)},
+    )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "heard r\n"), done.stderr
