@@ -11,7 +11,7 @@ class Answer(str):
 
     label: str | None
 
-    def __new__(cls, text: str, label: str | None = None) -> Self:  # noqa: D102
+    def __new__(cls, text: str, label: str | None = None) -> Self:  # noqa: D102 - the class says it
         found = super().__new__(cls, text)
         found.label = label
         return found

@@ -83,7 +83,7 @@ class Facade(ours.Flow[Any]):
         output: Any,
         metadata: dict[str, Any] | None = None,  # noqa: ARG002 - CrewAI's name
         emit: list[str] | None = None,
-        method_name: str = "",  # noqa: ARG002
+        method_name: str = "",  # noqa: ARG002 - CrewAI's name
     ) -> str | None:
         self.hearing.asked(output, message, emit)
         return None
