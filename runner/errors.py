@@ -27,6 +27,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
 
+from runner.redaction import redact
+
 
 class Exit(IntEnum):
     """Exit codes of the command line (the contract)."""
@@ -154,9 +156,9 @@ class Asked(Stop):
 
 
 def said(error: BaseException) -> str:
-    """What an error says, as one line that can be printed: it may come from anybody's code."""
+    """What an error says, as one line that can be printed and stored: it may come from anybody's code."""
     try:
-        text = " ".join(str(error).split())
+        text = redact(" ".join(str(error).split()))
     except Exception:  # its own __str__ fails
         return ""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -18,7 +18,7 @@ from flower.urls import settings
 from tornado.ioloop import IOLoop
 
 from runner.errors import UsageError
-from runner.providers.redis.connection import redacted
+from runner.redaction import redact_handlers, redact_url
 from runner.store import Store
 from runner.tasks.app import app
 
@@ -46,7 +46,7 @@ class _Inspector(Inspector):
     def _on_update(self, workername: str, method: str, response: Any) -> None:
         if method == "stats":
             broker = (response.get("consumer") or response).get("broker", {})
-            broker["hostname"] = redacted(str(broker.get("hostname", "")))
+            broker["hostname"] = redact_url(str(broker.get("hostname", "")))
         super()._on_update(workername, method, response)
 
 
@@ -55,6 +55,7 @@ def serve(store: Store, address: str, port: int, basic_auth: str | None) -> NoRe
     handler = logging.StreamHandler()
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    redact_handlers(logging.getLogger())
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
     flower = _make(app, address, port, basic_auth)

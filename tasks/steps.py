@@ -10,12 +10,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from celery import bootsteps
-from celery.signals import worker_process_init, worker_shutting_down
+from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_init, worker_shutting_down
 from celery.worker import state
 
 from runner.providers.redis.connection import connect
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.runs import Runs
+from runner.redaction import redact_handlers
 from runner.settings import WorkerSettings
 from runner.supervisor import Supervisor
 from runner.tasks import app as celery_side
@@ -105,6 +106,12 @@ def make_supervisor(name: str) -> Supervisor:
         celery_side.send(job, runs.field(job.run_id, "queue"))
 
     return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send)
+
+
+@after_setup_logger.connect
+@after_setup_task_logger.connect
+def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
+    redact_handlers(logger)
 
 
 def install(app: Any) -> None:

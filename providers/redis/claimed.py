@@ -18,6 +18,7 @@ from runner.providers.redis.arguments import specification, specifications, stam
 from runner.providers.redis.connection import Line, patiently
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.packing import pack_output
+from runner.redaction import redact
 
 AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
 
@@ -144,7 +145,7 @@ class ClaimedTask:
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
-        slots = {"run": self._run, "task": self._task, **self._who, "kind": kind, "text": text}
+        slots = {"run": self._run, "task": self._task, **self._who, "kind": kind, "text": redact(text)}
         self._held(scripts.load("note"), **slots)
 
     def tell(
@@ -249,11 +250,11 @@ class ClaimedTask:
 
     def retry(self, delay: float, reason: str, *, replayed: Tally | int) -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
-        self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=reason)
+        self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=redact(reason))
 
     def fail(self, reason: str, *, replayed: Tally | int) -> None:
         """Fail the task for good, and with it the branch."""
-        answer = self._give("fail", replayed=replayed, reason=reason, branch=self._branch, stamp=stamp())
+        answer = self._give("fail", replayed=replayed, reason=redact(reason), branch=self._branch, stamp=stamp())
         self.told = (answer[1], answer[2])
 
     def _give(self, operation: str, **slots: Any) -> Any:

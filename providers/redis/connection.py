@@ -22,6 +22,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from runner.errors import StoreUnreachable, UsageError
+from runner.redaction import redact_url
 
 NOT_NOW = (ConnectionError, TimeoutError, BusyLoadingError)
 """Errors after which the same call may succeed: every operation here may be repeated."""
@@ -102,7 +103,7 @@ def connect(
     Raises `UsageError` for what is no URL of a Redis.
     """
     if "@" in url.partition("://")[2] and "@" not in urlsplit(url).netloc:
-        raise UsageError(f"{redacted(url)} is not a Redis URL: its password ends it early. {_HINT}")
+        raise UsageError(f"{redact_url(url)} is not a Redis URL: its password ends it early. {_HINT}")
     try:
         if not url.startswith("unix:") and "://" in url and not re.fullmatch(r"/?|/\d+", urlsplit(url).path):
             raise ValueError(url)  # or it would be another database, in silence
@@ -120,7 +121,7 @@ def connect(
         )
     except ValueError as error:
         why = str(error) if "scheme" in str(error) else "its host, port or database cannot be read"
-        raise UsageError(f"{redacted(url)} is not a Redis URL: {why}. {_HINT}") from None
+        raise UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_HINT}") from None
 
 
 def check(client: Client, url: str) -> None:
@@ -129,18 +130,18 @@ def check(client: Client, url: str) -> None:
         client.ping()
     except (AuthenticationError, NoPermissionError) as error:
         raise StoreUnreachable(
-            f"Redis at {redacted(url)} refuses us: {_said(error)}. Check user and password in the URL."
+            f"Redis at {redact_url(url)} refuses us: {_said(error)}. Check user and password in the URL."
         ) from None
     except BusyLoadingError:
         patiently(client.ping, limit=30)
     except (RedisError, OSError) as error:
         raise StoreUnreachable(
-            f"Redis at {redacted(url)} cannot be reached: {_said(error)}. Start it, or name another with --redis-url."
+            f"Redis at {redact_url(url)} cannot be reached: {_said(error)}. Start it, or name another with --redis-url."
         ) from None
     version = server_version(client)
     if version < (7, 0):
         raise StoreUnreachable(
-            f"Redis at {redacted(url)} is {'.'.join(map(str, version))}; version 7.0 or newer is needed."
+            f"Redis at {redact_url(url)} is {'.'.join(map(str, version))}; version 7.0 or newer is needed."
         )
 
 
@@ -151,16 +152,6 @@ def server_version(client: Client) -> tuple[int, ...]:
     except ResponseError:  # an ACL may forbid INFO; then the scripts will tell
         return (7, 0)
     return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
-
-
-def redacted(url: str) -> str:
-    """The URL without its password, wherever that stands: before the last ``@``, even mistyped, or in the query."""
-    url = re.sub(r"^([a-z+]*:?/*)(?:([^:@/?#]*):)?.*@", _hidden, url, flags=re.IGNORECASE | re.DOTALL)
-    return re.sub(r"([?&]password=)[^&]*", r"\1***", url)
-
-
-def _hidden(found: re.Match[str]) -> str:
-    return f"{found[1]}{found[2] or ''}{':' if found[2] is not None else ''}***@"
 
 
 def _said(error: Exception) -> str:

@@ -20,8 +20,8 @@ from runner.events.work_events import (
     AgentExecutionErrorEvent,
     AgentExecutionStartedEvent,
 )
-from runner.models import scrub
 from runner.output import TaskOutput
+from runner.redaction import redact
 from runner.state.resuming import resume_start
 from runner.task import ConditionalTask, Task
 from runner.work import Work
@@ -168,5 +168,5 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
 def describe(error: BaseException, *agents: Any) -> str:
     """An error in a line, without the keys of these agents' models: services repeat them in their refusals."""
     keys = [getattr(getattr(agent, "llm", None), "api_key", None) for agent in agents]
-    text = f"{type(error).__name__}: {' '.join(str(error).split())[:500]}"
-    return scrub(text, *(key for key in keys if isinstance(key, str)))
+    text = redact(" ".join(str(error).split()), *(key for key in keys if isinstance(key, str)))
+    return f"{type(error).__name__}: {text[:500]}"

@@ -21,8 +21,8 @@ from runner.events.work_events import (
     AgentExecutionErrorEvent,
     AgentExecutionStartedEvent,
 )
-from runner.models import scrub
 from runner.output import TaskOutput
+from runner.redaction import redact
 from runner.tools import BaseTool
 from runner.tools.keys import idempotency_key
 from runner.work import Conversation
@@ -124,7 +124,7 @@ def _at_work(job: Job, prompt: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        why = scrub(f"{type(error).__name__}: {said(error)[:500]}", getattr(agent.llm, "api_key", None))
+        why = f"{type(error).__name__}: {redact(said(error), getattr(agent.llm, 'api_key', None))[:500]}"
         event_bus.emit(agent, AgentExecutionErrorEvent(error=why, **about))
         raise
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))

@@ -23,7 +23,7 @@ from runner.events.call_events import (
     ToolUsageStartedEvent,
     ToolValidateInputErrorEvent,
 )
-from runner.models.failures import scrub
+from runner.redaction import redact
 from runner.tools import BadArguments, BaseTool, arguments_of, tool_name
 from runner.tools.keys import keyed
 
@@ -113,8 +113,8 @@ class _Use:
         except Exception as error:
             if tool.composed and isinstance(error, ModelError):
                 raise  # a coworker's model is away, which is not for another model to judge
-            said = " ".join(str(error).split())[:ERROR_LENGTH]
-            return ERROR + scrub(f"{type(error).__name__}: {said}", getattr(self._job.model, "api_key", None))
+            said = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
+            return f"{ERROR}{type(error).__name__}: {said[:ERROR_LENGTH]}"
 
     def _refused(self, kind: Any, why: str) -> str:
         """It cannot be used. Nothing to record: it will be refused again in the same words."""

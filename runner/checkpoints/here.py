@@ -15,7 +15,7 @@ from runner.checkpoints.state import key_of, tasks_in
 from runner.checkpoints.stored import StoredSource, in_words
 from runner.config import CheckpointConfig
 from runner.crew import Crew
-from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError
+from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, said
 from runner.flow import Flow
 from runner.output import TaskOutput, fitted, from_value, load
 from runner.providers.base import check_branch
@@ -71,9 +71,9 @@ class CrewHand:
             except RunnerError:
                 raise
             except Exception as error:
-                said = " ".join(str(error).split())
+                text = said(error)
                 raise TaskError(
-                    f"{type(error).__name__}{': ' if said else ''}{said}; what was done is in {self.source.where}"
+                    f"{type(error).__name__}{': ' if text else ''}{text}; what was done is in {self.source.where}"
                 ) from error
         return str(result)
 

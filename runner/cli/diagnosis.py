@@ -7,7 +7,8 @@ from importlib.metadata import version
 
 from runner import settings
 from runner.errors import Exit, RunnerError
-from runner.providers.redis.connection import redacted, server_version
+from runner.providers.redis.connection import server_version
+from runner.redaction import redact_url
 from runner.store import Store, open_store
 
 
@@ -55,7 +56,7 @@ def _cache() -> Finding:
 def _redis(store: Store) -> Finding:
     kind = "embedded" if store.membership is not None else "named"
     found = ".".join(map(str, server_version(store.client)))
-    return Finding("Redis", f"{kind}, {redacted(store.url)}, command set {found}")
+    return Finding("Redis", f"{kind}, {redact_url(store.url)}, command set {found}")
 
 
 def _durability(store: Store) -> Finding:

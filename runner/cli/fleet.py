@@ -14,7 +14,8 @@ import click
 from runner import embedded, local_worker
 from runner.cli import options
 from runner.errors import UsageError
-from runner.providers.redis.connection import NOT_NOW, redacted
+from runner.providers.redis.connection import NOT_NOW
+from runner.redaction import redact_handlers, redact_url
 from runner.settings import WorkerSettings, default_queue
 from runner.store import Store, open_store
 from runner.tasks import parent
@@ -125,6 +126,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
     """Run a supervisor without a worker. Every worker carries one too; one of all leads."""
     options.apply_environment(redis_url=redis_url, broker_url=broker_url)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    redact_handlers(logging.getLogger())
     from runner.tasks.steps import make_supervisor
 
     with open_store() as store:
@@ -183,7 +185,7 @@ def up(concurrency: int | None, port: int, queue: str | None, redis_url: str | N
     from runner.cli.together import run_together
 
     with open_store() as store:
-        click.echo(f"Redis at {redacted(store.url)}", err=True)
+        click.echo(f"Redis at {redact_url(store.url)}", err=True)
         parts = {
             "worker": ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])],
             "supervisor": ["supervisor"],

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
 from runner.events.ids import make_event_id
+from runner.redaction import redact
 
 __all__ = ["BaseEvent", "Payload"]
 
@@ -98,8 +99,10 @@ def _described(value: Any) -> str:
 
 
 def _one_line(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else f"{type(value).__name__}: {value}"
+    if value is None:
+        return None
+    return redact(value if isinstance(value, str) else f"{type(value).__name__}: {value}")
 
 
 ErrorText = Annotated[str, BeforeValidator(_one_line)]
-"""The text of an error; an exception is taken too."""
+"""The text of an error, without secrets; an exception is taken too."""

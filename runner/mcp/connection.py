@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from runner.errors import MissingDependency, TaskError
+from runner.errors import MissingDependency, TaskError, said
 from runner.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
 
 LOOK = 0.1  #: seconds between looks whether whoever waits for an answer is to stop
@@ -219,4 +219,4 @@ def _said(error: BaseException) -> str:
     """An error in a line; of a group of them, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    return f"{type(error).__name__}: {said(error)}"[:300]

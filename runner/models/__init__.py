@@ -5,7 +5,7 @@ is journaled where it leaves the process.
 """
 
 from runner.models.completion import Completion, Request, ToolCalls, sendable
-from runner.models.failures import Unreadable, scrub
+from runner.models.failures import Unreadable
 from runner.models.names import Target, context_window, resolve
 
 __all__ = [
@@ -16,6 +16,5 @@ __all__ = [
     "Unreadable",
     "context_window",
     "resolve",
-    "scrub",
     "sendable",
 ]

@@ -8,11 +8,11 @@ from typing import Any
 
 from runner.errors import ContextTooLong, ModelError
 from runner.models.names import Target
+from runner.redaction import redact
 
 WAITED = 120.0
 """Seconds that a call waits at most because its service says so: as OpenAI's client has it; Anthropic's has none."""
 
-_KEYLIKE = re.compile(r"\b(?:sk|pk|gsk|xai|rk|key)[-_][A-Za-z0-9_\-*.]{6,}|(?<=Bearer )\S+", re.IGNORECASE)
 _TOO_LONG = re.compile(
     r"context[ _](length|window|size)|maximum context|too many tokens|prompt is too long|too large for model"
     r"|exceed_context|input is too long",
@@ -24,19 +24,11 @@ class Unreadable(Exception):
     """An answer came that is none: cut off, or no JSON. Worth asking again."""
 
 
-def scrub(text: str, *keys: str | None) -> str:
-    """The text without these keys, and without what looks like one."""
-    for key in keys:
-        if key and len(key) > 4:
-            text = text.replace(key, "***")
-    return _KEYLIKE.sub("***", text)
-
-
 def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     """An error of a vendor's client as ours: it names the model and the place, and never a key."""
     # LiteLLM gives one that never arrived a status of its own making.
     status = None if type(error).__name__ == "APIConnectionError" else getattr(error, "status_code", None)
-    text = scrub(_said(error), target.api_key)
+    text = _said(error, target.api_key)
     who = f"the model {target.model!r} at {target.place}"
     times = f", in up to {tries} tries" if tries > 1 else ""
     if status in (400, 413, 422) and _TOO_LONG.search(text):
@@ -87,7 +79,7 @@ _HINTS = {
 }
 
 
-def _said(error: BaseException) -> str:
+def _said(error: BaseException, key: str | None) -> str:
     body: Any = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else body
     said = inner.get("message") if isinstance(inner, dict) else None
@@ -95,4 +87,4 @@ def _said(error: BaseException) -> str:
     cause = error.__cause__
     if not said and cause is not None and str(cause) and str(cause) not in str(text):
         text = f"{text} ({cause})"
-    return " ".join(str(text).split())[:300]
+    return redact(" ".join(str(text).split()), key)[:300]

@@ -11,7 +11,7 @@ from pydantic import PrivateAttr, RootModel, model_serializer
 from pydantic_core import PydanticSerializationError, to_json
 
 from runner.config import CheckpointConfig
-from runner.errors import BadCheckpoint
+from runner.errors import BadCheckpoint, said
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
 from runner.events.system_events import (
@@ -361,5 +361,5 @@ class _Told:
         )
 
     def failed(self, error: BaseException) -> None:
-        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        reason = said(error)[:500] or type(error).__name__
         event_bus.emit(self._state, CheckpointFailedEvent(location=self._location, error=reason, **self._about))

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from runner.config import CheckpointConfig
-from runner.errors import Stop
+from runner.errors import Stop, said
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
@@ -85,4 +85,4 @@ def install() -> None:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return said(error)[:300] or type(error).__name__

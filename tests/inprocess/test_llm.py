@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from runner import LLM, backoff
 from runner.errors import ContextTooLong, ModelError
-from runner.models import ToolCalls, resolve, scrub
+from runner.models import ToolCalls, resolve
 from runner.models.names import context_window
 from runner.testing import Answer, Call, ModelServer, Rule
 
@@ -274,4 +274,3 @@ def test_a_model_can_be_copied_and_shows_no_key(server):
     for name in ("", "  "):
         with pytest.raises(ValueError, match=r"LLM\(model=...\) takes the name of a model"):
             LLM(name)
-    assert scrub("Bearer abc sk-proj_1234567 gsk_abcdefgh", None) == "Bearer *** *** ***"

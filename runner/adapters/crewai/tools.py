@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from runner.adapters.crewai.carried import Carried
 from runner.adapters.crewai.usage import Spending, Spent
 from runner.journal import Journal, frames
+from runner.redaction import redact
 from runner.tools.keys import keyed, origin
 from runner.work import Work
 
@@ -129,8 +130,10 @@ class _Use:
         """An agent is told of what its tool raises, and goes on; only what is about the agent itself goes up."""
         if isinstance(self._tool, BaseAgentTool):
             raise error
-        self._raised = error
-        return {"raised": [type(error).__name__, str(error)]}
+        name, text = type(error).__name__, redact(str(error))
+        # The agent is told the same now as when this is replayed.
+        self._raised = error if text == str(error) else _raised(name, text)
+        return {"raised": [name, text]}
 
     def result(self, noted: dict[str, Any]) -> Any:
         """What the agent gets. Raises what the tool raised."""
@@ -141,8 +144,7 @@ class _Use:
         self._carried.replayed(noted)
         self._spent.replayed(noted)
         if "raised" in noted:
-            name, text = noted["raised"]
-            raise type(name, (ToolRaised,), {})(text)
+            raise _raised(*noted["raised"])
         return from_noted(noted, _schema(self._tool))
 
 
@@ -166,6 +168,11 @@ def from_noted(noted: dict[str, Any], schema: type[BaseModel] | None) -> Any:
 
 class ToolRaised(Exception):
     """What a tool raised when it was really used: of the same name, with the same text."""
+
+
+def _raised(name: str, text: str) -> Exception:
+    error: Exception = type(name, (ToolRaised,), {})(text)
+    return error
 
 
 def _awaited(value: Any) -> Any:

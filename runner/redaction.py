@@ -1,0 +1,108 @@
+"""Masking secrets in texts that are stored, logged or shown: messages of errors, tracebacks, log lines.
+
+What is masked is what looks like a key of a known issuer, a password in a URL or in ``password=...``, and the value of
+each environment variable of this process whose name says that it is secret. A text is masked before it is cut short:
+half a key would not be recognized.
+"""
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+MASK = "***"
+
+SHORTEST = 8
+"""Characters that a variable's value has at least to be masked: shorter ones are parts of ordinary words."""
+
+_NAMED_SECRET = re.compile(r"KEY(?!BOARD|S?PACE)|TOKEN(?!IZER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL", re.IGNORECASE)
+
+_KEYS = re.compile(  # each with an end: a text of megabytes costs what it is long
+    r"""
+      \b(?:sk|rk|gsk|xai)[-_](?:(?=[\w*.-]{0,200}[\d*])[\w*.-]{6,}|[\w*.-]{16,})  # OpenAI, Anthropic, Groq, xAI, Stripe
+    | \b(?:pk|key)[-_](?=[\w*.-]{0,200}\d)[\w*.-]{16,}
+    | \b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b                                     # AWS
+    | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}    # GitHub, GitLab
+    | \bxox[a-z]-[\w-]{8,} | \bxapp-[\w-]{8,} | (?<=hooks\.slack\.com/services/)[\w/]+
+    | \bAIza[\w-]{30,} | \bya29\.[\w.-]{16,} | \bGOCSPX-[\w-]{16,}                # Google
+    | \bhf_[A-Za-z0-9]{16,} | \bnpm_[A-Za-z0-9]{30,} | \bpypi-[\w-]{30,} | \bdckr_pat_[\w-]{16,}
+    | \br8_[A-Za-z0-9]{20,} | \b(?:nvapi|pplx|tvly|lsv2)[-_][\w-]{16,} | \bSG\.[\w-]{16,100}\.[\w-]{16,}
+    | \beyJ[\w-]{8,2000}\.eyJ[\w-]{8,}(?:\.[\w-]*)?                               # JSON web tokens
+    | -----BEGIN[ ](?:[A-Z]+[ ]){0,3}PRIVATE[ ]KEY-----.*?(?:-----END[ ](?:[A-Z]+[ ]){0,3}PRIVATE[ ]KEY-----|\Z)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_SCHEME = re.compile(
+    r"\b(?:(?i:Bearer)\s+(?![a-z]{1,15}(?:[\s,.;:]|$))[\w.~+/=-]{8,}|Basic\s+(?=\S{0,200}[\d=])[\w+/]{12,}=*)"
+)
+_IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,30}://[^\s/@:?#'\"]{0,200}:)[^\s/'\"]{0,300}@", re.IGNORECASE)
+_ASSIGNED = re.compile(
+    r"""((?:[?&](?:key|token|sig|signature)
+          |(?:api|account|access|private)[_-]?key|secret|passw(?:or)?d|passphrase|(?:access|auth|refresh|session)[_-]?token)
+         [\w-]{0,40} (?:['"]\s{0,4}:\s{0,4}|\s{0,4}=\s{0,4}) (?:b?["'])?)
+        (?!(?:None|null|True|False|true|false)\b)(?:(?<=["'])[^"']+|[^\s"'&,;)\]}]+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def redact(text: str, *secrets: str | None) -> str:
+    """Mask what is secret in a text of one or many lines. What is masked once stays as it is the second time.
+
+    ``secrets`` are values that the caller knows, such as the key that a model's client was given.
+    """
+    for secret in sorted({*_known(), *filter(None, secrets)}, key=len, reverse=True):
+        if len(secret) > 4 and secret in text:
+            text = text.replace(secret, MASK)
+    text = _IN_URL.sub(rf"\1{MASK}@", text)
+    text = _KEYS.sub(MASK, text)
+    text = _SCHEME.sub(lambda found: f"{found[0].split()[0]} {MASK}", text)
+    return _ASSIGNED.sub(rf"\1{MASK}", text)
+
+
+def redact_url(url: str) -> str:
+    """A URL without its password, wherever that stands: before the last ``@``, even mistyped, or in the query."""
+    url = re.sub(r"^([a-z+]*:?/*)(?:([^:@/?#]*):)?.*@", _hidden, url, flags=re.IGNORECASE | re.DOTALL)
+    return re.sub(r"([?&]password=)[^&]*", rf"\1{MASK}", url)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Formats as another formatter does, tracebacks included, and masks what is secret."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or the lines, of a record."""
+        return redact(self._formatter.format(record))
+
+
+def redact_handlers(logger: logging.Logger) -> None:
+    """Have each handler that a logger has by now mask what it writes."""
+    for handler in logger.handlers:
+        if not isinstance(handler.formatter, RedactingFormatter):
+            handler.setFormatter(RedactingFormatter(handler.formatter or logging.Formatter()))
+
+
+def _known() -> Iterator[str]:
+    """The secrets in this process's environment: as they are, and as they read on one line."""
+    for name, value in os.environ.items():
+        if len(value) < SHORTEST:
+            continue
+        if "://" in value:
+            if found := re.match(r"[a-z][a-z0-9+.-]*://[^/@:?#]*:(.{8,})@", value, re.IGNORECASE):
+                yield found[1]
+        elif _NAMED_SECRET.search(name) and not _is_path(value):
+            yield value
+            if "\n" in value:
+                yield " ".join(value.split())
+
+
+def _is_path(value: str) -> bool:
+    """Whether a value names a file with a secret in it, as GOOGLE_APPLICATION_CREDENTIALS does."""
+    return value.startswith(("/", "~/", "./")) and ("." in value or Path(value).exists())
+
+
+def _hidden(found: re.Match[str]) -> str:
+    return f"{found[1]}{found[2] or ''}{':' if found[2] is not None else ''}{MASK}@"

@@ -1,0 +1,120 @@
+"""What is masked in the texts of errors, and what stays readable."""
+
+import json
+import logging
+import time
+
+import pytest
+
+from runner.errors import said
+from runner.events.work_events import TaskFailedEvent
+from runner.redaction import RedactingFormatter, redact, redact_url
+
+# Put together here, so that nothing that looks like a key stands in this repository.
+A, B = "Ab3dEf6hIj9lMn2p", "QrStUvWxYz0123456789"
+SECRETS = [
+    f"sk-{A}",
+    f"sk-ant-api03-{A}-{B}",
+    f"sk-proj-{A}_{B}",
+    "AKIA" + "ABCDEFGH12345678",
+    f"ghp_{A}{B}",
+    f"github_pat_{A}_{B}",
+    f"glpat-{A}{B}",
+    "xoxb-" + f"123456789012-{A}",
+    "AIza" + f"Sy{A}{B}",
+    f"hf_{A}{B}",
+    f"eyJ{A}.eyJ{A}.{B}",
+    f"-----BEGIN RSA PRIVATE {'KEY'}-----\nMIIE{A}\n{B}\n-----END RSA PRIVATE {'KEY'}-----",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=lambda secret: secret[:8])
+def test_keys_are_masked_wherever_they_stand(secret: str) -> None:
+    for text in (secret, f"refused: {secret}", f"key='{secret}', next", f"Authorization: Bearer {secret}\nmore"):
+        masked = redact(text)
+        assert "***" in masked
+        assert A not in masked
+        assert B not in masked
+        assert "ABCDEFGH" not in masked
+        assert redact(masked) == masked
+    assert redact(f"before {secret} after").startswith("before ***")
+    assert redact(f"before {secret} after").endswith("*** after")
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("postgresql://me:hunter2@db.example/x failed", "postgresql://me:***@db.example/x failed"),
+        ("redis://:p@ss@cache:6379/0", "redis://:***@cache:6379/0"),
+        ("GET https://host/v1?api_key=abcdef&page=2", "GET https://host/v1?api_key=***&page=2"),
+        ("GET https://host/v1?key=abcdef", "GET https://host/v1?key=***"),
+        ("connect(host='db', password='hunter2', port=1)", "connect(host='db', password='***', port=1)"),
+        ('{"client_secret": "abc def", "user": "me"}', '{"client_secret": "***", "user": "me"}'),
+        ("DB_PASSWORD=hunter2 host=db", "DB_PASSWORD=*** host=db"),
+        ("Authorization: Basic bWU6aHVudGVyMg==", "Authorization: Basic ***"),
+    ],
+)
+def test_passwords_are_masked(text: str, masked: str) -> None:
+    assert redact(text) == masked
+    assert redact(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "KeyError: 'key_lookup_table' (crew.py:7)",
+        "No module named 'sk-learn'",
+        "the bearer authentication failed. Basic information is missing",
+        "password: Field required; password=None; max_tokens=4096; unexpected token: end",
+        "https://example.org:8080/users/joe@example.org is not found",
+        "ConnectionError: redis://cache:6379/0 and ssh://git@github.com/a/b",
+        "task-0123456789abcdef of run r-0123456789ab",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_values_of_variables_named_as_secrets_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILLING_TOKEN", "correct horse")
+    monkeypatch.setenv("SIGNING_KEY", "first line\nsecond line")
+    monkeypatch.setenv("APP_SECRET", "short")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/etc/account.json")
+    monkeypatch.setenv("CACHE_URL", "redis://:battery-staple@cache/0")
+    monkeypatch.setenv("COLOUR", "burgundy-red")
+    text = "correct horse; first line second line; short; /etc/account.json; battery-staple; burgundy-red"
+    assert redact(text) == "***; ***; short; /etc/account.json; ***; burgundy-red"
+    assert said(ValueError("of correct\n")) == "of correct"
+    assert said(ValueError("correct horse\n")) == "***"
+    assert redact("a key of the caller's", "caller's") == "a key of the ***"
+
+
+def test_stored_events_and_log_lines_are_masked() -> None:
+    event = TaskFailedEvent(error=f"ValueError: {SECRETS[0]}")
+    assert A not in json.dumps(event.stored())
+    formatter = RedactingFormatter(logging.Formatter("%(message)s"))
+    try:
+        raise ValueError(SECRETS[0])
+    except ValueError as error:
+        info = (ValueError, error, error.__traceback__)
+    record = logging.LogRecord("n", logging.ERROR, "f", 1, "with %s", (SECRETS[1],), info)
+    line = formatter.format(record)
+    assert line.startswith("with ***\nTraceback")
+    assert A not in line
+
+
+def test_urls_are_masked_wherever_the_password_stands() -> None:
+    assert redact_url("redis://u:p/w@h/0?password=x") == "redis://u:***@h/0?password=***"
+
+
+@pytest.mark.parametrize(
+    "piece", ["sk-", "eyJab.", "a.", "secret", "x://", "-----BEGIN PRIVATE ", "a:", "Bearer ", " "]
+)
+def test_a_long_text_costs_what_it_is_long(piece: str) -> None:
+    def cost(size: int) -> float:
+        text = piece * (size // len(piece))
+        began = time.process_time()
+        redact(text)
+        return time.process_time() - began
+
+    assert cost(400_000) < 40 * max(cost(40_000), 0.01)  # quadratic: 100 times

@@ -1,0 +1,39 @@
+"""What a task's error says is stored, logged and shown without the secrets in it."""
+
+from typing import Any
+
+from runner.client import Client
+from runner.testing import Fleet, RedisServer
+
+CREW = """
+    import os
+    from runner import Crew, Task
+
+    def refuse(ctx):
+        ctx.progress(1, text=f"asking with {os.environ['BILLING_TOKEN']}")
+        key = "sk-" + "live" + "Ab3dEf6h" * 3
+        raise RuntimeError(f"refused: {key} at https://me:hunter2@api.example, {os.environ['BILLING_TOKEN']}")
+
+    crew = Crew(tasks=[Task(name="ask", run=refuse, max_retries=1)])
+"""
+
+
+def test_no_secret_of_an_error_is_stored_logged_or_shown(
+    own_server: RedisServer, own_fleet: Fleet, write_crew: Any
+) -> None:
+    own_fleet.start("--concurrency", "1", BILLING_TOKEN="correct-horse-battery")
+    with Client(own_server.url) as client:
+        handle = client.submit(write_crew(CREW))
+        result = handle.wait(60)
+    assert result.status == "failed"
+    assert "refused: *** at https://me:***@api.example, ***" in (result.error or "")
+    shown = own_fleet.runner("show", handle.id, "--json").stdout + own_fleet.runner("events", handle.id).stdout
+    assert "refused: ***" in shown
+    own_server.process.terminate()  # type: ignore[union-attr]
+    own_server.process.wait()  # type: ignore[union-attr]  # all is in the file then
+    stored = b"".join(file.read_bytes() for file in own_server.folder.rglob("*") if file.is_file())
+    assert b"refused: ***" in stored
+    for secret in ("Ab3dEf6hAb3dEf6h", "hunter2", "correct-horse-battery"):
+        assert secret not in shown
+        assert secret.encode() not in stored
+        assert secret not in own_fleet.log()
