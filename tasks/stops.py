@@ -14,7 +14,7 @@ from types import FrameType
 
 from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.providers.redis.jobs import Claim
-from runner.stopping.breakin import Span, is_delicate, is_joining
+from runner.stopping.breakin import Span, is_joining
 from runner.stopping.gate import Gate
 
 # Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
@@ -176,7 +176,7 @@ class TaskStops:
             stop = task.gate.stopping
             if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
                 continue
-            if self._on_main_thread and not is_delicate(task.span.thread):
+            if self._on_main_thread and not task.span.is_delicate():
                 _later(STILL_JOINING, self._leave_behind, task)
                 raise stop
             if self._on_main_thread or not task.span.break_in(type(stop)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from runner.errors import Interrupted, Stop
-from runner.stopping.breakin import is_delicate, raise_in
+from runner.stopping.breakin import Span
 
 T = TypeVar("T")
 
@@ -25,13 +25,11 @@ def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
         return [functions[0]()]
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
-    threads = []
+    spans: list[Span] = []
     for function, result in zip(functions, results, strict=True):
         # Each in a context of its own: what one opens is not open in another.
         context = contextvars.copy_context()
-        thread = threading.Thread(target=_into, args=(result, free, context, function), daemon=True)
-        threads.append(thread)
-        thread.start()
+        threading.Thread(target=_into, args=(result, free, context, function, spans), daemon=True).start()
     try:
         left = set(results)
         while left:  # a polite stop waits for all of them, and each is recorded
@@ -41,9 +39,8 @@ def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
                     raise stop
         return [result.result() for result in results]
     except BaseException:
-        for thread, result in zip(threads, results, strict=False):
-            if not result.done() and thread.ident is not None and not is_delicate(thread.ident):
-                raise_in(thread.ident, Interrupted)
+        for span in spans:
+            span.break_in(Interrupted)
         raise
 
 
@@ -52,11 +49,18 @@ def _into(
     free: threading.Semaphore,
     context: contextvars.Context,
     function: Callable[[], T],
+    spans: list[Span],
 ) -> None:
     with contextlib.suppress(Interrupted):  # it may come late
+        span = Span()
         try:
-            with free:
-                result.set_result(context.run(function))
-        except BaseException as error:
-            if not result.done():
-                result.set_exception(error)
+            spans.append(span)
+            try:
+                with free:
+                    result.set_result(context.run(function))
+            except BaseException as error:
+                if not result.done():
+                    result.set_exception(error)
+        finally:
+            span.over()
+    span.over()  # what came may have come in the midst of that

@@ -1,8 +1,12 @@
 """Raise an exception in another thread of this process, at a place where that does no harm."""
 
+import _thread
+import contextlib
 import ctypes
 import sys
 import threading
+from collections.abc import Collection
+from types import CodeType
 
 _LOCKING = {"threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"), __name__: ("over",)}
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
@@ -14,21 +18,42 @@ _NOT_IN = ("logging", "weakref", "_weakrefset")
 """The first takes locks at every turn. Out of the others' callbacks nothing is raised, as out of destructors."""
 
 
-def raise_in(thread: int, exception: type[BaseException] | None) -> None:
-    """At the thread's next bytecode, so not out of a blocking call; ``None`` takes back what it has not met yet."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), ctypes.py_object(exception) if exception else None
-    )
+class _Spent(BaseException):
+    """Raised and caught at once: the interpreter lowers its flag for raised exceptions only as it raises one."""
 
 
-def is_delicate(thread: int) -> bool:
+def _raise_in(thread: int, exception: type[BaseException]) -> None:
+    """At the thread's next bytecode, so not out of a blocking call. It takes the place of what was not yet met there.
+
+    Never taken back with NULL: that leaves the flag up, and while it is, 3.11 traces no line any more and 3.12 is slow.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))
+
+
+def _spend() -> None:
+    """Whatever was to be raised in this thread is not, and the interpreter's flag is down."""
+    with contextlib.suppress(_Spent):
+        _raise_here()
+
+
+def _raise_here() -> None:
+    _raise_in(threading.get_ident(), _Spent)
+    while True:  # it comes out of the call; this is for an interpreter that looks at loops only
+        pass
+
+
+def _is_delicate(thread: int, hooks: Collection[CodeType]) -> bool:
     """Whether an exception would do harm where the thread is now: ask again soon.
 
     Among what is told, recorded and logged it could leave a lock taken for ever. While the thread starts another one,
-    the interpreter may raise it in the new one instead, which then never begins.
+    the interpreter may raise it in the new one instead, which then never begins. Out of the hook of a debugger or a
+    profiler (``hooks``, or what traces a frame) it would end all tracing in the thread.
     """
-    frame = sys._current_frames().get(thread)
+    frame, called = sys._current_frames().get(thread), None
     while frame is not None:
+        if frame.f_code in hooks or (called is not None and called is _code_of(frame.f_trace)):
+            return True
+        called = frame.f_code
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(("runner.events.", "runner.state.")) or module in _NOT_IN:
             return True
@@ -49,12 +74,18 @@ def is_joining(thread: int) -> bool:
 
 
 class Span:
-    """What this thread does from here until `over`: others may break into it, and into nothing that comes after."""
+    """What this thread does from here until `over`: others may break into it, and into nothing that comes after.
+
+    `over` is to be called, in this thread, wherever the span was broken into: a thread that ends with an exception
+    that it never met leaves the interpreter's flag up.
+    """
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
+        self._hooks = {code for hook in (sys.gettrace(), sys.getprofile()) if (code := _code_of(hook)) is not None}
         self._lock = threading.Lock()
         self._over = False
+        self._broken_into = False
         self._going_on = threading.Lock()
         self._going_on.acquire()
 
@@ -62,10 +93,19 @@ class Span:
         """Raise it there, at the next bytecode. False where that would do harm now: try again soon."""
         with self._lock:
             if not self._over:
-                if is_delicate(self.thread):
+                if self.is_delicate():
                     return False
-                raise_in(self.thread, exception)
+                self._broken_into = True
+                _raise_in(self.thread, exception)
+                # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
+                # it is in a call, the others go on without. Spent in a thread that nobody breaks into.
+                with contextlib.suppress(RuntimeError):  # the interpreter ends
+                    _thread.start_new_thread(_spend, ())
             return True
+
+    def is_delicate(self) -> bool:
+        """Whether an exception would do harm where the thread is now."""
+        return _is_delicate(self.thread, self._hooks)
 
     def wait(self, seconds: float) -> bool:
         """Until it is over, for so long; returns whether it is. For one other thread."""
@@ -80,4 +120,11 @@ class Span:
             if not self._over:
                 self._over = True
                 self._going_on.release()
-        raise_in(self.thread, None)
+        if self._broken_into:
+            _spend()
+
+
+def _code_of(hook: object) -> CodeType | None:
+    """The code of a debugger's or profiler's hook, if it is one in Python."""
+    found = getattr(hook, "__code__", getattr(type(hook), "__call__", None))  # noqa: B004
+    return found if isinstance(found, CodeType) else getattr(found, "__code__", None)

@@ -273,3 +273,39 @@ def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(
     # Then both complete as soon as somebody serves it
     fleet.start("--concurrency", "1", "--queue", "slow")
     assert {lost.wait(30).status, waiting.wait(30).status} == {"completed"}
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_profile_of_a_task_ends_on_a_worker_whose_tasks_have_timeouts(
+    pool: str, fleet: Any, client: Client, write_crew: Any
+) -> None:
+    crew = """
+        import cProfile, sys, time
+        from runner import Crew, Task
+
+        def busy(ctx):
+            while True:
+                time.sleep(0)
+
+        def quick(ctx):
+            return sum(i for i in range(1000))
+
+        def profiled(ctx):
+            profile = cProfile.Profile()
+            profile.runcall(quick, ctx)
+            lines = []
+            sys.settrace(lambda frame, event, arg: lines.append(event))
+            quick(ctx)
+            sys.settrace(None)
+            return f"{quick.__name__} {len(lines)}"
+
+        first = [Task(name="a", run=quick, timeout=60), Task(name="b", run=busy, timeout=0.2)]
+        slow = Crew(tasks=first)
+        crew = Crew(tasks=[Task(name="p", run=profiled, timeout=60), Task(name="q", run=profiled, timeout=60)])
+    """
+    fleet.start("--concurrency", "1", "--pool", pool)
+    path = write_crew(crew)
+    slow = client.submit(f"{path}:slow").wait(timeout=60)
+    assert slow.error == "task 'b': it ran longer than its timeout of 0.2 s"
+    result = client.submit(f"{path}:crew").wait(timeout=60)
+    assert (result.status, result.result.split()[0]) == ("completed", "quick")
