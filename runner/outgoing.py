@@ -8,18 +8,20 @@ The file is mapped into the memory of the worker's main process and of its pool'
 """
 
 import contextlib
+import fcntl
+import hashlib
 import mmap
 import os
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from runner.ledger import Entry, Tally
 
 CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
-ABANDONED = 3600.0  #: seconds after which nobody asks for what a dead worker left behind
+ABANDONED = 3600.0  #: seconds after which nobody asks for what a dead worker of another store left behind
 HALF = 1024  #: bytes of a text; of a longer one nothing is said
 
 _PREFIX = "runner-out-"
@@ -49,16 +51,19 @@ class CallsOut:
             self._say(f"{self._token} {self._out.text() or '[]'}")
 
 
-def share(worker: str) -> str:
-    """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none."""
+def share(worker: str, store: str) -> str:
+    """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none.
+
+    ``store`` is the URL of the store that the worker's tasks are from.
+    """
     global _memory
-    _sweep()
-    path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}"
+    path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}-{_mark(store)}"
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError:
         return ""
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX)  # the map and the children have it: until the last of them is dead
         os.truncate(handle, _SIZE)
         _memory = mmap.mmap(handle, _SIZE)
     except (OSError, ValueError):
@@ -118,10 +123,35 @@ def remove(path: str) -> None:
             Path(path).unlink()
 
 
-def _sweep() -> None:
-    """Take away what workers left behind that died long ago."""
+def sweep(store: str, needed: Collection[str]) -> None:
+    """Take away what dead workers left behind, but for the files ``needed`` by who hands the tasks of ``store`` back.
+
+    Those of another store's workers stay for an hour: who looks for them is not known here.
+    """
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        pid = path.name.removeprefix(_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            if pid.isdigit() and time.time() - path.stat().st_ctime > ABANDONED and not Path(f"/proc/{pid}").exists():
+            if str(path) in needed or not _abandoned(path):
+                continue
+            if path.name.endswith(_mark(store)) or time.time() - path.stat().st_ctime > ABANDONED:
                 path.unlink()
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether all processes that write there are dead. From the first look on that finds them so, it is read-only."""
+    pid = path.name.removeprefix(_PREFIX).partition("-")[0]
+    if pid.isdigit() and Path(f"/proc/{pid}").exists():
+        return False
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a worker elsewhere may share this folder, not our pids
+        if os.fstat(handle).st_mode & 0o200:
+            os.fchmod(handle, 0o400)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _mark(store: str) -> str:
+    return hashlib.sha256(store.encode()).hexdigest()[:8]

@@ -91,7 +91,7 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"])
+    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"], state_url())
 
 
 _process: Process | None = None

@@ -21,6 +21,7 @@ from runner.settings import WorkerSettings
 from runner.supervisor import Supervisor
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, pool
+from runner.tasks.housekeeping import Housekeeping
 from runner.tasks.presence import Presence
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class PresenceStep(bootsteps.StartStopStep):
             queue=queue if celery_side.own_broker() else None,
         )
         presence.start()
+        Housekeeping(url).start()
         worker_shutting_down.connect(self._shutting_down)
         if not presence.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")

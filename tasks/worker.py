@@ -11,8 +11,6 @@ def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     # The identity must stand before the app reads it.
-    from runner.home import homes, sweep
-    from runner.settings import cache_dir
     from runner.tasks import jobs, steps
     from runner.tasks.app import app, state_url
 
@@ -27,13 +25,10 @@ def main() -> None:
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
     from runner.providers.redis.connection import connect
-    from runner.providers.redis.runs import Runs
     from runner.providers.redis.workers import Workers
 
     try:
-        client = connect(state_url())
-        watched = Workers(client).watched()
-        sweep(homes(state_url(), cache_dir()), Runs(client).existing)
+        watched = Workers(connect(state_url())).watched()
     except Exception:  # Redis is away: Flower turns events on itself, a little later
         watched = False
     if pool != "threads":

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from runner import outgoing
+from runner.testing import eventually
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(outgoing, "_memory", None)
-    return outgoing.share("host-1-abcdef")
+    return outgoing.share("host-1-abcdef", "s")
 
 
 def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
@@ -50,12 +51,43 @@ def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> Non
     assert other.exists(), "no other file is touched"
 
 
-def test_what_the_dead_left_behind_long_ago_is_swept_away(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dead = child(lambda say: None, 1)
-    (tmp_path / f"runner-out-{dead}-abcdef").touch()
-    outgoing.remove(path)
+def test_what_the_dead_left_behind_is_swept_away(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, needed, of_another, old = (shared_by_one_who_dies(store) for store in ("s", "s", "another", "another"))
+    outgoing.sweep("s", {needed})
+    assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another, old}
+    assert left not in {path, needed}
     monkeypatch.setattr(outgoing, "ABANDONED", -1)
-    mine = outgoing.share("host-2-fedcba")
-    assert [str(one) for one in tmp_path.iterdir()] == [mine]
+    outgoing.sweep("s", {needed, of_another})
+    assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another}
+
+
+def test_a_file_stays_while_any_process_of_its_worker_lives(tmp_path: Path, path: str) -> None:
+    outgoing.remove(path)
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(write)
+        outgoing.share("host-4-abcdef", "s")
+        if not os.fork():
+            os.read(read, 1)  # a child that outlives its parent, until the test closes the pipe
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(read)
+    try:
+        outgoing.sweep("s", ())
+        assert len(list(tmp_path.iterdir())) == 1
+    finally:
+        os.close(write)
+    eventually(lambda: not outgoing.sweep("s", ()) and not list(tmp_path.iterdir()))
+
+
+def shared_by_one_who_dies(store: str) -> str:
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(write, outgoing.share("host-3-abcdef", store).encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        return said.read()

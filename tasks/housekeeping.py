@@ -1,0 +1,41 @@
+"""What crashes leave behind on a worker's machine is taken away: when a worker starts, and once a minute."""
+
+import logging
+import threading
+
+from runner import outgoing
+from runner.home import homes, sweep
+from runner.providers.redis.connection import NOT_NOW, Client, connect
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.workers import Workers
+from runner.settings import cache_dir
+
+log = logging.getLogger(__name__)
+
+PERIOD = 60.0  #: seconds between two rounds
+
+
+class Housekeeping(threading.Thread):
+    """Goes round in the main process of a worker, beside all else. While the store is away nothing is taken."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="housekeeping", daemon=True)
+        self._url = url
+
+    def run(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
+                    tidy(client, self._url)
+            except NOT_NOW:
+                pass
+            except Exception:
+                log.exception("what crashes left behind could not be taken away; next try in %g s", PERIOD)
+            threading.Event().wait(PERIOD)
+
+
+def tidy(client: Client, url: str) -> None:
+    """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
+    outgoing.sweep(url, {str(worker.fields.get("out", "")) for worker in Workers(client).registered() if worker.about})
+    sweep(homes(url, cache_dir()), Runs(client).existing)
