@@ -1,5 +1,6 @@
 """The one Celery task: do a job. And what each process needs to do it."""
 
+import itertools
 import logging
 import os
 import signal
@@ -12,10 +13,10 @@ from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
-from runner import outgoing
+from runner import outgoing, performing
 from runner.execution import Decision, Executor, Fail, Release, Retry
 from runner.providers.redis import jobs as store
-from runner.providers.redis.connection import connect, patiently
+from runner.providers.redis.connection import REFUSED, connect, patiently
 from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.workers import Workers
@@ -44,7 +45,9 @@ class Process:
             on_main_thread=on_main_thread,
         )
         self._on_main_thread = on_main_thread
-        self._outgoing = outgoing.page(getattr(current_process(), "index", None)) if on_main_thread else None
+        self._place = getattr(current_process(), "index", None) if on_main_thread else None
+        self._outgoing = outgoing.page(self._place)
+        self._threads = itertools.count()
         self._local = threading.local()
 
     def _mark(self, claim: Claim, trigger: str) -> None:
@@ -69,7 +72,10 @@ class Process:
                 reason="an error inside the runner, see the worker's log",
                 max_attempts=self.settings.max_attempts,
             )
-            patiently(give_back)
+            try:
+                patiently(give_back)
+            except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that nobody performs it
+                log.error("and handing it back was refused, too (%s); the worker does that soon", error)
             return None
 
     def _executor(self) -> Executor:
@@ -82,6 +88,7 @@ class Process:
                 cache=cache_dir(),
                 stops=self.stops,
                 outgoing=self._outgoing,
+                page=performing.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
             )
             self._local.executor = found
@@ -92,6 +99,7 @@ def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
     OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"], state_url())
+    performing.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
 
 
 _process: Process | None = None

@@ -13,17 +13,20 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from runner import outgoing
+from runner import outgoing, performing
+from runner.performing import Performed
 from runner.providers.redis.connection import NOT_NOW, Client, connect
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
 from runner.tasks.stops import DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
@@ -72,6 +75,8 @@ class Presence(threading.Thread):
         self._stopped = threading.Event()
         self._stalled_since: float | None = None
         self._frozen_since: dict[str, float] = {}
+        self._dropped: SeenTwice[HeldClaim] = SeenTwice()
+        self._strays: SeenTwice[Performed] = SeenTwice()
         self.registered = threading.Event()
 
     # -- from other threads, signal handlers and pool children
@@ -144,10 +149,23 @@ class Presence(threading.Thread):
             self._register()
             return
         self._take(answer)
+        performed = performing.performed()
         for claim in answer.claims:
-            self._kill_if_hung(claim, answer.at)
+            if performing.performs(performed.get(claim.process), claim.ref, claim.token):
+                self._kill_if_hung(claim, answer.at)
             self._kill_if_frozen(claim)
         self._reap_childless(answer.claims)
+        self._compare(answer.claims, performed)
+
+    def _compare(self, claims: Iterable[HeldClaim], performed: Mapping[str, Performed]) -> None:
+        """What the store says that we hold, with what our processes are at."""
+        dropped = {c for c in claims if not performing.performs(performed.get(c.process), c.ref, c.token)}
+        for claim in self._dropped.again(dropped):
+            if self._workers().take_back(self._worker, claim, reason="no process of its worker was doing it"):
+                log.warning("nobody here does task %s (token %d), handed back", claim.ref, claim.token)
+        held = {Performed(performing.digest(claim.ref), claim.token) for claim in claims}
+        if self._strays.again({at for at in performed.values() if at.token} - held):
+            self._tell(RECHECK)
 
     def _take(self, answer: Beat) -> None:
         if answer.recheck != self._recheck:
@@ -275,6 +293,19 @@ class Presence(threading.Thread):
         elif time.monotonic() - self._stalled_since > STALL:
             self._stalled_since = None
             self._restart(f"{waiting} job(s) wait, slots are free, and nothing was taken for {STALL:g} s")
+
+
+class SeenTwice(Generic[T]):
+    """What stands at two looks in a row: an answer that was on its way at the first has come by the second."""
+
+    def __init__(self) -> None:
+        self._before: set[T] = set()
+
+    def again(self, found: set[T]) -> set[T]:
+        """Those of ``found`` that the last look had found; they start anew."""
+        twice = found & self._before
+        self._before = found - twice
+        return twice
 
 
 def _kill(pid: int, signum: int) -> None:

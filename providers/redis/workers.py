@@ -108,6 +108,25 @@ class Workers:
         )
         return list(refs)
 
+    def take_back(self, worker: str, claim: HeldClaim, *, reason: str) -> bool:
+        """Hand back one claim of a worker that lives; whether it still held."""
+        run_id, branch, task = keys.unref(claim.ref)
+        return bool(
+            scripts.load("take_back")(
+                self.client,
+                home=self.home,
+                run=keys.run_key(run_id),
+                task=keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task),
+                claims=self._key("claims_key", worker=worker),
+                name=branch,
+                key=task,
+                token=claim.token,
+                ref=claim.ref,
+                worker=worker,
+                reason=reason,
+            )
+        )
+
     def registered(self) -> list[WorkerInfo]:
         """Every registered worker, lapsed or not: two round trips."""
         leases = self.client.zrange(self._key("workers_key"), 0, -1, withscores=True)

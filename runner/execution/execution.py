@@ -26,6 +26,7 @@ from runner.journal import Journal
 from runner.ledger import Tally
 from runner.models.failures import longer_than_waited
 from runner.output import TaskOutput
+from runner.performing import Page
 from runner.plan import Plan, PlannedTask
 from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
@@ -125,7 +126,16 @@ class Executor:
     """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool (without ``retire``)."""
 
     def __init__(
-        self, url: str, *, worker: str, process: str, cache: Path, stops: Stops, outgoing: Outgoing, retire: Retire
+        self,
+        url: str,
+        *,
+        worker: str,
+        process: str,
+        cache: Path,
+        stops: Stops,
+        outgoing: Outgoing,
+        page: Page,
+        retire: Retire,
     ) -> None:
         self._client = connect(url, name=f"runner:{worker}:{process}")
         self._line = Line(self._client)
@@ -135,6 +145,7 @@ class Executor:
         self._process = process
         self._stops = stops
         self._outgoing = outgoing
+        self._page = page
         self._cache = cache
         self._url = url
         self._retire = retire
@@ -151,9 +162,17 @@ class Executor:
         if self._stops.draining:
             jobs.return_job(self._line, job)
             return Refusal("draining")
-        claim = self._claim(job)
-        if isinstance(claim, Refusal):
-            return claim
+        try:
+            self._page.claiming(job.ref)
+            claim = self._claim(job)
+            if isinstance(claim, Refusal):
+                return claim
+            self._page.claimed(claim.token)
+            return self._do(claim)
+        finally:
+            self._page.over()
+
+    def _do(self, claim: Claim) -> Decision:
         if self._retire is not None and adapters.is_disposable(claim.adapter):
             self._retire(claim.adapter)
         crashpoints.reached("claimed, not begun")
@@ -168,6 +187,7 @@ class Executor:
             finally:
                 journal.close()
             self._store(decision, task, journal)
+            self._page.over()
         except ClaimLost:
             return Lost()
         finally:

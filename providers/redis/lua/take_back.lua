@@ -1,0 +1,16 @@
+-- Take back one claim of a worker that lives, and of which no process performs it. It cost nobody's life: no crash counts.
+--
+-- KEYS home run task claims
+-- ARGV name key token ref worker reason
+-- USES now queued emit send goes_on close account release
+--
+-- Returns 1 if the task was handed back, 0 where the claim holds no more.
+if string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token then redis.call("HDEL", claims, ref) end
+if redis.call("HGET", task, "token") ~= token then return 0 end
+local at = now()
+local attempt = give_up(home, run, name, key, worker, true)
+redis.call("HINCRBY", run, "recoveries", 1)
+emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", reason,
+     "parent", redis.call("HGET", task, "started") or 0)
+requeue(home, run, name, key, attempt, at)
+return 1
