@@ -9,6 +9,7 @@
     │   └── BundleTooLarge    what lies beside the crew file is over the limit
     ├── NotFound              exit 2: no such run, branch or checkpoint
     ├── Conflict              exit 2: the run is in a state in which this cannot be done
+    ├── LeadsOutside          exit 1: a file's name leads out of the folder that it is to be written in
     ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
@@ -23,6 +24,7 @@ A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``Asked``) stops a task 
 that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
+import json
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any
@@ -83,6 +85,13 @@ class Conflict(RunnerError):
     """The run is in a state in which this cannot be done."""
 
     exit_code = Exit.USAGE
+
+
+class LeadsOutside(RunnerError):
+    """A file is not written, for its name leads out of its folder."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{json.dumps(name[:200])} is not written: {why}")
 
 
 class NoWorker(RunnerError):

@@ -27,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from runner.below import write_below
 from runner.errors import UsageError
 from runner.providers.base import CheckpointInfo
 from runner.providers.redis.provider import RedisProvider
@@ -55,9 +56,8 @@ def checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
     info = provider.find(location)
     with tempfile.TemporaryDirectory(prefix="runner-crewai-") as folder:
         # CrewAI reads the id from the name, and goes on from it.
-        path = Path(folder) / f"{info.id}_p-{info.parent_id or 'none'}.json"
-        path.write_text(data, "utf-8")
-        yield str(path)
+        name = f"{info.id}_p-{info.parent_id or 'none'}.json".replace("/", "_")
+        yield str(write_below(Path(folder), name, data.encode()))
 
 
 def _in_a_handler() -> bool:

@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from runner.cli import options
-from runner.cli.stdio import only
+from runner.cli.stdio import only, say
 from runner.client import Client
-from runner.errors import BadInput
+from runner.client.files import write_files
+from runner.errors import BadInput, Exit, LeadsOutside
 
 
 @click.command(short_help="List or write the files that a run's tasks made.")
@@ -21,24 +22,31 @@ from runner.errors import BadInput
 def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis_url: str | None) -> int:
     """List the output files of RUN's tasks that are done, or write them below DIR.
 
-    A task's output_file is kept with its output: it is here wherever the task was done.
+    A task's output_file is kept with its output: it is here wherever the task was done. What leads out of DIR is not
+    written, and said; an absolute path is taken as one below DIR.
     """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         handle = client.run(run_id, branch)
         found = handle.files()
         told: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]
+        code = 0
         if out is not None:
             try:
-                for one, file in zip(told, found, strict=True):
-                    one["written"] = str(file.write(Path(out)))
+                for one, done in zip(told, write_files(found, Path(out)), strict=True):
+                    if isinstance(done, LeadsOutside):
+                        say(f"error: the output file {done}")
+                        one["refused"] = str(done)
+                        code = int(Exit.FAILED)
+                    else:
+                        one["written"] = str(done)
             except OSError as error:
                 raise BadInput(f"an output file cannot be written: {error}; try another folder with --out") from None
         if as_json:
             write(json.dumps({"run_id": run_id, "branch": branch or handle.record.branch, "files": told}) + "\n")
-            return 0
+            return code
         for one in told:
             write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")
         if not found:
             write("no files: no task that is done has an output_file\n")
-    return 0
+    return code

@@ -14,8 +14,9 @@ from runner.cli import options, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, reading, say
 from runner.client import Client, RunHandle, RunResult
+from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
-from runner.errors import BadInput, Exit, MissingDependency, UsageError
+from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
 from runner.prices import configured
 from runner.source import dotenv
@@ -166,8 +167,12 @@ def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> 
     code = int(result.exit_code)
     if result.status == "completed" and handle.branch in (None, handle.record.branch):
         try:
-            for path in handle.write_output_files():
-                say(f"wrote {path}")
+            for one in write_files(handle.files(), Path()):
+                if isinstance(one, LeadsOutside):
+                    say(f"error: the output file {one}; its text: runner wait {handle.words} --json")
+                    code = int(Exit.FAILED)
+                else:
+                    say(f"wrote {one}")
         except OSError as error:
             say(f"error: an output file cannot be written here: {error}; elsewhere: runner wait {handle.words}")
             code = int(Exit.FAILED)

@@ -1,13 +1,12 @@
 """The files that tasks want their output in, as a run gives them back."""
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.errors import Conflict
-from runner.inprocess import write_file
+from runner.below import write_below
+from runner.errors import LeadsOutside
 from runner.providers.redis.records import Committed
 
 
@@ -20,13 +19,27 @@ class OutputFile:
     text: str
 
     @property
+    def data(self) -> bytes:
+        """What is in it, as bytes."""
+        return self.text.encode("utf-8", "replace")
+
+    @property
     def size(self) -> int:
         """In bytes."""
-        return len(self.text.encode())
+        return len(self.data)
 
     def write(self, folder: Path) -> Path:
-        """Write it there; folders on the way are made."""
-        return write_file(str(folder / self.path), self.text, {})
+        """Write it below the folder, see `write_below`. Raises `LeadsOutside` or OSError."""
+        return write_below(folder, self.path, self.data)
+
+
+def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | LeadsOutside]:
+    """Write each file below the folder that belongs there. Gives where it is, or why it is not written."""
+    for file in files:
+        try:
+            yield file.write(folder)
+        except LeadsOutside as error:
+            yield error
 
 
 def files_of(
@@ -42,13 +55,6 @@ def files_of(
     for task, output in sorted(outputs.items(), key=lambda item: item[1].seq):
         if output.files is not None:
             for path, text in output.files.items():
-                yield OutputFile(task, _inside(path), output.raw if text is None else text)
+                yield OutputFile(task, path, output.raw if text is None else text)
         elif task in wanted:
             yield OutputFile(task, interpolate(wanted[task], inputs), output.raw)
-
-
-def _inside(path: str) -> str:
-    """A path that a worker told, which must not lead out of the folder that it is given back in."""
-    if Path(path).is_absolute() or ".." in Path(path).parts:
-        raise Conflict(f"the run has a file at {json.dumps(path)}, which leads out of its folder: it is not written")
-    return path

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.client.files import OutputFile, files_of
-from runner.errors import Conflict, Exit
+from runner.client.files import OutputFile, files_of, write_files
+from runner.errors import Conflict, Exit, LeadsOutside
 from runner.ledger import total
 from runner.prices import configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
@@ -159,8 +159,13 @@ class RunHandle:
         return list({one.path: one for one in files_of(runs.committed(self.id, branch), wanted, inputs)}.values())
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write `files`, relative to ``folder`` (the working directory)."""
-        return [file.write(folder or Path()) for file in self.files()]
+        """Write `files` below ``folder`` (the working directory). Raises `LeadsOutside` for the first that is not to
+        be written there, when the others are."""
+        done = list(write_files(self.files(), folder or Path()))
+        for one in done:
+            if isinstance(one, LeadsOutside):
+                raise one
+        return [one for one in done if isinstance(one, Path)]
 
     def fork(
         self,
