@@ -34,6 +34,29 @@ def own_server() -> Iterator[RedisServer]:
         yield one
 
 
+class Backup:
+    """What a server held at one time; `restore` puts it back under whoever is at work."""
+
+    def __init__(self, url: str) -> None:
+        self._redis = Redis.from_url(url)
+        self._keys = {key: (self._redis.dump(key), max(self._redis.pttl(key), 0)) for key in self._redis.keys("*")}
+
+    def restore(self) -> None:
+        """All of it, at one stroke; what came since is gone."""
+        with self._redis.pipeline(transaction=True) as pipe:
+            pipe.flushall()
+            for key, (value, ttl) in self._keys.items():
+                pipe.restore(key, ttl, value)
+            pipe.execute()
+        self._redis.close()
+
+
+@pytest.fixture
+def backup() -> Callable[[str], Backup]:
+    """Takes a backup of the server with this URL."""
+    return Backup
+
+
 @pytest.fixture
 def redis(server: RedisServer) -> Iterator[Redis]:
     """A decoding client of the empty server."""

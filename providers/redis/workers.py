@@ -26,12 +26,16 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat. ``stood`` is False where the lease was gone: the claims are somebody else's now."""
+    """The answer to a heartbeat. ``stood`` is False where the lease was gone: the claims are somebody else's now.
+
+    ``number`` counts the beats of a registration; it only ever grows, unless the store went back in time.
+    """
 
     stood: bool
     recheck: int
     at: int
     claims: tuple[HeldClaim, ...]
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class Workers:
 
     def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
         """Prolong the lease; with ``about``, register. One round trip."""
-        stood, recheck, at, flat = scripts.load("beat")(
+        stood, recheck, at, flat, number = scripts.load("beat")(
             self.client,
             workers=self._key("workers_key"),
             worker=self._key("worker_key", worker=worker),
@@ -74,7 +78,7 @@ class Workers:
         for ref, value in zip(flat[::2], flat[1::2], strict=True):
             token, process, deadline = value.split("|")
             claims.append(HeldClaim(ref, int(token), process, int(deadline)))
-        return Beat(bool(stood), int(recheck), at, tuple(claims))
+        return Beat(bool(stood), int(recheck), at, tuple(claims), number)
 
     def reap(
         self,

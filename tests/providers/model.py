@@ -129,7 +129,7 @@ class Model:
         if worker not in self.workers:
             return "unregistered"
         place = (job.run_id, job.branch, job.task)
-        run.tokens += 1
+        run.tokens = max(run.tokens + 1, (self.now - run.created_at) * 1000)
         task.state, task.token, task.worker, task.process, task.nonce = "running", run.tokens, worker, process, nonce
         del self.queued[place]
         timeout = run.plan.by_key[job.task].timeout

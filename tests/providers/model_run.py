@@ -67,6 +67,7 @@ class Run:
     bundle: str
     triggers: frozenset[str]
     most: int
+    created_at: int  #: in ms
     branch: str = "main"
     branches: dict[str, Branch] = field(default_factory=lambda: {"main": Branch()})
     counters: dict[str, int] = field(

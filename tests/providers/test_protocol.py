@@ -91,6 +91,7 @@ class Protocol(Operations):
                 bundle=options["bundle"],
                 triggers=options["triggers"],
                 most=options["most"],
+                created_at=self.model.now,
             )
         )
 

@@ -5,14 +5,16 @@
 -- USES now
 --
 -- about: JSON of what it says of itself when it registers, or "". Returns {1 if the lease still stood, how often its
--- claims were taken from outside, the server's time, claims as a flat list of reference, "token|process|deadline"}.
+-- claims were taken from outside, the server's time, claims as a flat list of reference, "token|process|deadline",
+-- how many beats its record has counted: fewer than the worker was told before mean that the store went back in time}.
 local at = now()
 local stood = redis.call("ZSCORE", workers, id)
 local known = redis.call("EXISTS", worker) == 1
 if about ~= "" then
   redis.call("HSET", worker, "about", about)
 elseif not stood or not known then
-  return {0, "0", at, {}}
+  return {0, "0", at, {}, 0}
 end
 redis.call("ZADD", workers, at + lease_ms, id)
-return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, redis.call("HGETALL", claims)}
+return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, redis.call("HGETALL", claims),
+        redis.call("HINCRBY", worker, "beats", 1)}

@@ -14,7 +14,7 @@
 -- failures count since the branch was last resumed, failed since ever;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
-                     "standin")
+                     "standin", "token", "created_at")
 local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
@@ -34,7 +34,10 @@ if not (t[1] == "running" and t[6] == nonce) then
     redis.call("ZADD", due_key(home), at + 1000, ref)
     return {"unfit"}
   end
-  token = redis.call("HINCRBY", run, "token", 1)
+  -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
+  -- otherwise give a number twice, and who got it first would pass for who got it last.
+  token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
+  redis.call("HSET", run, "token", token)
   redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce)
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
   local deadline = 0
