@@ -1,11 +1,12 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name key token step value begun paid replayed reached prompt_tokens completion_tokens told
+-- ARGV name key token step value begun paid replayed reached prompt_tokens completion_tokens details told
 -- USES emit refuse account
 --
 -- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
 -- reached: how many records its attempt came by and made so far, with this one.
+-- details: "" or, of these tokens, a JSON list of what account.lua names.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
 local t = redis.call("HMGET", task, "token", "started", "reached")
@@ -15,7 +16,7 @@ redis.call("HSET", task, "begun", begun)
 -- time (a prompt with a clock in it), does not get on.
 if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
 if redis.call("HSETNX", journal, step, value) == 1 then
-  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens)
+  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details ~= "" and cjson.decode(details))
   account(run, name, key, "replayed", replayed)
   if redis.call("HLEN", journal) == 1 then
     -- Begun after the run was over, the journal would outlive it.
