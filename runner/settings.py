@@ -10,6 +10,9 @@ from runner.errors import UsageError
 DEFAULT_QUEUE = "runner"
 
 
+LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
+
+
 def _number(name: str, default: float, least: float) -> float:
     text = os.environ.get(name)
     if text is None or not text.strip():
@@ -22,6 +25,8 @@ def _number(name: str, default: float, least: float) -> float:
         raise UsageError(f"{name} must be a number, got {text!r}")
     if value < least:
         raise UsageError(f"{name} must be at least {least:g}, got {value:g}")
+    if value > LONGEST:
+        raise UsageError(f"{name} must be at most {LONGEST:g}, got {value:g}")
     return value
 
 

@@ -7,6 +7,13 @@ from typing import Any
 
 from runner.plan import PlannedTask
 
+LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as the scripts take it."""
+    return int(min(seconds * 1000, LONGEST))
+
 
 def stamp() -> str:
     """The time as checkpoint ids begin with it: UTC, to the second."""
@@ -19,7 +26,7 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
         "task": task.key,
         "needs": needs,
         "context": json.dumps(task.context or [], ensure_ascii=False),
-        "timeout": str(int((task.timeout or 0) * 1000)),
+        "timeout": str(milliseconds(task.timeout or 0)),
     }
 
 

@@ -14,7 +14,7 @@ from runner.plan import PlannedTask
 from runner.plan.growth import Growth
 from runner.plan.used import NOTHING, Used
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.arguments import specification, specifications, stamp
+from runner.providers.redis.arguments import milliseconds, specification, specifications, stamp
 from runner.providers.redis.connection import Line, patiently
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.packing import pack_output
@@ -95,7 +95,7 @@ class ClaimedTask:
                 self._open[entry] = max(self._open[entry] - 1, 0)
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
-                about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+                about = {"model": entry.model, "agent": entry.agent, **usage._asdict()}
             self._reached += 1 + (replayed.passed if isinstance(replayed, Tally) else replayed)
             self._fenced(
                 self._record,
@@ -110,7 +110,6 @@ class ClaimedTask:
                 reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
-                details=json.dumps(usage.details) if usage.details else "",
                 told=_flat(about) if about else "",
             )
             if entry is not None:
@@ -251,7 +250,7 @@ class ClaimedTask:
 
     def retry(self, delay: float, reason: str, *, replayed: Tally | int) -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
-        self._give("retry", replayed=replayed, delay_ms=int(delay * 1000), reason=redact(reason))
+        self._give("retry", replayed=replayed, delay_ms=milliseconds(delay), reason=redact(reason))
 
     def fail(self, reason: str, *, replayed: Tally | int) -> None:
         """Fail the task for good, and with it the branch."""

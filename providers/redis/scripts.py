@@ -1,9 +1,18 @@
 """The Lua scripts, loaded from files and called by names.
 
-A script file begins with comments that say what it does, then ``-- KEYS a b``, ``-- ARGV c d`` and ``-- USES lib``.
-The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; the key builders of `keys` come as Lua
-functions where one is called. All of that shares line 1 with the file's first comment, so Redis reports true line
-numbers.
+A script file begins with comments that say what it does, then ``-- KEYS a b``, ``-- ARGV c:text d:int`` and
+``-- USES lib``. The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; the key builders of `keys`
+come as Lua functions where one is called. All of that shares line 1 with the file's first comment, so Redis reports
+true line numbers.
+
+A script that fails has changed nothing: Redis does not undo what it wrote. So all that can fail comes before the first
+write: what is given is checked here, what is stored is looked at by ``lua/lib/intact.lua``. What the server refuses (no
+memory, no replica, a full disk) it refuses at a script's first write, never later; that needs no flags of the script.
+A test calls each script with each argument broken, each key of another type, and on servers that refuse.
+
+What follows a slot's colon is its type. Each but ``text`` is a function in ``lua/types/*.lua``, which returns what the
+local holds (JSON comes decoded; ``NAME_text`` is as it was given) or refuses the call before anything was written. A
+type that ends in ``?`` allows "" as well: nil, where it would have been decoded.
 """
 
 import hashlib
@@ -18,6 +27,7 @@ from runner.providers.redis import stream
 from runner.providers.redis.keys import TEMPLATES
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
+_AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
 _FOLDER = files("runner.providers.redis").joinpath("lua")
 
 Clock = str
@@ -40,13 +50,24 @@ class LuaScript:
         slots = {kind: names.split() for kind, names in _SLOTS.findall(source)}
         self.name = name
         self.keys: list[str] = slots.get("KEYS", [])
-        self.argv: list[str] = slots.get("ARGV", [])
-        binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
-        binds += [f"local {arg}=ARGV[{i}]" for i, arg in enumerate(self.argv, 1)]
+        typed = [slot.partition(":")[::2] for slot in slots.get("ARGV", [])]
+        self.argv: list[str] = [name for name, _ in typed]
+        self.types: list[str] = [kind or "text" for _, kind in typed]
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
         body = " ".join([*libraries, source])
+        kinds = dict.fromkeys(kind.rstrip("?") for kind in self.types)
+        checks = [
+            f'local SCRIPT="{name}"',
+            *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
+            f'if #KEYS~={len(self.keys)} or #ARGV~={len(self.argv)} then wrong("what it was given","complete") end',
+        ]
+        binds = [f"local {key}=KEYS[{i}]" for i, key in enumerate(self.keys, 1)]
+        for i, (arg, kind) in enumerate(zip(self.argv, self.types, strict=True), 1):
+            binds.append(_bind(arg, f"ARGV[{i}]", kind))
+            if f"{arg}_text" in body:
+                binds.append(f"local {arg}_text=ARGV[{i}]")
         builders = [_builder(key) for key in TEMPLATES if f"{key}(" in body]
-        self.text = " ".join([*binds, *builders, body]).encode()
+        self.text = " ".join([*checks, *binds, *builders, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._names = frozenset(self.keys + self.argv)
 
@@ -87,10 +108,32 @@ def names() -> list[str]:
     return sorted(p.name.removesuffix(".lua") for p in _FOLDER.iterdir() if p.name.endswith(".lua"))
 
 
+def _bind(name: str, value: str, kind: str) -> str:
+    """The local that holds an argument, once it is known to be of its type."""
+    checked = f'{kind.rstrip("?")}({value},"{name}")'
+    if kind == "text":
+        return f"local {name}={value}"
+    if kind.rstrip("?") in _AS_GIVEN:
+        return f"local {name}={value}" + (f' if {name}~="" then {checked} end' if kind.endswith("?") else f" {checked}")
+    return f'local {name}={value}~="" and {checked} or nil' if kind.endswith("?") else f"local {name}={checked}"
+
+
+def _with_those_used(kinds: list[str]) -> list[str]:
+    """Types, each after those that it is made of."""
+    found: list[str] = []
+    for kind in kinds:
+        if kind != "text" and kind not in found:
+            source = _FOLDER.joinpath("types", f"{kind}.lua").read_text("utf-8")
+            used = dict(_SLOTS.findall(source)).get("USES", "").split()
+            found += [one for one in _with_those_used(used) if one not in found]
+            found.append(kind)
+    return found
+
+
 @cache
-def _library(name: str) -> str:
+def _library(name: str, folder: str = "lib") -> str:
     """A library as one line: whole-line comments go, line ends become blanks."""
-    text = _FOLDER.joinpath("lib", f"{name}.lua").read_text("utf-8")
+    text = _FOLDER.joinpath(folder, f"{name}.lua").read_text("utf-8")
     lines = (line.strip() for line in text.splitlines())
     text = " ".join(line for line in lines if line and not line.startswith("--"))
     return text.replace("TYPES_IN_SHORT", stream.lua()) if name == "emit" else text

@@ -80,7 +80,8 @@ class _Told(_Silent):
         event_bus.emit(self._call, LLMCallStartedEvent(**self._about))
 
     def ended(self, usage: Usage) -> None:
-        event_bus.emit(self._call, LLMCallCompletedEvent(usage=usage.told(), **self._about))
+        spent = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
+        event_bus.emit(self._call, LLMCallCompletedEvent(usage=spent, **self._about))
 
     def failed(self, why: str) -> None:
         event_bus.emit(self._call, LLMCallFailedEvent(error=why, **self._about))

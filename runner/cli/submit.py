@@ -19,6 +19,7 @@ from runner.client.submission import KEEP, Prepared, prepare
 from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
 from runner.prices import configured
+from runner.settings import LONGEST
 from runner.source import dotenv
 from runner.source.project import CREW_FILE, MAIN_FILE, environment_file
 from runner.source.target import parse_target
@@ -40,7 +41,7 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
 @click.option(
     "--keep",
-    type=options.Seconds(min=1),
+    type=options.Seconds(min=1, max=LONGEST),
     default=KEEP,
     metavar="SECONDS",
     help="Keep a finished run so long (7 days).",
@@ -81,9 +82,9 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         file = parse_target(target).file
         _take_environment(file)
-        shown = reading(file, shown=not as_json)
-        prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown)
-        if line := untested(prepared.adapter):
+        with reading(file, shown=not as_json):
+            prepared = prepare(target, limit=bundle_limit, inputs=inputs)
+        if line := untested(prepared.adapter.name):
             say(line)
         _refuse_missing(prepared, inputs)
         configured()  # what is wrong with the prices is said before anything is paid

@@ -1,8 +1,8 @@
 -- A person's answer: it goes into the journal of the task that asked, which goes on, and so does its branch.
 --
 -- KEYS home run branch task journal
--- ARGV name key step text
--- USES now queued emit send
+-- ARGV name:text key:text step:text text:text
+-- USES now queued emit send intact
 --
 -- step: the question's, as it was read. text: the answer as JSON.
 -- Returns "answered", or why not: "gone", "not asked", "changed" (another question by now) or the branch's status, if it is
@@ -13,6 +13,8 @@ local t = redis.call("HMGET", task, "state", "step", "attempt", "started")
 if t[1] ~= "asked" then return "not asked" end
 if t[2] ~= step then return "changed" end
 if status ~= "running" and status ~= "waiting" then return status end
+intact_run(home, run, name)
+redis.call("HLEN", journal)
 redis.call("HSET", journal, step, text)
 redis.call("HDEL", task, "step", "question")
 redis.call("HSET", task, "state", "queued")

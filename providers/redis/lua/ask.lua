@@ -1,15 +1,18 @@
 -- A task asks a person something: it is given back, and goes on when there is an answer. Its journal stays.
 --
 -- KEYS home run branch task journal
--- ARGV name key token worker replayed step question stamp
--- USES now queued emit refuse send goes_on close account release checkpoint wait
+-- ARGV name:text key:text token:int worker:text replayed:entries? step:text question:text stamp:text
+-- USES now queued emit refuse send goes_on close account release checkpoint wait intact
 --
 -- step: where in the journal the answer belongs; what stands there is no answer. question: JSON, for whoever answers.
 -- Returns {"asked", the branch's status} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "ask") end
+intact_run(home, run, name)
+intact_branch(branch)
+redis.call("HLEN", claims_key(home, worker))
+redis.call("HDEL", journal, step)
 account(run, name, key, "replayed", replayed)
 give_up(home, run, name, key, worker)
-redis.call("HDEL", journal, step)
 redis.call("HSET", task, "state", "asked", "step", step, "question", question)
 redis.call("HINCRBY", branch, "asked", 1)
 emit(run, "task_asked", "branch", name, "task", key, "parent", redis.call("HGET", task, "started") or 0)

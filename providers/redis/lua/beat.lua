@@ -1,7 +1,7 @@
 -- A worker says that it lives. Its lease is one entry, scored with the time at which it lapses.
 --
 -- KEYS workers worker claims
--- ARGV id lease_ms about
+-- ARGV id:text lease_ms:int about:text
 -- USES now
 --
 -- about: JSON of what it says of itself when it registers, or "". Returns {1 if the lease still stood, how often its
@@ -9,12 +9,13 @@
 -- how many beats its record has counted: fewer than the worker was told before mean that the store went back in time}.
 local at = now()
 local stood = redis.call("ZSCORE", workers, id)
-local known = redis.call("EXISTS", worker) == 1
+local known = redis.call("HLEN", worker) > 0
+local held = redis.call("HGETALL", claims)
 if about ~= "" then
   redis.call("HSET", worker, "about", about)
 elseif not stood or not known then
   return {0, "0", at, {}, 0}
 end
 redis.call("ZADD", workers, at + lease_ms, id)
-return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, redis.call("HGETALL", claims),
+return {(stood and known) and 1 or 0, redis.call("HGET", worker, "recheck") or "0", at, held,
         redis.call("HINCRBY", worker, "beats", 1)}

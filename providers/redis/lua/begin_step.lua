@@ -1,15 +1,16 @@
 -- Note which steps are being done, so that a crash in them is counted as in doubt.
 --
 -- KEYS run task
--- ARGV name key token begun new
+-- ARGV name:text key:text token:int begun:entries? new:entries?
 -- USES account
 --
 -- begun: all of them, as entries of the account; new: those of them that are done whatever this answers. Both "" for none.
 -- Where the claim is lost, whoever took it back has counted those of before as in doubt; the new ones are counted here.
 -- Returns 1, or 0 where the claim is lost (the step's own record will be refused).
 if redis.call("HGET", task, "token") ~= token then
-  if new ~= "" and redis.call("EXISTS", run) == 1 then account(run, name, key, "in_doubt", new) end
+  redis.call("HLEN", ledger_key(run))
+  if redis.call("HLEN", run) > 0 then account(run, name, key, "in_doubt", new) end
   return 0
 end
-redis.call("HSET", task, "begun", begun)
+redis.call("HSET", task, "begun", begun_text)
 return 1

@@ -1,16 +1,18 @@
 -- Stop a run: claims are taken back, so nothing more of it is written, and their workers are told to look.
 --
 -- KEYS home run
--- ARGV branch reason
--- USES now queued emit send goes_on close account release recall lifetime finish
+-- ARGV branch:text reason:text
+-- USES now queued emit send goes_on close account release recall lifetime finish intact
 --
 -- branch: "" for every branch that runs or waits, else that one alone.
 -- Returns "running" or "waiting" if something was stopped by it; else how the run, or that branch, stands: "gone" if it
 -- is not there.
 local r = redis.call("HMGET", run, "status", "branch")
 if not r[1] then return "gone" end
-local at = now()
 local asked = branch ~= "" and branch or r[2]
+intact_run(home, run, asked)
+intact_ends(home, run, math.huge)
+local at = now()
 local was = redis.call("HGET", branch_key(run, asked), "status") or "gone"
 local stopped
 for _, name in ipairs(branch ~= "" and {branch} or redis.call("SMEMBERS", branches_key(run))) do

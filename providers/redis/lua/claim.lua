@@ -1,8 +1,8 @@
 -- Take the exclusive right to one task, and all that is needed to do it.
 --
 -- KEYS home run task
--- ARGV name key attempt worker process nonce stamp unfit
--- USES now queued emit checkpoint
+-- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text
+-- USES now queued emit checkpoint intact
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
@@ -22,18 +22,45 @@ local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "f
                      "scope", "started", "claimed", "open", "failed")
 local token = t[7]
 local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
-if not (t[1] == "running" and t[6] == nonce) then
+local mine, at, ref = t[1] == "running" and t[6] == nonce, now(), r[1] .. "|" .. name .. "|" .. key
+if not mine then
   if b[1] ~= "running" then return {b[1]} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
-  local at = now()
-  local ref = r[1] .. "|" .. name .. "|" .. key
+  redis.call("ZCARD", queued_key(home))
+  redis.call("ZCARD", due_key(home))
   if string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
     redis.call("HSET", task, "state", "delayed")
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
     redis.call("ZADD", due_key(home), at + 1000, ref)
     return {"unfit"}
   end
+end
+-- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
+-- here: that a branch does again what its parent had done needs no look.)
+local function output(of, wanted)
+  local limit
+  while of do
+    local found = redis.call("HGET", outputs_key(branch_key(run, of)), wanted)
+    if found and (not limit or tonumber(string.match(found, '^{"seq":(%d+)')) <= limit) then return found end
+    local b = redis.call("HMGET", branch_key(run, of), "parent", "parent_seq")
+    if not b[1] then return "" end
+    of = b[1]
+    limit = math.min(limit or math.huge, tonumber(b[2]))
+  end
+end
+local open = cjson.decode(t[11] or "[]")[1]
+local at_work = open and open[3] == "agent_execution_error" and tonumber(open[1]) or 0
+local context = {}
+for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
+  context[#context + 1] = wanted
+  context[#context + 1] = output(name, wanted)
+end
+local recorded = redis.call("HGETALL", journal_key(branch, key))
+if not mine then
+  intact_branch(branch)
+  redis.call("XLEN", events_key(run))
+  redis.call("HLEN", claims_key(home, worker))
   -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
@@ -60,30 +87,8 @@ if not (t[1] == "running" and t[6] == nonce) then
     checkpoint(run, name, branch, "task_started", key, stamp, at)
   end
 end
-
 local first = redis.call("HGET", branch, "begun") == scope .. " " .. claimed
--- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
--- here: that a branch does again what its parent had done needs no look.)
-local function output(of, wanted)
-  local limit
-  while of do
-    local found = redis.call("HGET", outputs_key(branch_key(run, of)), wanted)
-    if found and (not limit or tonumber(string.match(found, '^{"seq":(%d+)')) <= limit) then return found end
-    local b = redis.call("HMGET", branch_key(run, of), "parent", "parent_seq")
-    if not b[1] then return "" end
-    of = b[1]
-    limit = math.min(limit or math.huge, tonumber(b[2]))
-  end
-end
-local open = cjson.decode(t[11] or "[]")[1]
-local at_work = open and open[3] == "agent_execution_error" and tonumber(open[1]) or 0
-local context = {}
-for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
-  context[#context + 1] = wanted
-  context[#context + 1] = output(name, wanted)
-end
 return {"claimed", tonumber(token), {tonumber(t[5] or "0"), tonumber(t[12] or "0")}, {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
         {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0,
          redis.call("HGET", run, "checkpoint_on") or "", at_work,
-         redis.call("HGET", branch, "opener") == key and 1 or 0}, {b[2] or "", b[3] or ""}, context,
-        redis.call("HGETALL", journal_key(branch, key))}
+         redis.call("HGET", branch, "opener") == key and 1 or 0}, {b[2] or "", b[3] or ""}, context, recorded}

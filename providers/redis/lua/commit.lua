@@ -1,8 +1,8 @@
 -- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name key token worker output trace replayed next growth stamp
--- USES now queued emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow
+-- ARGV name:text key:text token:int worker:text output:text trace:text replayed:entries? next:tasks growth:growth? stamp:text
+-- USES now queued emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow intact
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
@@ -19,8 +19,18 @@ if done then
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
-local grown = growth ~= "" and cjson.decode(growth)
-if grown and (redis.call("HGET", shared_key(branch), "version") or "") ~= grown.version then return {"changed"} end
+if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
+local unlocked = growth and #next or 0
+intact_run(home, run, name)
+intact_branch(branch)
+intact_tasks(branch, next)
+redis.call("HLEN", claims_key(home, worker))
+if not goes_on(run, name) then
+  intact_ends(home, run, math.huge)
+elseif tonumber(redis.call("HGET", branch, "left")) + unlocked <= 1 then
+  intact_open(home, branch)
+  intact_ends(home, run, 1)
+end
 local at = now()
 local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
@@ -33,19 +43,18 @@ redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
-account(run, name, key, "in_doubt", t[6])  -- what its threads are still at, and what broke off
+account(run, name, key, "in_doubt", noted(t[6]))  -- what its threads are still at, and what broke off
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
-if grown then grow(run, name, branch, key, seq, grown) end
+if growth then grow(run, name, branch, key, seq, growth) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
-local list = cjson.decode(next)
-local left = redis.call("HINCRBY", branch, "left", grown and #list - 1 or -1)
+local left = redis.call("HINCRBY", branch, "left", unlocked - 1)
 if not goes_on(run, name) then
   -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
   return {"committed", seq, redis.call("HGET", branch, "status"), told, 0}
 end
-for _, job in ipairs(list) do
+for _, job in ipairs(next) do
   local ready = job.needs == 1
   if not ready then
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs

@@ -1,7 +1,7 @@
 -- Lead, if nobody does or if the leader that was seen to be gone still stands there; or go on leading.
 --
 -- KEYS leader
--- ARGV me gone ttl_ms
+-- ARGV me:text gone:text ttl_ms:int
 --
 -- Returns 1 if I lead now, else 0.
 local who = redis.call("GET", leader)

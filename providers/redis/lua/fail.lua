@@ -1,11 +1,16 @@
 -- A task failed for good: its branch fails with the reason. What else is running goes on to its commit.
 --
 -- KEYS home run branch task
--- ARGV name key token worker replayed reason stamp
--- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed
+-- ARGV name:text key:text token:int worker:text replayed:entries? reason:text stamp:text
+-- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed intact
 --
 -- Returns {"failed", the event's sequence, that of the branch's failure or 0} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "fail") end
+intact_run(home, run, name)
+intact_branch(branch)
+intact_open(home, branch)
+intact_ends(home, run, 1)
+redis.call("HLEN", claims_key(home, worker))
 local at = now()
 account(run, name, key, "replayed", replayed)
 give_up(home, run, name, key, worker)

@@ -1,14 +1,14 @@
 -- Read a point in a run's history, and what a fork that leaves there is decided by. It writes nothing.
 --
 -- KEYS run
--- ARGV name checkpoint tasks
+-- ARGV name:text checkpoint:text tasks:texts
 --
 -- name: a branch, "" for the run's current line. checkpoint: the whole id of one, on whichever branch it is; "" for the
 -- newest position. tasks: JSON list of those whose outputs are wanted.
 -- Returns {"gone"}, {"no branch"} or {"no checkpoint"}; else {"there", run fields, plan, id of the newest event, sequence,
 -- line, line, ...}: the branch, then its parent and so on, each as {name, its fields and their values, its commits up to
 -- there, in order, the wanted outputs or false}.
-local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs", tasks ~= "[]" and "shapes" or "")
+local r = redis.call("HMGET", run, "branch", "plan", "bundle", "queue", "inputs", #tasks > 0 and "shapes" or "")
 if not r[1] then return {"gone"} end
 local upto
 if checkpoint ~= "" then
@@ -23,7 +23,6 @@ if checkpoint ~= "" then
   if not upto then return {"no checkpoint"} end
 end
 if name == "" then name = r[1] end
-local wanted = cjson.decode(tasks)
 local newest = redis.call("XREVRANGE", events_key(run), "+", "-", "COUNT", 1)[1]
 local found = {"there", r, redis.call("GET", plan_key(run)), newest and newest[1] or "0", 0}
 while name do
@@ -35,7 +34,7 @@ while name do
   if #found == 5 then found[5] = upto end
   local left = tonumber(own.parent_seq or "0")
   local outputs = {}
-  for i, task in ipairs(wanted) do outputs[i] = redis.call("HGET", outputs_key(branch), task) end
+  for i, task in ipairs(tasks) do outputs[i] = redis.call("HGET", outputs_key(branch), task) end
   -- Sequences only go up: these are all that can be there, and a few more where some were edited.
   local commits = upto > left and redis.call("LRANGE", order_key(branch), 0, upto - left - 1) or {}
   found[#found + 1] = {name, fields, commits, outputs}

@@ -2,8 +2,8 @@
 -- what was committed up to there stays where it is, but for the outputs that were edited.
 --
 -- KEYS home run branch bundle
--- ARGV name fields parent expected_plan edits ready kept tasks_left stamp
--- USES now queued emit send unlock checkpoint lifetime begin finish
+-- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts tasks_left:int stamp:text
+-- USES now queued emit send unlock checkpoint lifetime begin finish intact
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
@@ -16,24 +16,27 @@ if r[1] ~= expected_plan then return "changed" end
 if redis.call("EXISTS", branch) == 1 then return "taken" end
 if r[2] ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 local at = now()
-local given = cjson.decode(fields)
+intact_run(home, run, name)
+intact_ends(home, run, 0)
+intact_branch(branch)
+intact_tasks(branch, ready)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
-for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = value end
+for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", branch, unpack(flat))
 redis.call("SADD", branches_key(run), name)
-for _, edit in ipairs(cjson.decode(edits)) do
+for _, edit in ipairs(edits) do
   local seq = redis.call("HINCRBY", branch, "seq", 1)
   redis.call("HSET", outputs_key(branch), edit[1], '{"seq":' .. seq .. ',"token":0,"edited":1,' .. edit[2])
 end
 begin(home, run, name, at)
-emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, "checkpoint_id", given.from or "")
+emit(run, "checkpoint_fork_completed", "branch", name, "parent_branch", parent, "checkpoint_id", fields.from or "")
 local scope = emit(run, "crew_kickoff_started", "branch", name)
 redis.call("HSET", branch, "scope", scope)
 checkpoint(run, name, branch, "crew_kickoff_started", "", stamp, at)
-for _, task in ipairs(cjson.decode(kept)) do
+for _, task in ipairs(kept) do
   redis.call("COPY", journal_key(branch_key(run, parent), task), journal_key(branch, task))
 end
-for _, job in ipairs(cjson.decode(ready)) do unlock(home, run, name, branch, job, at) end
+for _, job in ipairs(ready) do unlock(home, run, name, branch, job, at) end
 if tasks_left == "0" then
   emit(run, "crew_kickoff_completed", "branch", name, "started", scope)
   checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)

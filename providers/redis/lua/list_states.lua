@@ -1,7 +1,7 @@
 -- The checkpoints of one branch, or of all.
 --
 -- KEYS home
--- ARGV branch
+-- ARGV branch:text
 -- USES states
 --
 -- ``branch`` is "" for all.

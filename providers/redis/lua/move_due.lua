@@ -1,18 +1,24 @@
 -- Send the tasks whose next attempt has come.
 --
 -- KEYS home due
--- ARGV limit
--- USES now queued send
+-- ARGV limit:int
+-- USES now queued send intact
 --
 -- Returns how many.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", due, "-inf", at, "LIMIT", 0, limit)
+intact_indexes(home)
 for _, ref in ipairs(refs) do
-  redis.call("ZREM", due, ref)
   local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
   local run = run_key(home, run_id)
   local record = task_key(branch_key(run, name), key)
-  if redis.call("HGET", record, "state") == "delayed" then
+  local state = redis.pcall("HGET", record, "state")
+  if state ~= "delayed" then
+    redis.call("ZREM", due, ref)
+  elseif not pcall(intact_run, home, run, name) then
+    redis.call("ZADD", due, at + 1000, ref)  -- it does not hold up those of others
+  else
+    redis.call("ZREM", due, ref)
     redis.call("HSET", record, "state", "queued")
     send(home, run, name, key, redis.call("HGET", record, "attempt"), at)
   end

@@ -1,7 +1,7 @@
 -- Remove the oldest checkpoints of a branch, or of the line of one of them, and the entries that nothing needs any more.
 --
 -- KEYS home
--- ARGV branch max_keep head
+-- ARGV branch:text max_keep:int head:text
 -- USES states
 --
 -- ``head`` is "" for the whole branch. What is removed, and what another line still stands on, is told in
@@ -33,6 +33,8 @@ while kept < tonumber(max_keep) and cut > 0 do
   cut = cut - 1
 end
 if kept < tonumber(max_keep) then return 0 end
+redis.call("SCARD", branches_key(home))
+for i = first, cut do intact_chain(home, every[line[i]].number, cut - first + 1) end
 local removed = 0
 for i = first, cut do
   local id = line[i]

@@ -2,7 +2,7 @@
 -- It lives an hour unless a run comes to need it.
 --
 -- KEYS bundle
--- ARGV data grace_ms
+-- ARGV data:text grace_ms:int
 --
 -- Returns 1 if the bundle is stored now, 0 if the data must be sent.
 if redis.call("HEXISTS", bundle, "data") == 1 then

@@ -1,7 +1,7 @@
 -- Store a checkpoint: its entry, its place on its branch, and its lineage. Asked twice, it is stored once.
 --
 -- KEYS home
--- ARGV id branch parent digest size entry base base_digest
+-- ARGV id:text branch:text parent:text digest:text size:int entry:text base:int base_digest:text
 -- USES states
 --
 -- ``base`` is the number of the parent's entry, on which this one stands; 0 for one that stands alone.
@@ -11,6 +11,10 @@ if found then
   if found.digest == digest then return {"stored", found.number} end
   return {"taken"}
 end
+redis.call("HLEN", entries_key(home))
+redis.call("ZCARD", checkpoints_key(branch_key(home, branch)))
+redis.call("SCARD", branches_key(home))
+redis.call("HLEN", chains_key(home, bucket((redis.call("GET", counter_key(home)) or 0) + 1)))
 if base ~= "0" then
   local above = checkpoint_of(home, parent)
   if not above or above.number ~= base or above.digest ~= base_digest then return {"missing"} end

@@ -1,7 +1,7 @@
 -- Read the entries of a checkpoint, from its own towards the one that stands alone, so many at a time.
 --
 -- KEYS home
--- ARGV id from limit
+-- ARGV id:text from:int? limit:int
 -- USES states
 --
 -- ``from`` is the number of the entry to go on at, "" to begin; the answer ends when ``limit`` bytes are in it.

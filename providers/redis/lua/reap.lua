@@ -2,8 +2,8 @@
 -- A task that took its workers with it max_attempts times without getting further fails its branch instead.
 --
 -- KEYS home workers worker claims
--- ARGV id process about lapsed reason out max_attempts stamp
--- USES now queued emit send goes_on close account release checkpoint lifetime finish failed
+-- ARGV id:text process:text about:text lapsed:int reason:text out:said max_attempts:int stamp:text
+-- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
@@ -15,20 +15,34 @@ local lease = redis.call("ZSCORE", workers, id)
 if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}} end
 if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}} end
 local back = {}
-local said = cjson.decode(out)
+local whole = true
+intact_indexes(home)
+local function intact_end(home, run, name, record)
+  local branch = branch_key(run, name)
+  intact_run(home, run, name)
+  intact_branch(branch)
+  if tonumber(redis.call("HGET", record, "crashes") or "0") + 1 >= tonumber(max_attempts) then
+    intact_open(home, branch)
+    intact_ends(home, run, 1)
+  end
+end
 local held = redis.call("HGETALL", claims)
 for i = 1, #held, 2 do
   local ref, claim = held[i], held[i + 1]
   local token, by = string.match(claim, "^(%d+)|([^|]*)|")
   if process == "" or by == process then
-    local of, left = string.match(said[by] or "", "^(%d+) (.*)$")
+    local of, left = string.match(out[by] or "", "^(%d+) (.*)$")
     local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
     local run = run_key(home, run_id)
     local branch = branch_key(run, name)
     local record = task_key(branch, key)
-    redis.call("HDEL", claims, ref)
-    if redis.call("HGET", record, "token") == token then
-      local attempt = give_up(home, run, name, key, id, true, of == token and left)
+    if redis.pcall("HGET", record, "token") ~= token then
+      redis.call("HDEL", claims, ref)
+    elseif not pcall(intact_end, home, run, name, record) then
+      whole = false  -- it does not hold up those of others
+    else
+      redis.call("HDEL", claims, ref)
+      local attempt = give_up(home, run, name, key, id, true, of == token and noted(left))
       local crashes = redis.call("HINCRBY", record, "crashes", 1)
       redis.call("HINCRBY", run, "recoveries", 1)
       emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
@@ -45,7 +59,7 @@ for i = 1, #held, 2 do
     end
   end
 end
-if process == "" then
+if process == "" and whole then
   redis.call("ZREM", workers, id)
   redis.call("DEL", worker, claims)
 end

@@ -1,22 +1,25 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name key token step value begun paid replayed reached prompt_tokens completion_tokens details told
+-- ARGV name:text key:text token:int step:text value:text begun:entries? paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int told:flat?
 -- USES emit refuse account
 --
 -- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
 -- reached: how many records its attempt came by and made so far, with this one.
--- details: "" or, of these tokens, a JSON list of what account.lua names.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
 local t = redis.call("HMGET", task, "token", "started", "reached")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
-redis.call("HSET", task, "begun", begun)
+redis.call("HLEN", journal)
+redis.call("XLEN", events_key(run))
+redis.call("HLEN", ledger_key(run))
+if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
+redis.call("HSET", task, "begun", begun_text)
 -- A task that gets on is not the one that kills its workers. One that records as much as ever, and other things each
 -- time (a prompt with a clock in it), does not get on.
 if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
 if redis.call("HSETNX", journal, step, value) == 1 then
-  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details ~= "" and cjson.decode(details))
+  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens)
   account(run, name, key, "replayed", replayed)
   if redis.call("HLEN", journal) == 1 then
     -- Begun after the run was over, the journal would outlive it.
@@ -29,8 +32,8 @@ if redis.call("HSETNX", journal, step, value) == 1 then
       redis.call("HINCRBY", task, field, count)
     end
   end
-  if told ~= "" then
-    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(cjson.decode(told)))
+  if told then
+    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(told))
   end
 end
 return {"recorded"}

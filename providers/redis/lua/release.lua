@@ -1,11 +1,13 @@
 -- Hand a task back: its worker drains, and another one goes on from the recorded steps.
 --
 -- KEYS home run task
--- ARGV name key token worker replayed
--- USES now queued emit refuse send goes_on close account release
+-- ARGV name:text key:text token:int worker:text replayed:entries?
+-- USES now queued emit refuse send goes_on close account release intact
 --
 -- Returns {"released", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
+intact_run(home, run, name)
+redis.call("HLEN", claims_key(home, worker))
 local at = now()
 account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker, true)

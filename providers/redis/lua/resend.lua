@@ -3,18 +3,19 @@
 -- a queue that nobody serves does not keep the others from being looked at.
 --
 -- KEYS home queued
--- ARGV older_ms limit
--- USES now queued emit send goes_on
+-- ARGV older_ms:int limit:int
+-- USES now queued emit send goes_on intact
 --
 -- Returns how many.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
+intact_indexes(home)
 local sent, waiting, long = 0, {}, {}
 -- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
 local function jobs_of(run_id)
   local found, run = {}, run_key(home, run_id)
-  for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
-    for _, key in ipairs(redis.call("SMEMBERS", open_key(branch_key(run, name)))) do
+  for _, name in ipairs(redis.pcall("SMEMBERS", branches_key(run))) do
+    for _, key in ipairs(redis.pcall("SMEMBERS", open_key(branch_key(run, name)))) do
       found[queued_ref(run_id, name, key)] = {name, key}
     end
   end
@@ -27,10 +28,13 @@ for _, ref in ipairs(refs) do
     name, key = unpack(long[run_id][ref] or {name, key})
   end
   local run = run_key(home, run_id)
-  local r = redis.call("HMGET", run, "queue", "envelope")
-  local t = redis.call("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
-  if t[1] ~= "queued" or not goes_on(run, name) then
+  local r = redis.pcall("HMGET", run, "queue", "envelope")
+  local t = redis.pcall("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
+  local intact, going = pcall(goes_on, run, name)
+  if t[1] ~= "queued" or (intact and not going) then
     redis.call("ZREM", queued, ref)
+  elseif not intact or not pcall(intact_run, home, run, name) then
+    redis.call("ZADD", queued, at, ref)  -- it does not hold up those of others
   else
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
     waiting[r[1]] = waiting[r[1]] or redis.call("LLEN", r[1])

@@ -2,8 +2,8 @@
 -- checkpoint. That becomes its current line, unless the present one is still running.
 --
 -- KEYS home run branch bundle
--- ARGV name fields plan parent parent_seq start expected_status expected_seq expected_plan expected_branches todos ready waits tasks_left
--- USES now queued emit send goes_on close account release recall lifetime begin
+-- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? todos:map ready:tasks waits:waits tasks_left:int
+-- USES now queued emit send goes_on close account release recall lifetime begin intact
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
@@ -19,14 +19,17 @@ if parent == "" and (b[1] == "running" or b[1] == "waiting" or b[1] ~= expected_
 if parent ~= "" and (r[1] == "running" or r[1] ~= expected_status) then return "changed" end
 if parent ~= "" and b[1] then return "taken" end
 if plan ~= "" and redis.call("SCARD", branches_key(run)) ~= tonumber(expected_branches) then return "changed" end
-local given = cjson.decode(fields)
-if (fields ~= "{}" or plan ~= "") and tonumber(r[5]) > 0 then return "busy" end
-local sha = given.bundle or r[4]
+if (fields_text ~= "{}" or plan ~= "") and tonumber(r[5]) > 0 then return "busy" end
+local sha = fields.bundle or r[4]
 if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
+intact_run(home, run, name)
+intact_ends(home, run, plan ~= "" and math.huge or 0)
+if parent ~= "" then intact_branch(branch) end
+intact_tasks(branch, ready)
 local at = now()
 local flat = {}
 if r[1] ~= "running" then flat = {"branch", name} end
-for field, value in pairs(given) do flat[#flat + 1] = field; flat[#flat + 1] = value end
+for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 if #flat > 0 then redis.call("HSET", run, unpack(flat)) end
 if parent ~= "" then
   redis.call("SADD", branches_key(run), name)
@@ -34,7 +37,7 @@ if parent ~= "" then
   local inputs = redis.call("HGET", branch_key(run, parent), "inputs")
   if inputs then redis.call("HSET", branch, "inputs", inputs) end
 end
-for other, todo in pairs(cjson.decode(todos)) do redis.call("HSET", branch_key(run, other), "todo", todo) end
+for other, todo in pairs(todos) do redis.call("HSET", branch_key(run, other), "todo", todo) end
 begin(home, run, name, at)
 if plan ~= "" then
   redis.call("SET", plan_key(run), plan)
@@ -46,9 +49,9 @@ if plan ~= "" then
 end
 redis.call("HSET", branch, "left", tasks_left)
 redis.call("DEL", waits_key(branch))
-for _, wait in ipairs(cjson.decode(waits)) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
+for _, wait in ipairs(waits) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
 redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))
-for _, job in ipairs(cjson.decode(ready)) do
+for _, job in ipairs(ready) do
   local record, before = task_key(branch, job.task), task_key(branch_key(run, parent ~= "" and parent or name), job.task)
   local was = redis.call("HMGET", before, "state", "failed")
   -- What a task in flight on the branch that was left has recorded is not paid again.

@@ -1,11 +1,14 @@
 -- An attempt raised and another is allowed: it comes after a delay, and replays the recorded steps.
 --
 -- KEYS home run task
--- ARGV name key token worker replayed delay_ms reason
--- USES now queued emit refuse send goes_on close account release
+-- ARGV name:text key:text token:int worker:text replayed:entries? delay_ms:int reason:text
+-- USES now queued emit refuse send goes_on close account release intact
 --
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
+intact_run(home, run, name)
+redis.call("HLEN", claims_key(home, worker))
+redis.call("ZCARD", due_key(home))
 local at = now()
 account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker)

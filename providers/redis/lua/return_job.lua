@@ -1,11 +1,12 @@
 -- A worker that is about to go received a job and does not claim it: send its message on.
 --
 -- KEYS home run task
--- ARGV name key attempt
--- USES now queued send
+-- ARGV name:text key:text attempt:int
+-- USES now queued send intact
 --
 -- Returns 1 if it was sent on.
 local t = redis.call("HMGET", task, "state", "attempt")
 if t[1] ~= "queued" or t[2] ~= attempt then return 0 end
+intact_run(home, run, name)
 send(home, run, name, key, attempt, now())
 return 1

@@ -1,12 +1,15 @@
 -- Take back one claim of a worker that lives, and of which no process performs it. It cost nobody's life: no crash counts.
 --
 -- KEYS home run task claims
--- ARGV name key token ref worker reason
--- USES now queued emit send goes_on close account release
+-- ARGV name:text key:text token:int ref:text worker:text reason:text
+-- USES now queued emit send goes_on close account release intact
 --
 -- Returns 1 if the task was handed back, 0 where the claim holds no more.
-if string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token then redis.call("HDEL", claims, ref) end
-if redis.call("HGET", task, "token") ~= token then return 0 end
+local listed = string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token
+local holds = redis.call("HGET", task, "token") == token
+if holds then intact_run(home, run, name) end
+if listed then redis.call("HDEL", claims, ref) end
+if not holds then return 0 end
 local at = now()
 local attempt = give_up(home, run, name, key, worker, true)
 redis.call("HINCRBY", run, "recoveries", 1)

@@ -1,13 +1,13 @@
 -- Take a turn to call a model, if there is one: only so many calls may go out in a minute, from all workers together.
 --
 -- KEYS run
--- ARGV limits minute
+-- ARGV limits:limits minute:int
 -- USES now
 --
 -- limits: JSON list of {whose calls, how many in a minute}; there has to be room under all of them. minute: in ms.
 -- Returns 0, or, where there is no turn, in how many ms to ask again.
 local at, wait, room = now(), 0, {}
-for _, limit in ipairs(cjson.decode(limits)) do
+for _, limit in ipairs(limits) do
   local taken, most = pace_key(run, limit[1]), limit[2]
   redis.call("ZREMRANGEBYSCORE", taken, "-inf", at - minute)
   local many = redis.call("ZCARD", taken)

@@ -1,11 +1,12 @@
 -- Forget the runs whose keys have expired.
 --
 -- KEYS runs expiring
--- ARGV limit
+-- ARGV limit:int
 -- USES now
 --
 -- Returns how many.
 local gone = redis.call("ZRANGEBYSCORE", expiring, "-inf", now(), "LIMIT", 0, limit)
+redis.call("ZCARD", runs)
 for _, id in ipairs(gone) do
   redis.call("ZREM", runs, id)
   redis.call("ZREM", expiring, id)

@@ -21,12 +21,14 @@ local function finish(home, run, name, status, err, at)
   end
   if redis.call("HINCRBY", run, "live", ran and -1 or 0) > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
-  redis.call("ZADD", expiring_key(home), at + r[2], r[1])
-  each_key(run, function(k) redis.call("PEXPIRE", k, r[2]) end)
+  -- A run of before may be told to be kept for longer than Redis can count.
+  local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
+  redis.call("ZADD", expiring_key(home), at + keep, r[1])
+  each_key(run, function(k) redis.call("PEXPIRE", k, keep) end)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.
   local bundle = bundle_key(home, r[3])
-  local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + r[2])
+  local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + keep)
   redis.call("HSET", bundle, "needed_until", string.format("%.0f", left))
   if redis.call("HINCRBY", bundle, "active", ran and -1 or 0) <= 0 then
     redis.call("HSET", bundle, "active", 0)

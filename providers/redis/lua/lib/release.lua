@@ -3,19 +3,19 @@
 -- goes_on: whether another worker goes on where this one was stopped. out: nil, or the calls of models that had left its
 -- process: one that was noted and never left is in no doubt.
 local function doubtful(begun, out)
-  if not begun or begun == "" or not out then return begun end
+  if not begun or not out then return begun end
   local left, found = {}, {}
-  for _, one in ipairs(cjson.decode(out)) do left[cjson.encode({one[2], one[3]})] = one[4] end
-  for _, one in ipairs(cjson.decode(begun)) do
+  for _, one in ipairs(out) do left[cjson.encode({one[2], one[3]})] = one[4] end
+  for _, one in ipairs(begun) do
     if one[1] == "model" then one[4] = math.min(one[4], left[cjson.encode({one[2], one[3]})] or 0) end
     if one[4] > 0 then found[#found + 1] = one end
   end
-  return #found > 0 and cjson.encode(found) or ""
+  return found
 end
 local function give_up(home, run, name, task, worker, goes_on, out)
   local record = task_key(branch_key(run, name), task)
   close_open(run, name, record, goes_on)
-  account(run, name, task, "in_doubt", doubtful(redis.call("HGET", record, "begun"), out))
+  account(run, name, task, "in_doubt", doubtful(noted(redis.call("HGET", record, "begun")), out))
   redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun")
   redis.call("HDEL", claims_key(home, worker), redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task)
   -- Written after the run was over, the record and its journal would outlive it.

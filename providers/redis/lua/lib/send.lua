@@ -1,6 +1,12 @@
 -- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run then
 -- has an envelope to fill in), else it waits in the outbox for somebody to send it.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
+local function message(envelope, values)
+  local marks, text = string.match(envelope, "^([%u ]+)\n(.*)$")
+  local places = {}
+  for mark in string.gmatch(marks, "%u+") do places[#places + 1] = values[mark] or "" end
+  return string.format(text, unpack(places))
+end
 local function send(home, run, name, task, attempt, at)
   local r = redis.call("HMGET", run, "id", "envelope", "queue", "crew")
   local ref = r[1] .. "|" .. name .. "|" .. task
@@ -15,8 +21,5 @@ local function send(home, run, name, task, attempt, at)
   local short = #name > 12 and string.sub(redis.sha1hex(name), 1, 8) or values.BRANCH
   values.ID = r[1] .. "." .. short .. "." .. values.TASK .. "." .. attempt
   values.BODYBRANCH, values.BODYTASK = quoted(values.BRANCH), quoted(values.TASK)
-  local marks, text = string.match(r[2], "^([%u ]+)\n(.*)$")
-  local places = {}
-  for mark in string.gmatch(marks, "%u+") do places[#places + 1] = values[mark] end
-  redis.call("LPUSH", r[3], string.format(text, unpack(places)))
+  redis.call("LPUSH", r[3], message(r[2], values))
 end

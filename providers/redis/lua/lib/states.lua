@@ -19,6 +19,15 @@ local function hold_entry(home, number)
   redis.call("HSET", chains_key(home, bucket(number)), number, (holders + 1) .. " " .. base)
   return true
 end
+-- Before the first write: that the entries which this may let go, with so many others, are what they should be.
+local function intact_chain(home, number, others)
+  redis.call("HLEN", entries_key(home))
+  while number ~= "0" do
+    local holders, base = chain_of(home, number)
+    if not holders or holders > others then return end
+    number = base
+  end
+end
 local function let_go(home, number)
   while number ~= "0" do
     local holders, base = chain_of(home, number)

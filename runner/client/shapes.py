@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.errors import BadInput
+from runner.flow.schema import model_of
 from runner.output import misfit
 
 
@@ -30,8 +31,6 @@ def refuse_misfit(shapes: str, key: str, before: Any, after: Any) -> None:
     name = known["tasks"].get(key)
     if name is None:
         return
-    from runner.flow.schema import model_of  # whoever only reads a crew file needs no flows
-
     try:
         model = model_of(known["schemas"][name])
         model.model_validate(before)

@@ -1,0 +1,53 @@
+-- Redis refuses a write to a key of another type, also in the middle of a script. So what a script may write is looked at
+-- before its first write: where a key is somebody else's (a queue that is called like one of ours), it fails and has
+-- changed nothing. Each look costs the same, however much the key holds.
+local function intact_run(home, run, name)
+  local r = redis.call("HMGET", run, "queue", "envelope", "id")
+  if not r[3] then error({err = "ERR " .. SCRIPT .. ".lua: there is no run here"}) end
+  redis.call("HLEN", branch_key(run, name))
+  redis.call("XLEN", events_key(run))
+  redis.call("HLEN", ledger_key(run))
+  redis.call("ZCARD", queued_key(home))
+  if r[2] ~= "" then redis.call("LLEN", r[1]) else redis.call("ZCARD", outbox_key(home)) end
+end
+local function intact_indexes(home)
+  for _, index in ipairs({queued_key(home), due_key(home), outbox_key(home), active_key(home), expiring_key(home)}) do
+    redis.call("ZCARD", index)
+  end
+end
+local function intact_branch(branch)
+  redis.call("HLEN", outputs_key(branch))
+  redis.call("LLEN", order_key(branch))
+  redis.call("SCARD", open_key(branch))
+  redis.call("HLEN", waits_key(branch))
+  redis.call("ZCARD", checkpoints_key(branch))
+  redis.call("HLEN", lineage_key(branch))
+end
+local function intact_tasks(branch, tasks)
+  for _, job in ipairs(tasks) do redis.call("HLEN", task_key(branch, job.task or job)) end
+end
+local function intact_open(home, branch)
+  local open = redis.call("SMEMBERS", open_key(branch))
+  for _, task in ipairs(open) do
+    local worker = redis.call("HGET", task_key(branch, task), "worker")
+    if worker then
+      redis.call("HLEN", claims_key(home, worker))
+      redis.call("HLEN", worker_key(home, worker))
+    end
+  end
+end
+-- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.
+local function intact_ends(home, run, live)
+  local r = redis.call("HMGET", run, "bundle", "live")
+  intact_indexes(home)
+  redis.call("SCARD", branches_key(run))
+  if tonumber(r[2]) > live then return end
+  if r[1] and r[1] ~= "" then redis.call("HLEN", bundle_key(home, r[1])) end
+  for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
+    local branch = branch_key(run, name)
+    redis.call("HLEN", branch)
+    redis.call("HLEN", shared_key(branch))
+    intact_branch(branch)
+    intact_open(home, branch)
+  end
+end

@@ -1,0 +1,195 @@
+"""A history in which every script is called, and what each call found in the store."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.ledger import Entry, Usage
+from runner.plan import Plan, PlannedTask
+from runner.plan.growth import Growth
+from runner.providers.redis import jobs, keys, scripts
+from runner.providers.redis.forks import create, position
+from runner.providers.redis.pace import RunPace
+from runner.providers.redis.provider import RedisProvider
+
+from .driver import Driver, plan_of
+
+Keyspace = dict[bytes, tuple[bytes, int]]
+"""Every key: its value as DUMP gives it, and its time to live in ms."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A script as it was called, and the keys that were there."""
+
+    script: scripts.LuaScript
+    slots: dict[str, Any]
+    before: Keyspace
+
+    def again(self, redis: "Redis", **others: Any) -> Any:
+        """Call it, with other arguments in the place of some."""
+        return self.script(redis, **{**self.slots, **others})
+
+
+def read(redis: "Redis") -> Keyspace:
+    """All that is stored. The client must not decode."""
+    names = sorted(redis.keys())
+    pipe = redis.pipeline(transaction=False)
+    for name in names:
+        pipe.dump(name)
+        pipe.pttl(name)
+    found = pipe.execute()
+    return dict(zip(names, zip(found[::2], found[1::2], strict=True), strict=True))
+
+
+_WHOLE = {
+    b"string": ("GET",),
+    b"hash": ("HGETALL",),
+    b"set": ("SMEMBERS",),
+    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    b"list": ("LRANGE", 0, -1),
+    b"stream": ("XRANGE", "-", "+"),
+}
+
+
+def contents(redis: "Redis") -> dict[bytes, tuple[Any, bool]]:
+    """All that is stored, to compare: its values, and whether it expires, but not when (which passes by itself)."""
+    names = sorted(redis.keys())
+    pipe = redis.pipeline(transaction=False)
+    for name in names:
+        pipe.type(name)
+        pipe.pttl(name)
+    found = pipe.execute()
+    for name, kind in zip(names, found[::2], strict=True):
+        command, *more = _WHOLE[kind]
+        pipe.execute_command(command, name, *more)
+    return {name: (value, ttl >= 0) for name, value, ttl in zip(names, pipe.execute(), found[1::2], strict=True)}
+
+
+def write(redis: "Redis", keyspace: Keyspace) -> None:
+    """Have these keys, and no others."""
+    pipe = redis.pipeline(transaction=False)
+    pipe.flushall()
+    for name, (value, ttl) in keyspace.items():
+        pipe.restore(name, max(ttl, 0), value)
+    pipe.execute()
+
+
+@contextmanager
+def recorded(redis: "Redis", monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
+    """Note every call of a script in this process."""
+    calls: list[Call] = []
+    arguments = scripts.LuaScript.arguments
+
+    def noting(script: scripts.LuaScript, slots: dict[str, Any]) -> list[Any]:
+        calls.append(Call(script, dict(slots), read(redis)))
+        return arguments(script, slots)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts.LuaScript, "arguments", noting)
+        yield calls
+
+
+def history(driver: Driver, clock: Any, states: str) -> None:
+    """Runs that do all there is to do. Whatever is left for later has arrived when the next call is noted."""
+    settled: Callable[[], Any] = lambda: driver.line.execute_command("PING")  # noqa: E731
+    runs, workers = driver.runs, driver.workers
+    gpt, tool = Entry("model", "A", "gpt"), Entry("tool")
+    runs.put_bundle("sha", None)
+    runs.put_bundle("sha", b"code")
+    runs.put_bundle("sha", None)
+    workers.elect("me", "", 5000)
+    workers.beat("w0", 5000)
+    run = driver.submit(plan_of("a", "b", "c: a b", "d: c"), bundle="sha", checkpoint_on=",*,", max_checkpoints="3")
+    RunPace(driver.redis, run).turn([("crew", 2)])
+    RunPace(driver.redis, run).turn([("crew", 1)])
+    taken = driver.take()
+    a, b = driver.task(taken["a"]), driver.task(taken["b"])
+    a.note("log", "a line")
+    started = a.tell("agent_execution_started", "a", ends="agent_execution_error", trigger="agent_execution_started")
+    a.tell("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
+    a.tell("agent_execution_completed", "a", started=started)
+    a.begin_step(gpt)
+    settled()
+    a.begin_step(tool)
+    settled()
+    a.record_step("s#1", "1", replayed=0, entry=gpt, usage=Usage(5, 2))
+    a.drop_step(tool)
+    settled()
+    jobs.mark(driver.redis, taken["a"].job, "signal")
+    a.ask("q#1", '"what?"', replayed=1)
+    runs.answer(run, "main", runs.questions(run, "main")[0], '"that"')
+    b.begin_step(gpt)
+    settled()
+    b.release(replayed=0)
+    taken = driver.take()
+    driver.task(taken["b"]).begin_step(gpt)
+    settled()
+    driver.task(taken["b"]).retry(1.0, "it raised", replayed=0)
+    clock.go_on(2000)
+    workers.move_due()
+    driver.redis.delete("jobs")  # lost
+    clock.go_on(10_000)
+    workers.resend(1000)
+    (job,) = driver.jobs()
+    jobs.return_job(driver.redis, job)
+    b_again = driver.take()["b"]
+    driver.task(b_again).begin_step(gpt)
+    settled()
+    workers.reap("w0", process="p0", reason="it died", max_attempts=5, out={"p0": f"{b_again.token} []"})
+    driver.task(b_again).begin_step(gpt)  # too late: it is counted all the same
+    settled()
+    for worker in ("w0", "w1"):
+        workers.beat(worker, 5000, "{}")
+    driver.take("b")
+    workers.take_back("w0", workers.beat("w0", 5000).claims[0], reason="nobody does it")
+    driver.take()
+    workers.reap("w0", reason="it is gone", max_attempts=1)  # and fails the run
+    workers.beat("w0", 5000, "{}")
+    driver.resume(run)
+    driver.work(limit=2)
+    kept = runs.checkpoints(run, "main")
+    where = position(driver.redis, run, outputs=["a"])
+    todo = frozenset(("c", "d"))
+    create(driver.redis, where, "f", todo=todo, kept=todo, edits={"a": '{"raw":"other"}'}, overrides={"x": 1})
+    driver.work()
+    runs.prune(run, "main", 1)
+    kept = runs.checkpoints(run, "main")
+    other = driver.submit(plan_of("a", "b", "c: a b"), "r-2", checkpoint_on=",*,")
+    taken = driver.take()
+    driver.task(taken["a"]).fail("no", replayed=2)
+    driver.commit(taken["b"])  # a straggler
+    driver.resume(other, "again", start=runs.checkpoints(other, "main")[0])
+    driver.resume(other, plan=plan_of("a", "b", "c: a b", "e"), fields={"plan": "other"}) if kept else None
+    driver.take()
+    runs.cancel(other, "enough")
+    third = driver.submit(
+        Plan("grows", (PlannedTask("a"),), grows={"name": "F", "methods": []}), "r-3", envelope="", checkpoint_on=",*,"
+    )
+    job = workers.outbox()[0]
+    workers.sent(job)
+    claim = driver.claim(job)
+    assert isinstance(claim, jobs.Claim)
+    grown = Growth('{"raw":"a"}', (PlannedTask("b"),), {"x": "1"}, ("y",), (("log", "a note"),))
+    driver.task(claim).grow(grown, "", replayed=0)
+    clock.go_on(60_000)
+    workers.resend(1000)
+    driver.redis.hset(keys.run_key(third), "adapter", "strange")
+    jobs.claim(driver.line, workers.outbox()[0], worker="w1", process="p0", unfit=["strange"])
+    clock.go_on(7 * 24 * 3600 * 1000 + 1)
+    workers.trim()
+    provider = RedisProvider()
+    parent = None
+    for i in range(4):
+        parent = provider.extract_id(
+            provider.checkpoint(json.dumps({"a": "x" * 300, "i": i}), states, parent_id=parent)
+        )
+    provider.from_checkpoint(f"{states}#{parent}")
+    provider.checkpoints(states)
+    provider.prune(states, 2)
+    provider.prune(states, 1, branch="main")

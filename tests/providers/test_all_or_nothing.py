@@ -1,0 +1,176 @@
+"""A script that fails has changed nothing: whatever its arguments are, its keys hold, and the server refuses."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from runner.providers.redis import scripts
+from runner.testing import RedisServer, eventually
+
+from .calls import Call, contents, history, read, recorded, write
+from .driver import Driver
+from .observed import TEST_KEY
+
+BROKEN = [
+    b"", b"text", b"1e18", b"9" * 25, b"-1", b"1.5", b"nan", b"inf", b"[", b"{}", b"[]", b"[[]]", b"[1]", b'{"a": []}',
+    b'[{"task": 1}]', b'[{"task":"a","needs":"x","context":"[","timeout":"1e99"}]', b'[["model","A","gpt"]]',
+    b'[["model","A","gpt",1.5,0]]', b'[["model","A","gpt",1e300,NaN]]', b'{"p0": "1 ["}', b'{"keep": "1e18"}',
+    b'["odd"]', b'{"version": "", "put": {}}', b'[["a", 1]]', b"null", b"\xff\xfe", b"[" * 2000,
+]  # fmt: skip
+"""In the place of an argument: nothing, text, other numbers, JSON of another shape, what is no JSON or no UTF-8."""
+
+CALLS: list[Call] = []
+
+
+@pytest.fixture
+def raw(server: RedisServer) -> Any:
+    """A client that takes values as they are."""
+    with Redis.from_url(server.url) as one:
+        yield one
+
+
+@pytest.fixture
+def calls(driver: Driver, raw: Redis, clock: Any, server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Each script as it was called in the history: once for each kind of arguments."""
+    if not CALLS:
+        with recorded(raw, monkeypatch) as found:
+            history(driver, clock, f"{server.url}?prefix=all")
+        kinds = {(call.script.name, *(bool(value) for value in call.slots.values())): call for call in found}
+        seen: dict[str, int] = {}
+        for call in kinds.values():
+            seen[call.script.name] = seen.get(call.script.name, 0) + 1
+            CALLS.append(call)
+    return CALLS
+
+
+def changes_nothing(call: Call, raw: Redis, what: str, **others: Any) -> bool:
+    """Whether the call failed; then the store must be as it was. Leaves it as the call had found it."""
+    before = contents(raw)
+    if (error := failure(call, raw, **others)) is None:
+        return False
+    assert contents(raw) == before, f"{call.script.name}.lua with {what} did a half: {error}"
+    return True
+
+
+def failure(call: Call, redis: Redis, **others: Any) -> RedisError | None:
+    """What the server says against the call."""
+    try:
+        call.again(redis, **others)
+    except RedisError as error:
+        return error
+    return None
+
+
+def test_the_history_calls_every_script(calls: list[Call]) -> None:
+    assert {call.script.name for call in calls} == set(scripts.names())
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_every_argument_has_a_type(name: str) -> None:
+    source = scripts._FOLDER.joinpath(f"{name}.lua").read_text("utf-8")
+    (line,) = [line for line in source.splitlines() if line.startswith("-- ARGV ")]
+    assert all(":" in slot for slot in line.split()[2:])
+
+
+@pytest.mark.parametrize("name", scripts.names())
+def test_with_a_broken_argument(calls: list[Call], raw: Redis, name: str) -> None:
+    for call in (call for call in calls if call.script.name == name):
+        write(raw, call.before)
+        for slot, kind in zip(call.script.argv, call.script.types, strict=True):
+            refused = 0
+            for value in BROKEN:
+                if changes_nothing(call, raw, f"{slot}={value[:40]!r}", **{slot: value}):
+                    refused += 1
+                else:
+                    write(raw, call.before)
+            assert kind == "text" or refused > 10, f"{slot} is not checked"
+        some = call.script.arguments(call.slots)
+        for missing in range(1, len(call.script.argv) + 1):
+            before = contents(raw)
+            with pytest.raises(ResponseError, match="what it was given is not complete"):
+                raw.execute_command("EVALSHA", call.script.sha, *some[:-missing])
+            assert contents(raw) == before
+
+
+@pytest.mark.parametrize("name", scripts.names())
+@pytest.mark.parametrize("how", ["of another type", "gone"])
+def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) -> None:
+    for call in (call for call in calls if call.script.name == name):
+        write(raw, call.before)
+        call.again(raw)
+        touched = sorted({*call.before, *read(raw)} - {TEST_KEY.encode()})
+        for key in touched:
+            write(raw, call.before)
+            if how == "gone":
+                raw.delete(key)
+            elif raw.type(key) == b"string":
+                raw.delete(key)
+                raw.hset(key, "a", "1")
+            else:
+                raw.set(key, "somebody else's")
+            changes_nothing(call, raw, f"{key!r} {how}")
+
+
+def is_full(redis: Redis) -> None:
+    redis.config_set("maxmemory", 1)
+
+
+def has_no_replica(redis: Redis) -> None:
+    redis.config_set("min-replicas-to-write", 1)
+
+
+def is_a_replica(redis: Redis) -> None:
+    redis.replicaof("127.0.0.1", 1)
+
+
+def cannot_save(redis: Redis) -> None:
+    """The file that it would replace is a folder."""
+    redis.config_set("save", "3600 1")
+    Path(redis.config_get("dir")["dir"], redis.config_get("dbfilename")["dbfilename"]).mkdir(exist_ok=True)
+    with suppress(ResponseError):
+        redis.bgsave()
+    eventually(lambda: redis.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+
+def is_well_again(redis: Redis) -> None:
+    for setting in ("maxmemory", "min-replicas-to-write"):
+        redis.config_set(setting, 0)
+    redis.config_set("save", "")
+    redis.replicaof("NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    ("refuses", "error"),
+    [(is_full, "OOM"), (has_no_replica, "NOREPLICAS"), (is_a_replica, "READONLY"), (cannot_save, "MISCONF")],
+)
+def test_on_a_server_that_refuses(
+    calls: list[Call], own_server: RedisServer, refuses: Callable[[Redis], None], error: str
+) -> None:
+    """A script is refused at its first write, or it comes to its end: a server does not refuse in the middle."""
+    refused = set()
+    with Redis.from_url(own_server.url) as redis:
+        for call in calls:
+            write(redis, call.before)
+            call.again(redis)
+            whole = done(redis)
+            write(redis, call.before)
+            refuses(redis)
+            before = contents(redis)
+            if (why := failure(call, redis)) is None:
+                assert done(redis) == whole, f"{call.script.name}.lua did a half"
+            else:
+                assert error in f"{type(why).__name__} {why}".upper().replace("OUTOFMEMORY", "OOM")
+                assert contents(redis) == before, f"{call.script.name}.lua did a half"
+                refused.add(call.script.name)
+            is_well_again(redis)
+    assert refused >= {"claim", "commit", "create_run", "fork", "record_step", "begin_step", "fail", "put_state"}
+
+
+def done(redis: Redis) -> dict[bytes, Any]:
+    """All that is stored, but for the times in the events."""
+    return {name: redis.xlen(name) if name.endswith(b":events") else value for name, value in contents(redis).items()}
