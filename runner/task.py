@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from runner.agent import Agent, Link
+from runner.names import Names
 from runner.output import TaskOutput
 
 
@@ -95,6 +96,11 @@ class Task(BaseModel):
         except Exception:  # an annotation that does not resolve names no model
             return None
         return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None
+
+    def names(self) -> Names:
+        """The classes that its code can name: what its output is made of elsewhere."""
+        functions = [one for one in (self.run, *self.checks) if callable(one)]
+        return Names(functions, [one for one in (self.output_pydantic, self.output_json) if one is not None])
 
 
 class ConditionalTask(Task):

@@ -143,4 +143,5 @@ def committed_record(stored: dict[str, Any]) -> Committed:
         files=stored.get("files"),
         usage=stored.get("usage"),
         flow=stored.get("flow", {}),
+        record=stored,
     )

@@ -1,12 +1,13 @@
 """What the store tells of runs, branches, checkpoints, outputs and events: as it was when it was read."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.events.ids import event_id_of
 from runner.ledger import Line
-from runner.output import TaskOutput
+from runner.output import TaskOutput, from_record
 from runner.providers.redis.stream import fields_of
 from runner.states import RunStatus
 
@@ -65,6 +66,7 @@ class Committed:
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that its worker wrote for it, by path: None for one with the output's own text;
     no dict where no worker writes any. ``usage`` is what CrewAI counts of it; ``flow`` what a flow records beside it.
+    ``record`` is all that is stored of it.
     """
 
     seq: int
@@ -77,10 +79,11 @@ class Committed:
     files: dict[str, str | None] | None = None
     usage: dict[str, int] | None = None
     flow: dict[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
 
     def as_task_output(self, name: str) -> TaskOutput:
         """As the crew's code sees it."""
-        return TaskOutput(name=name, raw=self.raw, json_dict=self.json)
+        return from_record(self.record, name=name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,9 +156,11 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
     """The output that a guardrail gave instead; None leaves it."""
     if result is None or result is output:
         return output
-    raw, data = outputs.from_value(result)
     model = task.output_model()
-    replaced = output.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
+    now = outputs.carry(output.name or "", result, task.names())
+    replaced = output.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
+    replaced._carried = now._carried if model is None else None
+    raw, data = now.raw, now.json_dict
     if model is not None:
         replaced.pydantic = model.model_validate(data) if data is not None else model.model_validate_json(raw)
         replaced.json_dict = replaced.pydantic.model_dump(mode="json")

@@ -3,13 +3,13 @@
 import asyncio
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from runner import encoding, planning
 from runner import output as outputs
-from runner import planning
 from runner.adapters import doing
 from runner.adapters.refusing import refuse_staff, refuse_task
 from runner.adapters.reviewing import reviewed
@@ -95,8 +95,9 @@ class NativeAdapter:
         task = _task(crew, work.key)
 
         def finish(key: str, output: TaskOutput) -> TaskOutput:
-            output.pydantic = outputs.fitted(key, _task(crew, key).output_model(), output.json_dict)
-            return output
+            of = _task(crew, key)
+            output.pydantic = outputs.fitted(key, of.output_model(), output.json_dict)
+            return outputs.named(output, of.names())
 
         doer = crew.doer(task)
         if crew.max_rpm is not None:
@@ -122,14 +123,14 @@ class NativeAdapter:
                     task, doer, context, work, lambda: self._attempt(crew, task, context, work, finish)
                 )
 
-        def again(raw: str, data: Any) -> TaskOutput:
-            return _as_output(doer, context, work, finish, raw, data)
+        def again(record: Mapping[str, Any]) -> TaskOutput:
+            return _as_output(doer, context, work, finish, outputs.from_record(record))
 
         output = reviewed(task, context, work, attempt, again)
         for callback in (task.callback, crew.task_callback if task is not crew.planner else None):
             if callback is not None:
                 callback(output)
-        return outputs.dump(output.raw, output.json_dict)
+        return outputs.to_text(outputs.record(output))
 
     def _attempt(
         self,
@@ -146,8 +147,8 @@ class NativeAdapter:
         )
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        raw, data = _as_declared(work.key, task.output_model(), *outputs.from_value(value))
-        return _as_output(crew.doer(task), context, work, finish, raw, data)
+        output = _as_declared(work.key, task, value)
+        return _as_output(crew.doer(task), context, work, finish, output)
 
 
 NATIVE = NativeAdapter()
@@ -248,25 +249,26 @@ def _as_output(
     context: TaskContext,
     work: Work,
     finish: Callable[[str, TaskOutput], TaskOutput],
-    raw: str,
-    data: Any,
+    output: TaskOutput,
 ) -> TaskOutput:
-    told = context.task
     role = interpolate(doer.role, work.inputs) if doer else ""
-    return finish(
-        work.key, TaskOutput(name=work.key, description=told.description, raw=raw, json_dict=data, agent=role)
-    )
+    about = {"name": work.key, "description": context.task.description, "agent": role}
+    return finish(work.key, output.model_copy(update=about))
 
 
-def _as_declared(key: str, model: type[BaseModel] | None, raw: str, data: Any) -> tuple[str, Any]:
+def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
     """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
+    output, model = outputs.carry(key, value, task.names()), task.output_model()
     if model is None:
-        return raw, data
+        return output
+    raw, data = output.raw, output.json_dict
     try:
         fitted = model.model_validate_json(raw) if data is None else model.model_validate(data)
     except ValidationError as error:
-        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {outputs.misfit(error)}") from None
-    return raw, fitted.model_dump(mode="json")
+        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {encoding.misfit(error)}") from None
+    if isinstance(value, model) and not encoding.same(value, fitted):  # a kind of that model
+        return output.model_copy(update={"json_dict": fitted.model_dump(mode="json")})
+    return TaskOutput(raw=raw, json_dict=fitted.model_dump(mode="json"))
 
 
 async def _awaited(value: Any) -> Any:

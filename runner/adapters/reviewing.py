@@ -7,10 +7,11 @@ it as it was shown: to take it costs nothing, and to object costs the next answe
 import select
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from runner import output as outputs
 from runner.agents import conversation
 from runner.context import TaskContext
 from runner.errors import TaskError
@@ -31,9 +32,9 @@ def reviewed(
     context: TaskContext,
     work: Work,
     attempt: Callable[[], TaskOutput],
-    again: Callable[[str, Any], TaskOutput],
+    again: Callable[[Mapping[str, Any]], TaskOutput],
 ) -> TaskOutput:
-    """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept as text and JSON."""
+    """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept, from its record."""
     if not task.human_input:
         return attempt()
     told = work.conversation.messages
@@ -44,8 +45,7 @@ def reviewed(
         if kept is None:
             output = attempt()
             kept = {
-                "raw": output.raw,
-                "json": output.json_dict,
+                **outputs.record(output),
                 "said": told[seen:],
                 "position": work.journal.position(),
                 "account": work.journal.account(),
@@ -53,7 +53,7 @@ def reviewed(
             }
             work.journal.keep(f"answer {asked}", kept)
         else:
-            output = again(kept["raw"], kept["json"])
+            output = again(kept)
             work.journal.go_to(kept["position"], kept.get("account", ""))
             work.uses.recall(kept["uses"])
             work.conversation.say(*kept["said"][len(told) - seen :])

@@ -17,7 +17,7 @@ from runner.config import CheckpointConfig
 from runner.crew import Crew
 from runner.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, said
 from runner.flow import Flow
-from runner.output import TaskOutput, fitted, from_value, load
+from runner.output import TaskOutput, fitted, from_record, from_value, record, revised
 from runner.providers.base import check_branch
 from runner.source import loader
 from runner.source.target import parse_target
@@ -59,8 +59,7 @@ class CrewHand:
             for number, task in enumerate(tasks_in(entity), 1):
                 key = key_of(task, number)
                 if key in order.edits and task.get("output"):
-                    raw, data = load(task["output"])
-                    after = _edited(key, TaskOutput(name=key, raw=raw, json_dict=data), order.edits[key])
+                    after = _edited(key, from_record(task["output"], name=key), order.edits[key])
                     fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
 
     def carry_out(self, order: Order) -> str:
@@ -140,7 +139,10 @@ def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
 
 
 def _edited(key: str, before: TaskOutput, text: str) -> TaskOutput:
-    """Text in the place of text, JSON in the place of JSON."""
+    """Text in the place of text, JSON in the place of JSON, and of the types that stand there."""
+    if before._carried is not None:
+        about = {"name": key, "description": before.description, "agent": before.agent}
+        return from_record(revised(key, record(before), text), before._carried.names, **about)
     if before.json_dict is None:
         return before.model_copy(update={"raw": text})
     try:

@@ -130,12 +130,10 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
 
 def _of_task(task: str, edit: Edit, before: Committed) -> dict[str, Any] | None:
     """The record of an edited output; None if the edit changes nothing. Raises `BadInput`."""
-    if not isinstance(edit, str):
-        raw, data = outputs.from_value(edit)
-        return None if (raw, data) == (before.raw, before.json) else outputs.stored(raw, data)
-    was = before.raw if before.json is None else before.json
-    value = outputs.from_edit(task, edit, was)
-    return None if branching.alike(value, was) else outputs.stored(*outputs.from_value(value))
+    now = outputs.revised(task, before.record, edit)
+    raw, data = outputs.load(now)
+    same = raw == before.raw if data is None else branching.alike(data, before.json)
+    return None if same else now
 
 
 def _of_method(plan: Plan, task: str, edit: Edit, before: Committed) -> dict[str, Any] | None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from runner.encoding import misfit
 from runner.errors import BadInput
 from runner.flow.schema import model_of
-from runner.output import misfit
 
 
 def dump(models: Mapping[str, type[BaseModel]]) -> str:

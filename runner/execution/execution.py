@@ -350,9 +350,9 @@ def _tell(events: TaskEvents, decision: Decision) -> None:
     """Let the crew's handlers know what was stored, and give them time."""
     match decision:
         case Commit(output):
-            events.completed(*outputs.load(json.loads(output)))
+            events.completed(json.loads(output))
         case Grown(grow):
-            events.completed(*outputs.load(grow.record))
+            events.completed(grow.record)
         case Ask():
             events.asked()
         case Fail(reason):
@@ -390,5 +390,4 @@ def describe(error: BaseException) -> str:
 
 
 def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:
-    raw, data = outputs.load(stored)
-    return TaskOutput(name=key, raw=raw, json_dict=data)
+    return outputs.from_record(stored, name=key)

@@ -8,9 +8,10 @@ nothing of what it says. Nothing is recorded in this process.
 import contextlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from runner import output as outputs
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, set_audience
@@ -30,7 +31,6 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
-from runner.output import TaskOutput
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.jobs import Claim
 from runner.source import loader
@@ -100,12 +100,12 @@ class TaskEvents:
         else:
             self._tell(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
 
-    def completed(self, raw: str, data: Any) -> None:
+    def completed(self, record: Mapping[str, Any]) -> None:
         """It is committed."""
         if self._in_words is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
         ended, over = self._task.told
-        output = TaskOutput(name=self._key, raw=raw, json_dict=data)
+        output = outputs.from_record(record, name=self._key)
         self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
         if over:
             at = self._claim.scope.branch

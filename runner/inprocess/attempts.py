@@ -217,23 +217,16 @@ class Attempts:
             journal.close()
             self._gates.discard(gate)
             steps.end(journal.take_replayed())
-        raw, data = outputs.load(json.loads(stored))
         used = work.uses.found(planned.context or (), lambda: len(self._plan.earlier(key)))
-        return as_output(self._crew, key, raw, data), used
+        return as_output(self._crew, key, json.loads(stored)), used
 
 
-def as_output(crew: Crew, key: str, raw: str, data: Any) -> TaskOutput:
-    """A task's output with what the code at hand adds: the model, the agent's role, the description."""
+def as_output(crew: Crew, key: str, record: Mapping[str, Any]) -> TaskOutput:
+    """A task's output from its record, with what the code at hand adds: the model, the agent's role, its texts."""
     task = crew.by_key[key]
     doer = crew.doer(task)
     role = doer.role if doer else ""
-    output = TaskOutput(
-        name=key,
-        description=task.description,
-        expected_output=task.expected_output,
-        raw=raw,
-        json_dict=data,
-        agent=role,
-    )
-    output.pydantic = outputs.fitted(key, task.output_model(), data)
+    about = {"description": task.description, "expected_output": task.expected_output, "agent": role}
+    output = outputs.from_record(record, task.names(), name=key, **about)
+    output.pydantic = outputs.fitted(key, task.output_model(), output.json_dict)
     return output

@@ -112,7 +112,7 @@ class CrewRun:
                 self._done.update(what_stands(crew, self._plan, progress, forked))
             elif self._nest is not None:
                 for key, text in self._nest.recorded("=").items():
-                    self._done[key] = as_output(crew, key, *outputs.load(json.loads(text)))
+                    self._done[key] = as_output(crew, key, json.loads(text))
             for key, task in crew.by_key.items():
                 task.output = self._done.get(key)
             progress.inputs = self._inputs
@@ -200,7 +200,7 @@ class CrewRun:
                 event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
                 raise
             if self._nest is not None:
-                self._nest.record(f"={key}", outputs.dump(output.raw, output.json_dict))
+                self._nest.record(f"={key}", outputs.to_text(outputs.record(output)))
             with self._lock:
                 task.output = output
                 self._progress.finish(key, output, used)
@@ -239,7 +239,7 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     again = branching.redone(plan, used, frozenset(edited | removed), frozenset(changed))
     for key in again | removed:
         progress.drop(key)
-    return {key: as_output(crew, key, one.raw, one.json_dict) for key, one in told.items() if key not in again}
+    return {key: as_output(crew, key, outputs.record(one)) for key, one in told.items() if key not in again}
 
 
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
@@ -249,7 +249,10 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
             if outputs.fitted(key, type(now.pydantic), before.json_dict) == now.pydantic:
                 return now
         raw, data = outputs.from_value(now.pydantic)
-        return now.model_copy(update={"raw": raw, "json_dict": data})
+        return outputs.plain(now.model_copy(update={"raw": raw, "json_dict": data}))
+    if before is not None and before._carried is not None and not same(before, now):
+        edit = now.json_dict if now.json_dict != before.json_dict else now.raw
+        return outputs.from_record(outputs.revised(key, outputs.record(before), edit), name=key, agent=now.agent)
     if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
         return now
     if now.raw == before.raw:

@@ -34,7 +34,7 @@ def jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def describe_output(output: TaskOutput, *, skipped: bool = False) -> dict[str, Any]:
     """An output as data: its text, or its JSON where that is the same thing."""
-    stored = outputs.stored(output.raw, output.json_dict)
+    stored = outputs.record(output)
     if output.agent:
         stored["agent"] = output.agent
     if skipped:
@@ -44,8 +44,7 @@ def describe_output(output: TaskOutput, *, skipped: bool = False) -> dict[str, A
 
 def build_output(data: Mapping[str, Any], key: str, description: str) -> TaskOutput:
     """The inverse of `describe_output`."""
-    raw, value = outputs.load(data)
-    return TaskOutput(name=key, description=description, raw=raw, json_dict=value, agent=str(data.get("agent") or ""))
+    return outputs.from_record(data, name=key, description=description, agent=str(data.get("agent") or ""))
 
 
 def describe_model(llm: Any) -> dict[str, Any] | None:
@@ -265,7 +264,7 @@ def _as_declared(key: str, task: Task, output: TaskOutput) -> TaskOutput:
     found = output.model_copy(deep=True)
     with contextlib.suppress(BadInput):
         found.pydantic = outputs.fitted(key, task.output_model(), found.json_dict)
-    return found
+    return outputs.named(found, task.names())
 
 
 AGENT = AgentKind()

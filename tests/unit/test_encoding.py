@@ -1,0 +1,236 @@
+"""What a task may return comes back of its type: through JSON, and of classes that its own code names."""
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import json
+import math
+import sys
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field, RootModel
+
+from runner import encoding
+from runner import output as outputs
+from runner.errors import BadInput
+from runner.names import Names
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = (0, 0, 255)
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+
+
+class Point(NamedTuple):
+    x: int
+    when: datetime.date
+
+
+@dataclasses.dataclass
+class Row:
+    name: str
+    seen: set[int]
+    best: Point | None = None
+    total: int = dataclasses.field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.total = len(self.seen)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Inner:
+        n: int
+
+
+class Report(BaseModel):
+    title: str = Field(alias="Title")
+    at: datetime.datetime
+    parts: tuple[Row, ...] = ()
+
+
+class Loose(BaseModel):
+    anything: Any = None
+
+
+class Numbers(RootModel[list[int]]):
+    pass
+
+
+def home() -> None:
+    """A function of this file."""
+
+
+NAMES = Names([home])
+NOON = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
+WINTER = datetime.datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))
+
+
+def through(value: Any, names: Names = NAMES) -> Any:
+    data, entries = encoding.encode(value, names.name_of)
+    data, entries = json.loads(json.dumps([data, entries], allow_nan=False))
+    return encoding.decode(data, entries, names.find)
+
+
+VALUES = [
+    None, True, 0, -1.5, 10**40, "", "text", math.inf, [], {}, (), set(), b"", [1, "a", None, 2.5],
+    {"a": [1, {"b": ()}]},
+    (1, (2, [3])), {1, 2}, {"a", 1, (2, 3)}, frozenset({"x"}), b"text", b"\xff\x00", bytearray(b"\xfe"),
+    datetime.date(2026, 1, 2), NOON, NOON.replace(tzinfo=None), WINTER, WINTER.replace(fold=0),
+    datetime.datetime(2026, 1, 2, 3, 4, 5, 678901, datetime.timezone(datetime.timedelta(hours=-7))),
+    datetime.time(1, 2, 3), datetime.timedelta(days=-400, microseconds=1), datetime.timedelta(0),
+    decimal.Decimal("1.10"), decimal.Decimal("NaN"), fractions.Fraction(1, 3), 2 + 3j, uuid.UUID(int=7), Path("a/b"),
+    {1: "a", (2, 3): "b", datetime.date(2026, 1, 2): "c", None: "d"}, {Level.LOW: 1, Word.YES: 2},
+    collections.Counter("abca"), collections.OrderedDict(b=1, a=2), collections.defaultdict(list, a=[1]),
+    collections.deque([1, (2,)]), Colour.RED, Colour.BLUE, Level.LOW, Right.READ, Right.READ | Right.WRITE, Word.YES,
+    Point(1, datetime.date(2026, 1, 2)), Row("a", {1, 2}, Point(1, datetime.date(2026, 1, 2))), Row.Inner(3),
+    Report(Title="T", at=NOON, parts=(Row("a", {1}),)), Numbers([1, 2]), Loose(anything={"a": [1]}),
+    [Report(Title="T", at=NOON), {"rows": (Row("a", set()), Row.Inner(1))}], {"when": [NOON, b"\xff", {NOON}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_it_comes_back_as_it_was(value: Any) -> None:
+    back = through(value)
+    assert encoding.same(back, value)
+    if isinstance(value, datetime.datetime):
+        assert (back.utcoffset(), back.fold) == (value.utcoffset(), value.fold)
+
+
+def test_a_number_that_is_none_comes_back() -> None:
+    assert math.isnan(through([math.nan])[0])
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=["Cs"]))
+    | st.binary() | st.dates() | st.datetimes(timezones=st.just(datetime.UTC) | st.none()) | st.timedeltas()
+    | st.decimals() | st.uuids() | st.sampled_from(Colour),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple)
+    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])) , inner) | st.sets(st.integers() | st.dates()),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(ANY)
+def test_whatever_it_is_made_of_comes_back(value: Any) -> None:
+    assert encoding.same(through(value), value)
+
+
+class Hidden(BaseModel):
+    n: int = 0
+
+
+def _local() -> Any:
+    class Local(BaseModel):
+        n: int = 1
+
+    return Local()
+
+
+@dataclasses.dataclass
+class More:
+    n: int
+
+    def __post_init__(self) -> None:
+        self.other = 1
+
+
+class Bag(dict[str, int]):
+    pass
+
+
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (object(), r"^an object, which cannot be given to the next task as it is: return text, "),
+        ({"rows": [1, object()]}, r"^an object at rows\.1, which cannot"),
+        (iter([1]), "^a list_iterator, which"),
+        ({}.keys(), "^a dict_keys, which"),
+        (Bag(), "^a Bag, which"),
+        (
+            _local(),
+            r"^a _local\.<locals>\.Local, a class that is not in its file, which .* annotate the function: -> Local",
+        ),
+        (More(1), "^a More with 'other', which is none of its fields"),
+        ([Loose(anything=NOON)], "^a Loose at 0 that its own JSON does not make again"),
+        ({1: "a", "1": "b"}, "^a dict with the keys '1' and '1', which are one in JSON"),
+        (collections.defaultdict(lambda: 1), "^a defaultdict, which"),
+        (ITSELF, "^something that holds itself, which"),
+        (sys, "^a module, which"),
+    ],
+)
+def test_what_no_json_makes_again_is_refused(value: Any, says: str) -> None:
+    with pytest.raises(encoding.NotCarried, match=says):
+        encoding.encode(value, NAMES.name_of)
+
+
+def test_names_are_those_of_the_code_and_of_nothing_else() -> None:
+    """What is stored cannot have anything else made: no module is looked at for it, and no other class."""
+    assert NAMES.find("Report") is Report
+    assert NAMES.find("Row.Inner") is Row.Inner
+    for name in ("uuid.UUID", "Path", "os.system", "Report.__init__", "object", "runner.task.Task", "subprocess.Popen"):
+        assert NAMES.find(name) is None
+        with pytest.raises(BadInput, match=r"which the code of its task does not name any more"):
+            encoding.decode({}, [[[], "class", name]], NAMES.find)
+
+
+def test_classes_that_a_function_is_annotated_with_are_named() -> None:
+    local = type(_local())
+
+    def annotated() -> Any: ...
+
+    annotated.__annotations__["return"] = dict[str, list[local]]  # type: ignore[valid-type]
+    assert Names([annotated]).find(local.__qualname__) is local
+    assert encoding.same(through({"a": [local(n=3)]}, Names([annotated])), {"a": [local(n=3)]})
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [[["a"], "date"], [[], "date"], [[], "nonsense"], [[], "class", "Report"], [[0, 1], "tuple"], [[], "decimal"],
+     [[], "defaultdict", "eval"], [[], "datetime", "../etc"], [[], "uuid"], [["b", 5], "tuple"]],
+)  # fmt: skip
+def test_what_does_not_fit_is_said_in_a_line(entry: Any) -> None:
+    with pytest.raises(BadInput) as caught:
+        encoding.decode({"a": "no date", "b": []}, [entry], NAMES.find)
+    assert "\n" not in str(caught.value)
+
+
+def test_outputs_of_before_are_read_and_ours_are_by_those_who_know_no_types() -> None:
+    old: list[tuple[dict[str, Any], Any]] = [
+        ({"raw": "42"}, "42"),
+        ({"json": [1]}, [1]),
+        ({"raw": "x", "json": {}}, {}),
+    ]
+    for record, value in old:
+        assert outputs.from_record(record).value == value
+    for value, known in [(42, ("42", None)), ((1, 2), ("[1, 2]", [1, 2])), (NOON.date(), ('"2026-01-02"', None))]:
+        assert outputs.load(outputs.record(outputs.carry("a", value, NAMES))) == known
+
+
+@pytest.mark.parametrize("value", ["text", "", [1, "a"], {"a": {"b": None}}])
+def test_what_json_knows_costs_nothing_more(value: Any) -> None:
+    assert "value" not in outputs.record(outputs.carry("a", value, NAMES))
