@@ -10,7 +10,7 @@ import click
 
 from runner import standin
 from runner.adapters import untested
-from runner.cli import options, spending
+from runner.cli import options, packing, spending
 from runner.cli.display import Display
 from runner.cli.stdio import only, reading, say
 from runner.client import Client, RunHandle, RunResult
@@ -49,6 +49,7 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option(
     "--bundle-limit", type=click.IntRange(min=1), metavar="BYTES", help="The most that is packed (RUNNER_BUNDLE_LIMIT)."
 )
+@click.option("--dry-run", is_flag=True, help="Print what would be packed and what is left out; store nothing.")
 @click.option("--demo", is_flag=True, help="Ask no model, but a script that is built in: to try without a key.")
 @click.option("--offline", is_flag=True, help="Ask a very small model on the worker's machine (its extra: offline).")
 @options.queue
@@ -65,6 +66,7 @@ def submit(
     checkpoint_on: tuple[str, ...],
     keep: float,
     bundle_limit: int | None,
+    dry_run: bool,
     demo: bool,
     offline: bool,
     queue: str | None,
@@ -87,6 +89,11 @@ def submit(
         if line := untested(prepared.adapter.name):
             say(line)
         _refuse_missing(prepared, inputs)
+        if dry_run:
+            packing.show(prepared.packed, prepared.plan.crew, as_json, write)
+            return 0
+        if line := packing.left_out(prepared.packed):
+            say(line)
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
         with Client() as client:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from runner import adapters
 from runner.adapters import Adapter
 from runner.plan import Plan
-from runner.source import bundle, loader
+from runner.source import loader, unpacking
 from runner.source.project import at_home
 
 
@@ -74,7 +74,7 @@ class CodeCache:
             loader.unload(sha)
         root = self._folder / sha
         if not root.is_dir():
-            root = bundle.unpack(self._source.bundle(sha), sha, self._folder)
+            root = unpacking.unpack(self._source.bundle(sha), sha, self._folder)
         with at_home(root):
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import socket
+import sqlite3
 import sys
 import tarfile
 import threading
@@ -13,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from runner.errors import BadCrew, BundleTooLarge, TaskError
-from runner.source import bundle
-from runner.source.bundle import pack, unpack
+from runner.providers.sqlite import SqliteProvider
+from runner.source import bundle, selection, unpacking
+from runner.source.bundle import contents, pack
+from runner.source.selection import LeftOut
 from runner.source.target import parse_target
+from runner.source.unpacking import unpack
 
 
 def write(root: Path, files: dict[str, str] | list[str]) -> Path:
@@ -92,6 +96,56 @@ class TestWhatStaysOut:
         keep = ["crew.py", "env/rules.py", "a/environment.py", ".config.yaml", "keys.py"]
         assert names(pack_folder(write(tmp_path, out + keep))) == sorted(keep)
 
+    def test_what_holds_secrets_is_told(self, tmp_path):
+        out = [
+            *(".env", "prod.env", ".envrc", ".npmrc", ".netrc", ".pypirc", ".git-credentials", "cert.p12", ".pgpass"),
+            *("credentials.json", "my-credentials-1.json", "service-account.json", "secrets.yaml", "Secrets.TOML"),
+            *("a/CERT.PEM", "a/store.jks", "a/vault.kdbx", "a/.htpasswd", "id_ecdsa", "prod.tfvars", "b/.env.prod"),
+            *(".docker/config.json", ".kube/config", ".aws/credentials", ".ssh/config", "x/.DOCKER/config.json"),
+        ]
+        keep = ["crew.py", "environment.py", "docker/config.json", "credentials.py", "keys.json", "a/secret_santa.py"]
+        packed = pack_folder(write(tmp_path, out + keep))
+        assert names(packed) == sorted(keep)
+        folders = (".docker/", ".kube/", ".aws/", ".ssh/", "x/.DOCKER/")
+        files = {name for name in out if not name.startswith(folders)}
+        assert set(packed.left_out) == {LeftOut(name, "secret") for name in {*files, *folders}}
+        assert dict(contents(packed)) == dict.fromkeys(keep, 0)
+        write(tmp_path, {".runnerignore": "!secrets.yaml\n!.docker/\n!a/CERT.PEM\nkeys.json\n"})
+        packed = pack_folder(tmp_path)
+        kept = {*keep, "secrets.yaml", ".docker/config.json", "a/CERT.PEM"} - {"keys.json"}
+        assert names(packed) == sorted(kept)
+        assert LeftOut("keys.json", "ignored") in packed.left_out
+
+    def test_what_holds_secrets_by_its_content_is_told(self, tmp_path):
+        key = "-----BEGIN RSA PRIVATE " + "KEY-----\nx"
+        account = '{"type": "service_account", "private_' + 'key": "x"}'
+        login = '{"refresh_' + 'token": "x", "type": "authorized_user"}'
+        write(tmp_path, {"crew.py": key, "a.json": account, "b.json": login, "deploy": key, "c.json": '{"type": 1}'})
+        packed = pack_folder(tmp_path)
+        assert names(packed) == ["c.json", "crew.py"]
+        assert packed.left_out == tuple(LeftOut(name, "secret") for name in ("a.json", "b.json", "deploy"))
+        assert (packed.files, packed.size) == (2, len(key) + len('{"type": 1}'))
+        write(tmp_path, {".runnerignore": "!a.json\n"})
+        assert names(pack_folder(tmp_path)) == ["a.json", "c.json", "crew.py"]
+
+    def test_databases_of_checkpoints_are_told_wherever_they_are(self, tmp_path):
+        write(tmp_path, ["crew.py"])
+        for place in (".checkpoints.db", "mine.db"):
+            SqliteProvider().checkpoint('{"x": 1}', str(tmp_path / place))
+        with sqlite3.connect(tmp_path / "data.db") as data:
+            data.execute("CREATE TABLE owls (id TEXT)")
+        data.close()
+        write(tmp_path, [".checkpoints.db-wal", "mine.db-wal", "mine.db-shm"])
+        first = pack_folder(tmp_path)
+        assert names(first) == ["crew.py", "data.db"]
+        found = ["mine.db", ".checkpoints.db", ".checkpoints.db-wal", "mine.db-shm", "mine.db-wal"]
+        assert {one.name for one in first.left_out if one.why == "checkpoints"} == set(found)
+        # so a run does not change the bundle
+        for name in found[1:]:
+            (tmp_path / name).unlink()
+        SqliteProvider().checkpoint('{"x": 2}', str(tmp_path / "mine.db"))
+        assert pack_folder(tmp_path).sha256 == first.sha256
+
     def test_runnerignore_adds_and_takes_back(self, tmp_path):
         rules = "# big\n/data/*\n!/data/small.csv\n*.log\n!keep.log\n!.env.example\n!vendored/\n"
         write(tmp_path, ["crew.py", "data/big.csv", "data/small.csv", "a/b.log", "a/keep.log", "a/data/x.csv"])
@@ -118,15 +172,31 @@ class TestWhatStaysOut:
 
 
 class TestLinksAndOddFiles:
-    def test_links_to_files_and_folders_are_followed(self, tmp_path):
-        write(tmp_path, {"shared/tools.py": "T", "shared/sub/x.py": "X", "here/crew.py": ""})
-        (tmp_path / "here/tools.py").symlink_to("../shared/tools.py")
-        (tmp_path / "here/lib").symlink_to("../shared")
-        packed = pack_folder(tmp_path / "here")
-        assert names(packed) == ["crew.py", "lib/sub/x.py", "lib/tools.py", "tools.py"]
+    def test_links_to_files_and_folders_inside_are_followed(self, tmp_path):
+        write(tmp_path, {"shared/tools.py": "T", "shared/sub/x.py": "X", "crew.py": ""})
+        (tmp_path / "tools.py").symlink_to("shared/tools.py")
+        (tmp_path / "lib").symlink_to("shared")
+        packed = pack_folder(tmp_path)
+        shared = ["shared/sub/x.py", "shared/tools.py"]
+        assert names(packed) == ["crew.py", "lib/sub/x.py", "lib/tools.py", *shared, "tools.py"]
+        assert packed.left_out == ()
         home = unpack(packed.data, packed.sha256, tmp_path / "cache")
         assert (home / "tools.py").read_text() == "T"
         assert not (home / "tools.py").is_symlink()
+
+    def test_links_that_lead_out_stay_out_unless_they_are_asked_for(self, tmp_path):
+        write(tmp_path, {"shared/tools.py": "T", "shared/sub/x.py": "X", "here/crew.py": "", "private": "P"})
+        (tmp_path / "here/tools.py").symlink_to("../shared/tools.py")
+        (tmp_path / "here/lib").symlink_to(tmp_path / "shared")
+        (tmp_path / "here/shadow.txt").symlink_to("../private")
+        (tmp_path / "here/around").symlink_to("tools.py")  # and one that leads to one
+        packed = pack_folder(tmp_path / "here")
+        assert names(packed) == ["crew.py"]
+        out = ("around", "lib/", "shadow.txt", "tools.py")
+        assert packed.left_out == tuple(LeftOut(name, "link") for name in out)
+        write(tmp_path, {"here/.runnerignore": "!lib\n!tools.py\n"})
+        packed = pack_folder(tmp_path / "here")
+        assert names(packed) == ["crew.py", "lib/sub/x.py", "lib/tools.py", "tools.py"]
 
     def test_loops_end_and_dead_links_are_skipped(self, tmp_path):
         write(tmp_path, ["crew.py", "a/x.py"])
@@ -136,7 +206,7 @@ class TestLinksAndOddFiles:
         assert names(pack_folder(tmp_path)) == ["a/x.py", "crew.py"]
 
     def test_links_that_multiply_end(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(bundle, "MAX_FILES", 200)
+        monkeypatch.setattr(selection, "MAX_FILES", 200)
         write(tmp_path, ["crew.py"])
         for level in range(20):  # 2 ** 20 paths, not one file
             (tmp_path / f"d{level}").mkdir()
@@ -147,8 +217,10 @@ class TestLinksAndOddFiles:
             pack_folder(tmp_path)
 
     def test_a_link_brings_no_secret_in_under_another_name(self, tmp_path):
-        write(tmp_path, ["secret/.env", "here/crew.py"])
+        write(tmp_path, ["secret/.env", "here/crew.py", "here/.aws/config", "here/.env"])
         (tmp_path / "here/settings").symlink_to("../secret/.env")
+        (tmp_path / "here/settings.txt").symlink_to(".env")
+        (tmp_path / "here/account").symlink_to(".aws/config")
         assert names(pack_folder(tmp_path / "here")) == ["crew.py"]
 
     def test_pipes_and_sockets_are_skipped(self, tmp_path, monkeypatch):
@@ -160,7 +232,7 @@ class TestLinksAndOddFiles:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="needs a file that no one can read, root included")
     def test_a_file_that_cannot_be_read_is_named(self, tmp_path):
-        (write(tmp_path, ["crew.py"]) / "data.bin").symlink_to("/proc/self/mem")
+        (write(tmp_path, {"crew.py": "", ".runnerignore": "!data.bin"}) / "data.bin").symlink_to("/proc/self/mem")
         with pytest.raises(BadCrew, match=r"^data\.bin: cannot be read: "):
             pack_folder(tmp_path)
 
@@ -194,14 +266,14 @@ class TestLimits:
         assert "never" not in seen
 
     def test_too_many_files(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(bundle, "MAX_FILES", 10)
+        monkeypatch.setattr(selection, "MAX_FILES", 10)
         write(tmp_path, ["crew.py", *(f"many/{n}" for n in range(11))])
         with pytest.raises(BundleTooLarge, match=r"more than 10 files beside crew\.py \(most in: many/ 10"):
             pack_folder(tmp_path)
 
     def test_a_file_that_grew_meanwhile_does_not_pass(self, tmp_path):
         target = parse_target(str(write(tmp_path, {"crew.py": "1"}) / "crew.py"))
-        walk = bundle._Walk(target, 100)
+        walk = selection.Selection(target, 100)
         (file,) = walk.files()
         file.path.write_text("x" * 200)
         with pytest.raises(BundleTooLarge):
@@ -295,8 +367,8 @@ class TestUnpack:
             unpack(data, sha256, tmp_path / "cache")
 
     def test_a_bomb_is_stopped(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(bundle, "MAX_LIMIT", 1000)
-        monkeypatch.setattr(bundle, "MAX_FILES", 1)
+        monkeypatch.setattr(unpacking, "MAX_LIMIT", 1000)
+        monkeypatch.setattr(unpacking, "MAX_FILES", 1)
         raw = b"\0" * 8_000_000
         with pytest.raises(TaskError, match="larger than any bundle"):
             unpack(zlib.compress(raw), hashlib.sha256(raw).hexdigest(), tmp_path / "cache")

@@ -257,7 +257,8 @@ class TestFindCrew:
 
 def test_from_a_bundle(make, tmp_path):
     """All three parts: what one machine packs, another imports, with its data beside it."""
-    from runner.source.bundle import pack, unpack
+    from runner.source.bundle import pack
+    from runner.source.unpacking import unpack
 
     code = "import team.tools as t\nfrom pathlib import Path\ncrew = Path(__file__).with_name('a.yaml').read_text()"
     root = make("one", {"team/__init__.py": "", "team/crew.py": code, "team/tools.py": "", "team/a.yaml": "a: 1"})

@@ -1,0 +1,44 @@
+"""What a bundle holds, in words: for ``runner submit``."""
+
+import json
+from collections.abc import Callable
+
+from runner.source.bundle import Bundle, contents
+from runner.source.selection import IGNORE_FILE
+
+_KINDS = {"secret": "may hold secrets", "checkpoints": "checkpoints", "link": "links out of the folder"}
+_MOST = 8  #: names in the line of `submit`
+
+
+def left_out(bundle: Bundle) -> str | None:
+    """One line that names what is left out though nobody asked for that; None where there is nothing."""
+    told = [one for one in bundle.left_out if one.why in _KINDS]
+    if not told:
+        return None
+    shown, parts = told[:_MOST], []
+    for why, kind in _KINDS.items():
+        if names := [one.name for one in shown if one.why == why]:
+            parts.append(f"{', '.join(names)} ({kind})")
+    if more := len(told) - len(shown):
+        parts.append(f"and {more} more")
+    return f"not packed: {', '.join(parts)}; a line !NAME in {IGNORE_FILE} packs one, --dry-run shows all"
+
+
+def show(bundle: Bundle, crew: str, as_json: bool, write: Callable[[str], None]) -> None:
+    """What would be packed, file by file, and what not."""
+    files = contents(bundle)
+    if as_json:
+        found = {
+            "crew": crew,
+            "bundle": bundle.sha256,
+            "bytes": bundle.size,
+            "files": [{"name": name, "bytes": size} for name, size in files],
+            "left_out": [one._asdict() for one in bundle.left_out],
+        }
+        write(json.dumps(found) + "\n")
+        return
+    for name, size in files:
+        write(f"{name}  {size:,} bytes\n")
+    for one in bundle.left_out:
+        write(f"not packed: {one.name}  {_KINDS.get(one.why, f'by {IGNORE_FILE}')}\n")
+    write(f"{crew}: {len(files)} files, {bundle.size:,} bytes; nothing was stored\n")

@@ -1,0 +1,57 @@
+"""`submit` says what it does not pack, and `--dry-run` what it would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+CREW = """
+    from pathlib import Path
+    from runner import Crew, Task
+
+    def look(ctx):
+        here = Path(__file__).parent
+        return ",".join(sorted(path.name for path in here.iterdir() if path.is_file()))
+
+    crew = Crew(tasks=[Task(name="look", run=look)])
+"""
+
+
+def test_what_is_not_packed_is_said_and_not_there(cli: Any, fleet: Any, write_crew: Any, redis: Any) -> None:
+    crew: Path = write_crew(CREW, **{"_env": "WORD=x"}, notes__txt="n", secrets__yaml="s", prod__env="e")
+    (crew.parent / "_env").rename(crew.parent / ".env")
+    (crew.parent / "shadow.txt").symlink_to("/etc/passwd")
+    line = (
+        "not packed: .env, prod.env, secrets.yaml (may hold secrets), shadow.txt (links out of the folder); "
+        "a line !NAME in .runnerignore packs one, --dry-run shows all"
+    )
+    # A dry run stores nothing, and needs no store
+    said = cli("submit", crew, "--dry-run", RUNNER_REDIS_URL="redis://127.0.0.1:1/0")
+    assert said.code == 0, said.err
+    assert said.out.splitlines() == [
+        f"crew.py  {crew.stat().st_size} bytes",
+        "notes.txt  1 bytes",
+        "not packed: .env  may hold secrets",
+        "not packed: prod.env  may hold secrets",
+        "not packed: secrets.yaml  may hold secrets",
+        "not packed: shadow.txt  links out of the folder",
+        f"crew: 2 files, {crew.stat().st_size + 1} bytes; nothing was stored",
+    ]
+    found = json.loads(cli("submit", crew, "--dry-run", "--json").out)
+    assert [one["name"] for one in found["files"]] == ["crew.py", "notes.txt"]
+    assert found["left_out"][-1] == {"name": "shadow.txt", "why": "link"}
+    assert list(redis.scan_iter("*")) == []
+    # A run says so in a line, and nothing of it on stdout
+    fleet.start("--concurrency", "1")
+    said = cli("submit", crew, "--json")
+    assert said.code == 0, said.err
+    assert json.loads(said.out)["result"] == "crew.py,notes.txt"
+    assert said.err.splitlines().count(line) == 1
+    # and what the ignore file names is there
+    (crew.parent / ".runnerignore").write_text("!secrets.yaml\n!shadow.txt\n")
+    said = cli("submit", crew, "--json")
+    assert json.loads(said.out)["result"] == "crew.py,notes.txt,secrets.yaml,shadow.txt"
+    assert "not packed: .env, prod.env (may hold secrets);" in said.err
+    # Where all is packed nothing is said
+    for name in (".env", "prod.env"):
+        (crew.parent / name).unlink()
+    assert "not packed" not in cli("submit", crew, "--json").err
