@@ -6,13 +6,14 @@ nothing is counted twice.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from runner.prices import Prices
+from runner.prices import Usage as Usage
 
 Kind = Literal["step", "model", "tool"]
 
@@ -28,14 +29,12 @@ class Entry(NamedTuple):
 STEP = Entry()
 
 
-class Usage(NamedTuple):
-    """The tokens of one call, as the model's service counted them."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
 NO_TOKENS = Usage()
+
+
+def usage_in(answer: Mapping[str, Any]) -> Usage:
+    """The tokens of a recorded answer."""
+    return Usage(*answer["usage"], *answer.get("details", ()))
 
 
 class Tally(Counter[Entry]):
@@ -104,7 +103,7 @@ def tally_text(count: Tally | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The calls of one model by one agent in one task of one branch."""
+    """The calls of one model by one agent in one task of one branch; their tokens as in `Usage`."""
 
     branch: str
     task: str
@@ -116,30 +115,36 @@ class Line:
     prompt_tokens: int
     completion_tokens: int
     replayed_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def to_dict(self, prices: Prices) -> dict[str, Any]:
-        """As ``--json`` prints it; the cost where there is a price."""
+        """As ``--json`` prints it; the cost where its model's price is known."""
         return {**asdict(self), "cost": self.cost(prices)}
 
     def cost(self, prices: Prices) -> float | None:
-        """What the calls that were paid for cost; None where nobody said a price."""
-        price = prices.of(self.model)
-        if price is None:
-            return None
-        return round((self.prompt_tokens * price[0] + self.completion_tokens * price[1]) / 1_000_000, 9)
+        """What the calls that were paid for cost; None where the price is not known."""
+        return prices.cost(self.model, Usage(*(getattr(self, name) for name in Usage._fields)), self.calls)
 
 
 def total(lines: Iterable[Line], prices: Prices) -> float | None:
-    """What they cost together; None where nobody said a price for any of them."""
+    """What they cost together; None where the price of none of them is known."""
     costs = [cost for line in lines if (cost := line.cost(prices)) is not None]
     return round(sum(costs), 9) if costs else None
+
+
+def spent(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+    """What they cost, and in which money."""
+    return {"cost": total(lines, prices), "currency": prices.currency}
 
 
 def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
     """Several lines in one."""
     found = list(lines)
-    names = ("calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens", "replayed_tokens")
-    return {name: sum(getattr(line, name) for line in found) for name in names} | {"cost": total(found, prices)}
+    names = ("calls", "replayed", "in_doubt", *Usage._fields, "replayed_tokens")
+    return {name: sum(getattr(line, name) for line in found) for name in names} | spent(found, prices)
 
 
 @dataclass(frozen=True, slots=True)

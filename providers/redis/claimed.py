@@ -95,7 +95,7 @@ class ClaimedTask:
                 self._open[entry] = max(self._open[entry] - 1, 0)
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
-                about = {"model": entry.model, "agent": entry.agent, **usage._asdict()}
+                about = {"model": entry.model, "agent": entry.agent, **usage.told()}
             self._reached += 1 + (replayed.passed if isinstance(replayed, Tally) else replayed)
             self._fenced(
                 self._record,
@@ -110,6 +110,7 @@ class ClaimedTask:
                 reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
+                details=json.dumps(usage.details) if usage.details else "",
                 told=_flat(about) if about else "",
             )
             if entry is not None:

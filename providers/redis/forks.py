@@ -39,7 +39,7 @@ class Position:
     outputs: dict[str, Committed]
     """Those that were asked for."""
     shapes: str
-    """What the code declared outputs to be, where some were asked for (`runner.client.shapes`)."""
+    """What the code declared outputs to be, where some were asked for (`runner.reading.shapes`)."""
     newest_event: str
     """The stream id of the run's newest event then; "0" if there was none."""
     to_do: int = 0

@@ -21,7 +21,8 @@ key                                  type     holds, and how long
 ``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
                                               run that may be resumed needs it
 ``HOME:run:RUN``                     hash     the run: current line and its status, how many branches are live, crew,
-                                              bundle, inputs, options, counters
+                                              bundle, inputs, options, counters; of lines of the ledger the
+                                              tokens that were cached, written to a cache, or of reasoning
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
                                               are paid, replayed, in doubt; tokens

@@ -1,7 +1,7 @@
 """What the store tells of runs, branches, checkpoints, outputs and events: as it was when it was read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,16 @@ from runner.states import RunStatus
 
 COUNTERS = (
     *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),
+    *("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"),
     *("replayed_tokens", "tools_paid", "tools_replayed", "tools_in_doubt"),
 )
 """What a run's hash counts of its steps."""
+
+RUN_FIELDS = (
+    *("status", "crew", "branch", "created_at", "ended_at", "error", "queue", "bundle", "plan", "inputs", "standin"),
+    *(*COUNTERS, "recoveries"),
+)
+"""What of a run's hash is in its record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +46,10 @@ class RunRecord:
     in_doubt: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
     recoveries: int = 0
     replayed_tokens: int = 0
     tools_paid: int = 0
@@ -49,12 +60,7 @@ class RunRecord:
     def ledger(self) -> dict[str, Any]:
         """The account of the run's steps: a person's own and calls of models; apart from them, what tools did."""
         return {
-            "paid": self.paid,
-            "replayed": self.replayed,
-            "in_doubt": self.in_doubt,
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "replayed_tokens": self.replayed_tokens,
+            **{name: getattr(self, name) for name in COUNTERS if not name.startswith("tools_")},
             "tools": {"paid": self.tools_paid, "replayed": self.tools_replayed, "in_doubt": self.tools_in_doubt},
         }
 
@@ -259,13 +265,19 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
     )
 
 
-def ledger_line(field: str, counts: str) -> Line:
-    """From a field of the run's ledger and its value."""
+def ledger_line(field: str, counts: str, details: str | None) -> Line:
+    """From a field of the run's ledger, its value, and what the run has of its tokens."""
     branch, task, agent, model = json.loads(field)
-    return Line(branch, task, agent, model, *(int(count) for count in json.loads(counts)))
+    numbers = json.loads(counts)[:6] + json.loads(details or "[]")
+    return Line(branch, task, agent, model, *(int(count) for count in numbers))
 
 
-def run_record(run_id: str, found: dict[str, str]) -> RunRecord:
+def present(values: Sequence[str | None]) -> dict[str, str]:
+    """The `RUN_FIELDS` that a run has, from what was read of it."""
+    return {name: value for name, value in zip(RUN_FIELDS, values, strict=True) if value is not None}
+
+
+def run_record(run_id: str, found: Mapping[str, str]) -> RunRecord:
     """From the fields of its hash."""
     counters = (*COUNTERS, "recoveries")
     return RunRecord(

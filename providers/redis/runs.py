@@ -11,6 +11,7 @@ from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.records import (
+    RUN_FIELDS,
     BranchRecord,
     CheckpointRecord,
     Committed,
@@ -21,6 +22,7 @@ from runner.providers.redis.records import (
     branch_record,
     event_record,
     ledger_line,
+    present,
     run_record,
 )
 from runner.states import RunStatus
@@ -72,7 +74,7 @@ class Runs:
 
     def get(self, run_id: str) -> RunRecord:
         """The run. Raises `NotFound`."""
-        found: dict[str, str] = self.client.hgetall(keys.run_key(run_id))
+        found = present(self.client.hmget(keys.run_key(run_id), RUN_FIELDS))
         if "status" not in found:
             raise NotFound(
                 f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
@@ -85,10 +87,9 @@ class Runs:
         ids = self.client.zrevrange(keys.key("runs_key", home=keys.home()), 0, limit - 1)
         pipe = self.client.pipeline(transaction=False)
         for run_id in ids:
-            pipe.hgetall(keys.run_key(run_id))
-        return [
-            run_record(run_id, found) for run_id, found in zip(ids, pipe.execute(), strict=True) if "status" in found
-        ]
+            pipe.hmget(keys.run_key(run_id), RUN_FIELDS)
+        every = zip(ids, map(present, pipe.execute()), strict=True)
+        return [run_record(run_id, found) for run_id, found in every if "status" in found]
 
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
         """Where the run stands, which is where its current line does; or one branch. Raises `NotFound`."""
@@ -230,8 +231,10 @@ class Runs:
 
     def ledger(self, run_id: str) -> list[Line]:
         """The run's calls of models, by branch, task, agent and model."""
-        found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=keys.run_key(run_id)))
-        lines = [ledger_line(field, counts) for field, counts in found.items()]
+        run = keys.run_key(run_id)
+        found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=run))
+        details = self.client.hmget(run, [f"tokens{field}" for field in found]) if found else []
+        lines = [ledger_line(*line, of) for line, of in zip(found.items(), details, strict=True)]
         return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
 
     def questions(self, run_id: str, branch: str) -> list[Question]:

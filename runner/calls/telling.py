@@ -80,8 +80,7 @@ class _Told(_Silent):
         event_bus.emit(self._call, LLMCallStartedEvent(**self._about))
 
     def ended(self, usage: Usage) -> None:
-        spent = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.completion_tokens}
-        event_bus.emit(self._call, LLMCallCompletedEvent(usage=spent, **self._about))
+        event_bus.emit(self._call, LLMCallCompletedEvent(usage=usage.told(), **self._about))
 
     def failed(self, why: str) -> None:
         event_bus.emit(self._call, LLMCallFailedEvent(error=why, **self._about))

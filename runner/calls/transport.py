@@ -17,6 +17,7 @@ from runner.calls.telling import Teller, teller
 from runner.errors import RunnerError
 from runner.journal.nesting import journal_here
 from runner.ledger import Heard, Usage, caller
+from runner.models import marks
 from runner.standin import chosen
 from runner.standin.turning import turned
 
@@ -83,7 +84,7 @@ def install_loaded() -> bool:
 
 
 def _asked(request: Any, body: bytes) -> wire.Request | None:
-    return wire.request(request.method, str(request.url), body)
+    return wire.request(request.method, str(request.url), marks.without(body))
 
 
 class _Passing:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from runner.ledger import Usage
+from runner.ledger import NO_TOKENS, Usage, usage_in
 
 ENDINGS = (
     *("/chat/completions", "/completions", "/responses", "/embeddings", "/images/generations"),  # OpenAI's, and many
@@ -113,15 +113,17 @@ class Answer:
         except UnicodeDecodeError:
             body = {"base64": base64.b64encode(self.body).decode()}
         about = {"status": self.status, "headers": self.headers, "model": model, "agent": agent}
-        usage = [self.usage.prompt_tokens, self.usage.completion_tokens]
-        return json.dumps({**about, "usage": usage, **body}, ensure_ascii=False)
+        usage: dict[str, Any] = {"usage": self.usage[:2]}  # workers of before know these two
+        if self.usage.details:
+            usage["details"] = self.usage.details
+        return json.dumps({**about, **usage, **body}, ensure_ascii=False)
 
 
 def answer_of(text: str) -> Answer:
     """The inverse of `Answer.text`."""
     found = json.loads(text)
     body = base64.b64decode(found["base64"]) if "base64" in found else found["body"].encode()
-    return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, Usage(*found["usage"]))
+    return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, usage_in(found))
 
 
 def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -221,30 +223,40 @@ def _read(line: bytes) -> Any:
 
 def _usage(told: Iterable[Any]) -> Usage:
     """The most that was told: services count up as a stream goes on."""
-    prompt = completion = 0
+    found = NO_TOKENS
     for one in told:
         for data in (one, *(one.get(name) for name in ("message", "response"))) if isinstance(one, dict) else ():
             if isinstance(data, dict):
-                asked, answered = _tokens(data)
-                prompt, completion = max(prompt, asked), max(completion, answered)
-    return Usage(prompt, completion)
+                found = Usage(*map(max, found, _tokens(data)))
+    return found
 
 
-def _tokens(data: dict[str, Any]) -> tuple[int, int]:
+def _tokens(data: dict[str, Any]) -> Usage:
+    """What one message tells. OpenAI and Google count what is cached in the prompt, Anthropic beside it."""
     usage = data.get("usage") or data.get("usageMetadata") or data
     if not isinstance(usage, dict):
-        return 0, 0
+        return NO_TOKENS
     inner = usage.get("tokens")
     usage = inner if isinstance(inner, dict) else usage
 
-    def sum_of(*names: str) -> int:
-        found = (usage.get(name) for name in names)
-        return sum(int(one) for one in found if isinstance(one, int | float) and not isinstance(one, bool))
+    def sum_of(*names: str, of: Any = usage) -> int:
+        found = (of.get(name) for name in names) if isinstance(of, dict) else ()
+        return sum(max(int(one), 0) for one in found if isinstance(one, int | float) and not isinstance(one, bool))
 
-    asked = sum_of("prompt_tokens") or sum_of("promptTokenCount") or sum_of("prompt_eval_count")
-    answered = sum_of("completion_tokens") or sum_of("candidatesTokenCount", "thoughtsTokenCount")
-    return (
-        # Anthropic counts what it cached apart.
-        asked or sum_of("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-        answered or sum_of("output_tokens") or sum_of("eval_count"),
+    def within(name: str, *parts: str) -> int:
+        return max(sum_of(name, of=usage.get(f"{part}_details")) for part in parts)
+
+    beside = sum_of("cache_read_input_tokens"), sum_of("cache_creation_input_tokens")
+    prompt = sum_of("prompt_tokens") or sum_of("promptTokenCount", "toolUsePromptTokenCount")
+    completion = sum_of("completion_tokens") or sum_of("candidatesTokenCount", "thoughtsTokenCount")
+    return Usage(
+        prompt or sum_of("prompt_eval_count") or sum_of("input_tokens") + sum(beside),
+        completion or sum_of("output_tokens") or sum_of("eval_count"),
+        beside[0]
+        or within("cached_tokens", "prompt_tokens", "input_tokens")
+        or sum_of("cachedContentTokenCount")
+        or sum_of("prompt_cache_hit_tokens"),  # DeepSeek's
+        beside[1] or within("cache_write_tokens", "prompt_tokens", "input_tokens"),
+        sum_of("ephemeral_1h_input_tokens", of=usage.get("cache_creation")),
+        within("reasoning_tokens", "completion_tokens", "output_tokens") or sum_of("thoughtsTokenCount"),
     )

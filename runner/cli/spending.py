@@ -6,15 +6,19 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from runner.prices import money
+
+_DETAILS = {"cached_tokens": "cached", "cache_write_tokens": "cache write", "reasoning_tokens": "reasoning"}
 ROWS = 20  #: of the table; ``--json`` has all of them
 
 
 def in_words(ledger: Mapping[str, Any]) -> str:
     """Tokens, cost and tools, where there are any: to be put after the steps."""
-    tokens, tools, cost = ledger["prompt_tokens"] + ledger["completion_tokens"], ledger["tools"], ledger.get("cost")
-    parts = [f"{tokens:,} tokens"] if tokens else []
-    if cost is not None:
-        parts.append(f"cost {cost:.4g}")
+    tokens, tools = ledger["prompt_tokens"] + ledger["completion_tokens"], ledger["tools"]
+    cached = f" ({ledger['cached_tokens']:,} of them cached)" if ledger["cached_tokens"] else ""
+    parts = [f"{tokens:,} tokens{cached}"] if tokens else []
+    if ledger["cost"] is not None:
+        parts.append(f"cost {money(ledger['cost'], ledger['currency'])}")
     if any(tools.values()):
         text = f"tools: {tools['paid']} used"
         text += f", {tools['replayed']} replayed" if tools["replayed"] else ""
@@ -31,17 +35,21 @@ def table(ledger: Mapping[str, Any]) -> Table | None:
     heads = ["branch"] if any(line["branch"] != "main" for line in lines) else []
     heads += ["task", *(["agent"] if any(line["agent"] for line in lines) else []), "model"]
     numbers = ["calls", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"]
-    numbers += ["cost"] if any(line["cost"] is not None for line in lines) else []
+    numbers += [name for name in _DETAILS if any(line[name] for line in lines)]
     for head in (*heads, *numbers):
-        found.add_column(head.replace("_", " "), justify="right" if head in numbers else "left")
+        found.add_column(_DETAILS.get(head, head.replace("_", " ")), justify="right" if head in numbers else "left")
+    priced = any(line["cost"] is not None for line in lines)
+    if priced:
+        found.add_column("cost", justify="right")
     for line in lines[:ROWS]:
-        found.add_row(*(Text(str(line[head])) for head in heads), *(_number(line[head]) for head in numbers))
+        texts = [Text(str(line[head])) for head in heads]
+        costs = [cost(line["cost"], ledger["currency"])] if priced else []
+        found.add_row(*texts, *(f"{line[head]:,}" for head in numbers), *costs)
     if len(lines) > ROWS:
         found.add_row(Text(f"… and {len(lines) - ROWS} more, with --json", style="dim"))
     return found
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+def cost(value: float | None, currency: str) -> str:
+    """An amount in a table; "" where it is not known."""
+    return "" if value is None else money(value, currency)

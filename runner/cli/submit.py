@@ -84,9 +84,9 @@ def submit(
         inputs = options.read_inputs(pairs, inputs_file)
         file = parse_target(target).file
         _take_environment(file)
-        with reading(file, shown=not as_json):
-            prepared = prepare(target, limit=bundle_limit, inputs=inputs)
-        if line := untested(prepared.adapter.name):
+        shown = reading(file, shown=not as_json)
+        prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown)
+        if line := untested(prepared.adapter):
             say(line)
         _refuse_missing(prepared, inputs)
         if dry_run:

@@ -4,7 +4,7 @@ from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
 from runner.ledger import summed
 from runner.plan.branching import meant
-from runner.prices import configured
+from runner.prices import NO_PRICES, configured
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 
@@ -35,7 +35,7 @@ def side(runs: Runs, run_id: str, name: str) -> Side:
         },
         summed(
             (line for line in runs.ledger(run_id) if line.branch == branch and (upto is None or line.task in done)),
-            configured(),
+            NO_PRICES if run.standin else configured(run.created_at),
         ),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import output as outputs
-from runner.client import regrowth, shapes
+from runner.client import regrowth
 from runner.errors import BadInput, Conflict
 from runner.flow.edits import Given, edited
 from runner.flow.history import PART, labels_of, methods_of, unheard
@@ -19,6 +19,7 @@ from runner.providers.redis.connection import Client
 from runner.providers.redis.forks import Position, Regrown
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import Committed
+from runner.reading import shapes
 
 Edit = str | dict[str, Any] | list[Any]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.client.files import OutputFile, files_of, write_files
 from runner.errors import Conflict, Exit, LeadsOutside
-from runner.ledger import total
-from runner.prices import configured
+from runner.ledger import spent
+from runner.prices import NO_PRICES, configured
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.standin import LABELS
@@ -193,12 +193,12 @@ class RunHandle:
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
     """The account of a run; its lines in this order of tasks."""
-    prices = configured()
+    prices = NO_PRICES if run.standin else configured(run.created_at)
     place = {task: i for i, task in enumerate(order)}
     lines = sorted(
         runs.ledger(run.id), key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place)))
     )
-    return {**run.ledger, "cost": total(lines, prices), "by": [line.to_dict(prices) for line in lines]}
+    return {**run.ledger, **spent(lines, prices), "by": [line.to_dict(prices) for line in lines]}
 
 
 def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:

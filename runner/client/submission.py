@@ -8,34 +8,30 @@ import socket
 import tarfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import ModuleType
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from runner import adapters, settings, standin
-from runner.adapters import Adapter
-from runner.client import shapes
 from runner.config import CheckpointConfig
-from runner.errors import BadCrew, BadInput, MissingDependency, UsageError
+from runner.errors import BadInput, UsageError
 from runner.plan import Plan
 from runner.providers.redis.envelope import template
-from runner.source import bundle, loader
+from runner.reading.crew import Request, plan_of
+from runner.reading.process import Reader
+from runner.source import bundle
 from runner.source.bundle import Bundle
-from runner.source.project import at_home
 from runner.source.target import Target, parse_target
 from runner.source.validation import in_words
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
-_imported: dict[str, str] = {}
-"""The digest of the code of which this process has imported the modules, by the loader's key."""
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A crew that was loaded, planned and packed: it can be run. Nothing is stored yet."""
+    """A crew that was read, planned and packed: it can be run. Nothing is stored yet, and its code is not here."""
 
     target: Target
     attr: str
@@ -45,13 +41,22 @@ class Prepared:
     checkpoints: CheckpointConfig | None
     output_files: dict[str, str]
     shapes: str
-    adapter: Adapter
-    crew: Any
-    inputs: dict[str, Any] = field(default_factory=dict)
+    adapter: str
+    """The name of the one that accepts it."""
+    inputs: dict[str, Any]
     """What its own file kicks it off with: inputs that nobody need give."""
+    unfit: dict[str, str]
+    """Those of its own file that are not JSON, and why not: somebody has to give others."""
+    triggers: dict[str, str]
+    """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
+    reader: Reader
+    """The process that read it; gone unless its plan grows."""
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """These inputs, and those of the file that are not among them."""
+        """These inputs, and those of the file that are not among them. Raises `BadInput`."""
+        for name, why in self.unfit.items():
+            if name not in (inputs or {}):
+                raise BadInput(why)
         return {**self.inputs, **(inputs or {})}
 
 
@@ -62,53 +67,52 @@ def run_id_for(id: str) -> str:
     return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
-def prepare(target_text: str, *, limit: int | None = None, inputs: Mapping[str, Any] | None = None) -> Prepared:
-    """Load, plan and pack a crew, here. Raises `UsageError` with what is wrong; nothing is stored.
+def prepare(
+    target_text: str,
+    *,
+    limit: int | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    alone: bool = False,
+    meanwhile: AbstractContextManager[None] | None = None,
+) -> Prepared:
+    """Read, plan and pack a crew. Raises `UsageError` with what is wrong; nothing is stored.
 
-    ``inputs`` are those of the run, for a class that needs arguments.
+    The file is read in a process of its own, whose folder is the project's: any number of threads may prepare crews,
+    and nothing of them comes here. ``inputs`` are those of the run, for a class that needs arguments. ``alone`` says
+    that this process has one thread and nothing that the crew is not to see: it is forked, which costs less.
+    ``meanwhile`` is open while the file is read.
     """
     target = parse_target(target_text)
-    adapters.quiet()
-    token = loader.given.set(loader.Given(inputs or {}))
+    reader = Reader(Request.of(target, inputs or {}), alone=alone)
     try:
-        with at_home(target.root):
-            return _prepared(target, limit)
-    finally:
-        loader.given.reset(token)
-
-
-def _prepared(target: Target, limit: int | None) -> Prepared:
-    module = _load(target)
-    packed = bundle.pack(target, limit=limit or settings.bundle_limit())
-    code, key = code_digest(packed), loader.key_of(target.include)
-    if _imported.setdefault(key, code) != code:  # the module may be of an earlier look at the files
-        if not loader.unload(key):
-            raise BadCrew(f"the code of {target.file} changed while it is at work in this process: wait for that")
-        _imported[key] = code
-        module = _load(target)
-    attr, crew = loader.find_crew(module, target.attr, adapters.is_crew, adapters.chosen, adapters.makers)
-    adapter: Adapter = adapters.required(crew)
-    plan = adapter.plan(crew, target.file.parent.name if target.file.stem in ("crew", "main") else target.file.stem)
+        with meanwhile or nullcontext():
+            try:
+                packed = bundle.pack(target, limit=limit or settings.bundle_limit())
+            except UsageError:
+                reader.found()  # what is wrong with the crew file comes first
+                raise
+            found = reader.found()
+    except BaseException:
+        reader.close()
+        raise
+    plan, config = plan_of(found), found["checkpoints"]
+    if not plan.grows:
+        reader.close()
     return Prepared(
-        target,
-        attr,
-        plan,
-        packed,
-        code,
-        adapter.checkpoints(crew),
-        adapter.output_files(crew),
-        shapes.dump(adapter.models(crew)),
-        adapter,
-        crew,
-        adapters.inputs_of(crew),
+        target=target,
+        attr=found["attr"],
+        plan=plan,
+        packed=packed,
+        code=code_digest(packed),
+        checkpoints=config and CheckpointConfig.model_construct(**config),
+        output_files=found["output_files"],
+        shapes=found["shapes"],
+        adapter=found["adapter"],
+        inputs=found["inputs"],
+        unfit=found["unfit"],
+        triggers=found["triggers"],
+        reader=reader,
     )
-
-
-def _load(target: Target) -> ModuleType:
-    try:
-        return loader.load_target(target)
-    except MissingDependency as error:
-        raise BadCrew(f"{error}: install it where you submit from, too") from None
 
 
 def code_digest(packed: Bundle) -> str:
@@ -132,7 +136,7 @@ def run_fields(
     models: str = "",
 ) -> dict[str, str]:
     """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
-    if models and getattr(prepared.adapter, "disposable", False):
+    if models and adapters.is_disposable(prepared.adapter):
         raise UsageError(
             "--demo and --offline are for agents of runner itself: CrewAI asks the model that its own settings name"
         )
@@ -154,12 +158,11 @@ def run_fields(
             )
         except ValidationError as error:
             raise UsageError(in_words(error).partition(": ")[2]) from None
-    growing = adapters.growing(prepared.adapter)
-    triggers = [growing.trigger(event) if growing else event for event in config.on_events] if config else []
+    triggers = [prepared.triggers.get(event, event) for event in config.on_events] if config else []
     target = prepared.target
     return {
         "crew": prepared.plan.crew,
-        "adapter": prepared.adapter.name,
+        "adapter": prepared.adapter,
         "bundle": prepared.packed.sha256,
         "code": prepared.code,
         "module": prepared.packed.module,
@@ -176,13 +179,10 @@ def run_fields(
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
-        **_beginning(prepared, inputs),
+        **({"beginning": _beginning(prepared, inputs)} if prepared.plan.grows else {}),
     }
 
 
-def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> dict[str, str]:
+def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> str:
     """What the tasks of a plan that grows begin with."""
-    growing = adapters.growing(prepared.adapter)
-    if growing is None:
-        return {}
-    return {"beginning": json.dumps(growing.beginning(prepared.crew, inputs), ensure_ascii=False)}
+    return json.dumps(prepared.reader.beginning(inputs), ensure_ascii=False)

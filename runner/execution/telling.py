@@ -31,6 +31,7 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
+from runner.ledger import Usage
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.jobs import Claim
 from runner.source import loader
@@ -42,6 +43,9 @@ CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 
 OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
 """How the types begin that the store tells of runs and their tasks."""
+
+_AS_TOLD = {"cached_tokens": "cached_prompt_tokens", "cache_write_tokens": "cache_creation_tokens"}
+"""What CrewAI's names are for some of a call's tokens, where they differ."""
 
 HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handlers
 REMEMBERED = 10_000  #: how many of its events a task can name as relatives
@@ -218,8 +222,8 @@ def _figures(event: BaseEvent) -> dict[str, Any]:
     }
     if isinstance(event, LLMCallCompletedEvent):
         usage = event.usage or {}
-        for name in ("prompt_tokens", "completion_tokens"):
-            found[name] = count if isinstance(count := usage.get(name), int) else 0
+        counts = (usage.get(_AS_TOLD.get(name, name), usage.get(name)) for name in Usage._fields)
+        found |= Usage(*(count if isinstance(count, int) else 0 for count in counts)).told()
         found |= {"replayed": 1} if event.replayed else {}
     return found
 

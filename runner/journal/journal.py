@@ -22,7 +22,7 @@ from runner.journal.nesting import Nest
 from runner.journal.places import Place, Places
 from runner.journal.reached import Reached
 from runner.journal.recorder import Recorder, Watch
-from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller
+from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
 from runner.pacing import Pacer, pauses
 from runner.standin import Standin
 from runner.stopping.gate import Gate
@@ -192,7 +192,7 @@ class Journal:
             place = self._calls.take(self._within(outer), digest, stray=stray)
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
-                self._reached.serve(entry, Usage(*json.loads(recorded)["usage"]))
+                self._reached.serve(entry, usage_in(json.loads(recorded)))
                 self._reached.come_by(place.key)
         if recorded is not None:
             self._stands_for(outer)

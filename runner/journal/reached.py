@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from runner.ledger import Entry, Tally, Usage
+from runner.ledger import Entry, Tally, Usage, usage_in
 
 _AROUND = re.compile(r"#\d+(?=/)")
 """What ends the name of a step in those of the steps inside of it."""
@@ -45,7 +45,7 @@ class Reached:
         calls = Tally()
         for name in inside:
             one = json.loads(self._recorded[name])
-            calls.served(Entry("model", one["agent"], one["model"]), Usage(*one["usage"]))
+            calls.served(Entry("model", one["agent"], one["model"]), usage_in(one))
         self._replayed.add(calls or Tally([entry] if entry is not None else []))
 
     def serve(self, entry: Entry, usage: Usage) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import anthropic
 
+from runner.models import marks
 from runner.models.completion import Completion, Message, Request, as_taken, reading, tool_call, usage_of
 from runner.models.failures import Unreadable
 from runner.models.names import Target
@@ -43,8 +44,9 @@ class Client:
         """Ask, and give the answer."""
         client, body = self._sync(), self._body(request)
         if not request.stream:
-            return _read(client.messages.create(**as_taken(client.messages.create, body)))
-        with client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
+            with marks.made():
+                return _read(client.messages.create(**as_taken(client.messages.create, body)))
+        with marks.made(), client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
             for text in stream.text_stream:
                 if request.on_chunk is not None:
                     request.on_chunk(text)
@@ -53,15 +55,16 @@ class Client:
     async def acomplete(self, request: Request) -> Completion:
         """`complete` for those who await it."""
         body = self._body(request)
-        async with anthropic.AsyncAnthropic(**self._about) as client:
-            if not request.stream:
-                return _read(await client.messages.create(**as_taken(client.messages.create, body)))
-            async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
-                with reading():
-                    async for text in stream.text_stream:
-                        if request.on_chunk is not None:
-                            request.on_chunk(text)
-                    return _whole(await stream.get_final_message())
+        with marks.made():
+            async with anthropic.AsyncAnthropic(**self._about) as client:
+                if not request.stream:
+                    return _read(await client.messages.create(**as_taken(client.messages.create, body)))
+                async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
+                    with reading():
+                        async for text in stream.text_stream:
+                            if request.on_chunk is not None:
+                                request.on_chunk(text)
+                        return _whole(await stream.get_final_message())
 
     def _sync(self) -> anthropic.Anthropic:
         """One for each process: its connections are no good in a fork."""
@@ -85,6 +88,7 @@ class Client:
             body["tool_choice"] = {"type": "none"}
         if tools:
             body["tools"] = tools
+        marks.mark(body)
         return body
 
 
@@ -157,7 +161,7 @@ def _read(answer: Any) -> Completion:
     usage = answer.usage
     cached = getattr(usage, "cache_read_input_tokens", 0) or 0
     written = getattr(usage, "cache_creation_input_tokens", 0) or 0
-    counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached)
+    counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached, written=written)
     return Completion(text, calls, counted, answer.stop_reason or "")
 
 

@@ -92,11 +92,17 @@ def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) 
     }
 
 
-def usage_of(prompt: Any, completion: Any, *, cached: Any = None, reasoning: Any = None) -> dict[str, int]:
+def usage_of(
+    prompt: Any, completion: Any, *, cached: Any = None, written: Any = None, reasoning: Any = None
+) -> dict[str, int]:
     """What was counted, under CrewAI's names."""
     counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
     counted["total_tokens"] = sum(counted.values())
-    extra = {"cached_prompt_tokens": int(cached or 0), "reasoning_tokens": int(reasoning or 0)}
+    extra = {
+        "cached_prompt_tokens": int(cached or 0),
+        "cache_creation_tokens": int(written or 0),
+        "reasoning_tokens": int(reasoning or 0),
+    }
     return {**counted, **{name: value for name, value in extra.items() if value}}
 
 

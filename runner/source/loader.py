@@ -152,6 +152,8 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
         return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code})")
+    if isinstance(error, KeyboardInterrupt):
+        return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
     text = text if len(text) <= 500 else f"{text[:500]} ..."
     return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
 

@@ -1,5 +1,8 @@
 """Bad input: each gives one clear line and exit code 2, and nothing is stored."""
 
+import signal
+from pathlib import Path
+
 import pytest
 
 GOOD = """
@@ -25,6 +28,14 @@ CREWS = {
     "module missing": (
         "import pandas_of_nowhere\n",
         "crew.py:1: no module named 'pandas_of_nowhere': install it where you submit from, too",
+    ),
+    "the end of its process": (
+        "import os\nos._exit(9)\n",
+        "crew.py: the crew file ends the process that reads it (exit 9)",
+    ),
+    "a key that nobody pressed": (
+        "\nraise KeyboardInterrupt\n",
+        "crew.py:2: the crew file raises KeyboardInterrupt when it is imported",
     ),
     "no crew": (
         "from runner import Task\n\ndef work(ctx): return ''\n\nx = 3\n",
@@ -123,6 +134,19 @@ CREWS = {
 def test_a_bad_crew_file(what, write_crew, refused):
     code, line = CREWS[what]
     assert refused("submit", write_crew(code)) == line
+
+
+def test_a_file_that_never_ends_is_interrupted(write_crew, start, tmp_path, eventually, redis):
+    told = tmp_path / "pid"
+    file = write_crew(f"import os\nopen({str(told)!r}, 'w').write(f'{{os.getpid()}}.')\nwhile True: pass\n")
+    submit = start("submit", file)
+    eventually(lambda: told.exists() and told.read_text().endswith("."), why="it is being read")
+    submit.send_signal(signal.SIGINT)
+    out, err = submit.communicate(timeout=60)
+    assert (submit.returncode, out, err.strip()) == (130, "", "")
+    assert not redis.keys()
+    pid = told.read_text().rstrip(".")
+    eventually(lambda: not Path("/proc", pid).exists(), why="the process that read it has ended")
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 LEDGER = {"paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"}
-MORE = {"replayed_tokens": 0, "tools": {"paid": 0, "replayed": 0, "in_doubt": 0}, "cost": None, "by": []}
+MORE = {
+    **dict.fromkeys(("cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"), 0),
+    **{
+        "replayed_tokens": 0,
+        "tools": {"paid": 0, "replayed": 0, "in_doubt": 0},
+        "cost": None,
+        "currency": "USD",
+        "by": [],
+    },
+}
 CONTRACT = {"run_id", "status", "branch", "result", "outputs", "ledger", "recoveries", "error"}
 
 #: Prints in every way there is, when it is imported and when it runs.

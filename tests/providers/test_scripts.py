@@ -1,6 +1,7 @@
 """How the scripts are written, loaded and called; and the one connection on which answers are left for later."""
 
 import contextlib
+import json
 import re
 from typing import Any
 
@@ -237,15 +238,48 @@ def test_a_step_recorded_twice_is_paid_once(driver: Driver) -> None:
     task.begin_step()
     driver.line.lose = 1
     task.record_step("s#1", "1", replayed=0, usage=Usage(5))
-    assert driver.runs.get(run).ledger == {
-        **{"paid": 1, "replayed": 0, "in_doubt": 0},
-        **{
-            "prompt_tokens": 5,
-            "completion_tokens": 0,
-            "replayed_tokens": 0,
-            "tools": {"paid": 0, "replayed": 0, "in_doubt": 0},
-        },
+    ledger = driver.runs.get(run).ledger
+    assert {name: count for name, count in ledger.items() if count} == {
+        "paid": 1,
+        "prompt_tokens": 5,
+        "tools": {"paid": 0, "replayed": 0, "in_doubt": 0},
     }
+
+
+def test_cached_tokens_are_apart_in_the_run_and_in_each_line(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    cheap, dear = Entry("model", "Ann", "claude"), Entry("model", "Ann", "gpt")
+    task.record_step("m#1", "1", replayed=0, entry=cheap, usage=Usage(100, 10, 80, 15, 5, 0))
+    task.record_step("m#2", "1", replayed=0, entry=cheap, usage=Usage(50, 10, 40))
+    task.record_step("m#3", "1", replayed=0, entry=dear, usage=Usage(7, 3, 0, 0, 0, 2))
+    task.record_step("m#4", "1", replayed=0, entry=dear, usage=Usage(7, 3))
+    assert [(line.model, *(getattr(line, name) for name in Usage._fields)) for line in driver.runs.ledger(run)] == [
+        ("claude", 150, 20, 120, 15, 5, 0),
+        ("gpt", 14, 6, 0, 0, 0, 2),
+    ]
+    ledger = driver.runs.get(run).ledger
+    assert [ledger[name] for name in Usage._fields] == [164, 26, 120, 15, 5, 2]
+    told = driver.events(run, "llm_call_completed")
+    assert told[0].items() >= {"prompt_tokens": "100", "cached_tokens": "80", "cache_write_tokens": "15"}.items()
+    assert "cached_tokens" not in told[3]
+
+
+def test_a_ledger_is_read_and_written_by_the_version_before_as_well(driver: Driver, redis: Redis) -> None:
+    """It has six numbers a line, of which that version counts up some, and can read no more."""
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.record_step("m#1", "1", replayed=0, entry=Entry("model", "", "m"), usage=Usage(100, 10, 80))
+    key = f"runner:{{p0}}:run:{run}:ledger"
+    ((field, counts),) = redis.hgetall(key).items()
+    assert json.loads(counts) == [1, 0, 0, 100, 10, 0]
+    redis.hset(key, field, "[2,0,0,150,20,0]")  # by a worker of before
+    redis.hset(key, '["main","b","","m"]', "[1,0,0,9,1,0]")
+    found = driver.runs.ledger(run)
+    assert [(line.task, line.calls, line.prompt_tokens, line.cached_tokens) for line in found] == [
+        ("a", 2, 150, 80),
+        ("b", 1, 9, 0),
+    ]
 
 
 # -- answers left for later

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field, field_validator
 from runner import Crew, Task
 from runner.adapters.flow import FLOW
 from runner.adapters.native import NATIVE
-from runner.client import shapes
 from runner.errors import BadInput
 from runner.flow import Flow, listen, start
+from runner.reading import shapes
 
 
 class Part(BaseModel):

@@ -1,6 +1,7 @@
 """Calls of models that a crew's own functions make with a vendor's client: kills, drains, forks, and the count of both
 sides."""
 
+import json
 import os
 import signal
 import threading
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runner.cli import spending
 from runner.client import Client, RunResult
 from runner.testing import Answer, ModelServer
 
@@ -110,6 +112,25 @@ def test_every_call_is_in_the_ledger(
     assert len(told) == CALLS
     assert sum(int(fields["prompt_tokens"]) for fields in told) == models.tokens[0]
     assert not any("<" in value for fields in told for value in fields.values()), "no payload in events"
+
+
+def test_cached_tokens_cost_what_they_cost(crew_of: Any, models: ModelServer, fleet: Any, client: Client) -> None:
+    usage = {"prompt_tokens": 10_000, "completion_tokens": 100, "prompt_tokens_details": {"cached_tokens": 8_000}}
+    said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}}], "usage": usage}
+    models.use(lambda request: Answer(body=json.dumps(said)))
+    task = """
+    def a(ctx):
+        return ask("1") + ask("2")
+    crew = Crew(tasks=[Task(name="a", run=a)])
+    """
+    fleet.start("--concurrency", "1")
+    handle = client.submit(crew_of(CREW.format(url=models.url) + task))
+    ledger = handle.wait(60).ledger
+    # At the list's $2.50, $1.25 and $10 a million
+    due = 2 * (2_000 * 2.5 + 8_000 * 1.25 + 100 * 10) / 1_000_000
+    assert (ledger["cost"], ledger["currency"]) == (pytest.approx(due), "USD")
+    assert [ledger[name] for name in ("prompt_tokens", "cached_tokens")] == [20_000, 16_000]
+    assert spending.in_words(ledger) == "; 20,200 tokens (16,000 of them cached); cost $0.0320"
 
 
 def test_a_kill_at_every_call_costs_that_call(

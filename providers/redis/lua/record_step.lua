@@ -1,11 +1,12 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:entries? paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int told:flat?
+-- ARGV name:text key:text token:int step:text value:text begun:entries? paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
 -- USES emit refuse account
 --
 -- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
 -- reached: how many records its attempt came by and made so far, with this one.
+-- details: of these tokens those that account.lua names, if there are any.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
 local t = redis.call("HMGET", task, "token", "started", "reached")
@@ -19,7 +20,7 @@ redis.call("HSET", task, "begun", begun_text)
 -- time (a prompt with a clock in it), does not get on.
 if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
 if redis.call("HSETNX", journal, step, value) == 1 then
-  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens)
+  account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details)
   account(run, name, key, "replayed", replayed)
   if redis.call("HLEN", journal) == 1 then
     -- Begun after the run was over, the journal would outlive it.

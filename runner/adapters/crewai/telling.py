@@ -16,7 +16,7 @@ from runner.adapters.crewai import planned
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
-from runner.ledger import Caller, Heard, caller
+from runner.ledger import Caller, Heard, Usage, caller
 from runner.work import Work
 
 _CALLS: dict[str, type[BaseEvent]] = {
@@ -95,8 +95,9 @@ class _Teller:
         _calls.set({name: one for name, one in calls.items() if one is not call})
         if kind == "llm_call_failed":
             return {**found, "error": "it was not answered"}
-        usage = {
-            "prompt_tokens": sum(one.usage.prompt_tokens for one in call.heard),
-            "completion_tokens": sum(one.usage.completion_tokens for one in call.heard),
+        usage = Usage(*map(sum, zip(*(one.usage for one in call.heard), strict=True)))
+        return {
+            **found,
+            "usage": usage.told(),
+            "replayed": bool(call.heard) and all(one.replayed for one in call.heard),
         }
-        return {**found, "usage": usage, "replayed": bool(call.heard) and all(one.replayed for one in call.heard)}

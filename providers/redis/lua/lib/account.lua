@@ -1,9 +1,20 @@
 -- Add to the account of a run: paid, replayed or in_doubt. The entries are nil for none, or a list of
 -- {kind, agent, model, how many, tokens served}. Tools are apart. A call of a model also counts where it was made, with
--- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, tokens of prompt, of answer, served].
+-- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, tokens of prompt, of answer, served]. details: nil or,
+-- as a list, what of these tokens has a name in DETAILS. They stand in the run, by that name, and by line under "tokens":
+-- clients of before could not read them in the ledger.
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
 local function noted(entries) return entries and entries ~= "" and cjson.decode(entries) or nil end
-local function account(run, name, task, counter, entries, prompt_tokens, completion_tokens)
+local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
+local function detail(run, field, details)
+  local line = cjson.decode(redis.call("HGET", run, "tokens" .. field) or "[0,0,0,0]")
+  for i, count in ipairs(details) do
+    line[i] = line[i] + count
+    if count > 0 then redis.call("HINCRBY", run, DETAILS[i], count) end
+  end
+  redis.call("HSET", run, "tokens" .. field, cjson.encode(line))
+end
+local function account(run, name, task, counter, entries, prompt_tokens, completion_tokens, details)
   for _, one in ipairs(entries or {}) do
     local kind, agent, model, many, served = unpack(one)
     redis.call("HINCRBY", run, (kind == "tool" and "tools_" or "") .. counter, many)
@@ -16,6 +27,7 @@ local function account(run, name, task, counter, entries, prompt_tokens, complet
       line[6] = line[6] + served
       if served > 0 then redis.call("HINCRBY", run, "replayed_tokens", served) end
       redis.call("HSET", ledger, field, cjson.encode(line))
+      if details then detail(run, field, details) end
       -- Begun after the run was over, it would outlive it.
       local ttl = redis.call("PTTL", run)
       if ttl > 0 then redis.call("PEXPIRE", ledger, ttl) end

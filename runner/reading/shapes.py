@@ -9,7 +9,6 @@ from pydantic import BaseModel, ValidationError
 
 from runner.encoding import misfit
 from runner.errors import BadInput
-from runner.flow.schema import model_of
 
 
 def dump(models: Mapping[str, type[BaseModel]]) -> str:
@@ -31,6 +30,8 @@ def refuse_misfit(shapes: str, key: str, before: Any, after: Any) -> None:
     name = known["tasks"].get(key)
     if name is None:
         return
+    from runner.flow.schema import model_of  # whoever only reads a crew file needs no flows
+
     try:
         model = model_of(known["schemas"][name])
         model.model_validate(before)

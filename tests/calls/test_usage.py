@@ -1,0 +1,84 @@
+"""The tokens that vendors tell of, each in its own words: in one account, and apart in it what has its own price."""
+
+import json
+from typing import Any
+
+import pytest
+
+from runner.calls.wire import Answer, answer_of, usage_of
+from runner.ledger import Usage
+
+OPENAI = {
+    "prompt_tokens": 1000, "completion_tokens": 300, "total_tokens": 1300,
+    "prompt_tokens_details": {"cached_tokens": 800, "audio_tokens": 0},
+    "completion_tokens_details": {"reasoning_tokens": 200, "accepted_prediction_tokens": 0},
+}  # fmt: skip
+RESPONSES = {
+    "input_tokens": 1000, "output_tokens": 300, "total_tokens": 1300,
+    "input_tokens_details": {"cached_tokens": 800}, "output_tokens_details": {"reasoning_tokens": 200},
+}  # fmt: skip
+ANTHROPIC = {
+    "input_tokens": 500, "cache_read_input_tokens": 90_000, "cache_creation_input_tokens": 2_000,
+    "cache_creation": {"ephemeral_5m_input_tokens": 1_500, "ephemeral_1h_input_tokens": 500}, "output_tokens": 7,
+}  # fmt: skip
+GEMINI = {
+    "promptTokenCount": 1000,
+    "cachedContentTokenCount": 800,
+    "candidatesTokenCount": 100,
+    "thoughtsTokenCount": 200,
+}
+DEEPSEEK = {
+    "prompt_tokens": 1000,
+    "completion_tokens": 300,
+    "prompt_cache_hit_tokens": 800,
+    "prompt_cache_miss_tokens": 200,
+}
+OF_OPENAI = Usage(1000, 300, 800, 0, 0, 200)
+OF_ANTHROPIC = Usage(92_500, 7, 90_000, 2_000, 500)
+
+
+def sse(*events: Any) -> bytes:
+    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in events) + b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "usage"),
+    [
+        ({"choices": [], "usage": OPENAI}, OF_OPENAI),
+        ({"object": "response", "usage": RESPONSES}, OF_OPENAI),
+        ({"type": "message", "usage": ANTHROPIC}, OF_ANTHROPIC),
+        ({"candidates": [], "usageMetadata": GEMINI}, OF_OPENAI),
+        ({"choices": [], "usage": DEEPSEEK}, Usage(1000, 300, 800)),
+        ({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}, Usage(9, 2)),
+        ({"usage": {**OPENAI, "prompt_tokens_details": None, "completion_tokens_details": 3}}, Usage(1000, 300)),
+        ({"choices": [], "usage": {"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": -5}}}, Usage(9)),
+        ({"prompt_eval_count": 12, "eval_count": 3, "done": True}, Usage(12, 3)),
+    ],
+)  # fmt: skip
+def test_an_answer(body: Any, usage: Usage) -> None:
+    assert usage_of(json.dumps(body).encode()) == usage
+
+
+@pytest.mark.parametrize(
+    ("body", "usage"),
+    [
+        (sse({"choices": [{}], "usage": None}, {"choices": [], "usage": OPENAI}), OF_OPENAI),
+        (sse({"response": {"usage": None}}, {"response": {"usage": RESPONSES}}), OF_OPENAI),
+        (sse({"message": {"usage": {**ANTHROPIC, "output_tokens": 1}}}, {"usage": {"output_tokens": 7}}), OF_ANTHROPIC),
+        (sse({"usageMetadata": {**GEMINI, "thoughtsTokenCount": 0}}, {"usageMetadata": GEMINI}), OF_OPENAI),
+    ],
+)  # fmt: skip
+def test_a_stream(body: bytes, usage: Usage) -> None:
+    assert usage_of(body) == usage
+
+
+@pytest.mark.parametrize("usage", [Usage(3, 4), OF_ANTHROPIC])
+def test_a_recorded_answer_keeps_them_and_workers_of_before_read_it(usage: Usage) -> None:
+    text = Answer(200, [], b"{}", usage).text(model="m", agent="a")
+    assert answer_of(text).usage == usage
+    assert json.loads(text)["usage"] == list(usage[:2]), "all that a worker of before takes"
+
+
+def test_what_was_recorded_before_is_read() -> None:
+    text = '{"status": 200, "headers": [], "model": "m", "agent": "a", "usage": [3, 4], "body": "{}"}'
+    assert answer_of(text).usage == Usage(3, 4)
