@@ -35,13 +35,15 @@ class WorkerSettings:
     """How a worker lives and dies.
 
     A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
-    task that kills its workers ``max_attempts`` times without getting further fails its run.
+    task that kills its workers ``max_attempts`` times without getting further fails its run. A worker that took nothing
+    for ``stall`` seconds, while jobs waited and it had processes free, starts anew.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
     drain_timeout: float = field(default_factory=lambda: _number("RUNNER_DRAIN_TIMEOUT", 10.0, 0.0))
     max_attempts: int = field(default_factory=lambda: int(_number("RUNNER_MAX_ATTEMPTS", 5, 1)))
     resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
+    stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
 
     @property
     def lease_ms(self) -> int:

@@ -42,7 +42,7 @@ class Timetable:
 
 
 class Supervisor:
-    """The loop. ``send`` hands a job to a broker that is not this Redis."""
+    """The loop. ``send`` hands a job to a broker that is not this Redis; ``depth`` tells how long a queue of it is."""
 
     def __init__(
         self,
@@ -50,12 +50,14 @@ class Supervisor:
         name: str,
         settings: WorkerSettings,
         send: Callable[[Job], None] | None = None,
+        depth: Callable[[str], int | None] | None = None,
     ) -> None:
         self._connect = connect
         self._name = name
         self._settings = settings
         self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
         self._send = send
+        self._depth = depth
         self._stopped = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._leading = False
@@ -138,7 +140,7 @@ class Supervisor:
             self._workers.move_due()
             self._empty_outbox()
         if self._table.due("lost", min(0.5, self._settings.resend_after)):
-            self._workers.resend(int(self._settings.resend_after * 1000))
+            self._workers.resend(int(self._settings.resend_after * 1000), depth=self._depth)
         if self._table.due("overtaken", OVERTAKEN):
             self._resend_overtaken()
         if self._table.due("expired", 60.0):

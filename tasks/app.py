@@ -1,6 +1,8 @@
 """The Celery app. Celery carries messages of ids; everything that must not be lost is in the store."""
 
+import contextlib
 import os
+import time
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -12,6 +14,10 @@ from runner.errors import StoreUnreachable, said
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.settings import DEFAULT_QUEUE
+
+BROKER_TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
+BROKER_PAUSE = 5.0  #: seconds until one that did not is asked again
+NO_SUCH_QUEUE = "404"  #: AMQP's, and what kombu makes of it elsewhere
 
 
 def state_url() -> str:
@@ -118,3 +124,33 @@ def send(job: Job, queue: str) -> None:
         kwargsrepr=repr(arguments),
         ignore_result=True,
     )
+
+
+class QueueDepth:
+    """How many messages wait in a queue of the broker. For one thread: it keeps a connection."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._silent_until = 0.0
+
+    def __call__(self, queue: str) -> int | None:
+        """What the broker says; 0 where it has no such queue, None where it does not answer."""
+        if time.monotonic() < self._silent_until:
+            return None
+        try:
+            if self._connection is None:
+                limits = dict.fromkeys(("read_timeout", "write_timeout", "socket_timeout"), BROKER_TIMEOUT)
+                self._connection = app.connection_for_read(
+                    connect_timeout=BROKER_TIMEOUT,
+                    transport_options={**app.conf.broker_transport_options, **limits, "client_name": "runner:depth"},
+                )
+            with self._connection.channel() as channel:
+                return int(channel.queue_declare(queue, passive=True).message_count)
+        except Exception as error:  # each transport has its own
+            if str(getattr(error, "reply_code", "")) == NO_SUCH_QUEUE:
+                return 0
+            connection, self._connection = self._connection, None
+            self._silent_until = time.monotonic() + BROKER_PAUSE
+            with contextlib.suppress(Exception):
+                connection.release()
+            return None

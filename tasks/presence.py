@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
-STALL = 15.0  #: a full queue and a free slot for so long mean that Celery stopped consuming
 
 
 class Presence(threading.Thread):
@@ -49,6 +48,7 @@ class Presence(threading.Thread):
         free_slot: Callable[[int], None],
         slots: int,
         queue: str | None,
+        taken: Callable[[], int],
     ) -> None:
         super().__init__(name="presence", daemon=True)
         self._url = url
@@ -61,6 +61,7 @@ class Presence(threading.Thread):
         self._free_slot = free_slot
         self._slots = slots
         self._queue = queue
+        self._taken = taken
         self._client: Client | None = None
         self._pidfds: dict[int, int] = {}
         self._recheck = 0
@@ -73,8 +74,8 @@ class Presence(threading.Thread):
         self._cause = signal.SIGTERM
         self._drain_end = float("inf")
         self._stopped = threading.Event()
-        self._stalled_since: float | None = None
-        self._frozen_since: dict[str, float] = {}
+        self._stall = Stall(settings.stall)
+        self._frozen_since: dict[int, float] = {}
         self._dropped: SeenTwice[HeldClaim] = SeenTwice()
         self._strays: SeenTwice[Performed] = SeenTwice()
         self.registered = threading.Event()
@@ -153,7 +154,8 @@ class Presence(threading.Thread):
         for claim in answer.claims:
             if performing.performs(performed.get(claim.process), claim.ref, claim.token):
                 self._kill_if_hung(claim, answer.at)
-            self._kill_if_frozen(claim)
+        for pid in self._children():
+            self._kill_if_frozen(pid)
         self._reap_childless(answer.claims)
         self._compare(answer.claims, performed)
 
@@ -239,15 +241,16 @@ class Presence(threading.Thread):
             log.error("task %s hangs beyond its timeout; killing process %s", claim.ref, claim.process)
             _kill(int(claim.process), signal.SIGKILL)
 
-    def _kill_if_frozen(self, claim: HeldClaim) -> None:
-        """A child that was stopped alone is no dead one, and this worker's lease stands: after a lease it goes too."""
-        if not claim.process.isdigit():
-            return
-        if not _is_stopped(claim.process):
-            self._frozen_since.pop(claim.process, None)
-        elif time.monotonic() - self._frozen_since.setdefault(claim.process, time.monotonic()) > self._settings.lease:
-            log.error("task %s: process %s is stopped; killing it", claim.ref, claim.process)
-            _kill(int(claim.process), signal.SIGKILL)
+    def _kill_if_frozen(self, pid: int) -> None:
+        """A child that was stopped alone is no dead one, and this worker's lease stands: after a lease it goes too.
+
+        With a task or without: it would be given jobs, and do none.
+        """
+        if not _is_stopped(pid):
+            self._frozen_since.pop(pid, None)
+        elif time.monotonic() - self._frozen_since.setdefault(pid, time.monotonic()) > self._settings.lease:
+            log.error("process %d is stopped; killing it", pid)
+            _kill(pid, signal.SIGKILL)
 
     def _tell(self, signum: int) -> None:
         if self._stop_here is not None:
@@ -286,13 +289,31 @@ class Presence(threading.Thread):
             return
         workers = self._workers()
         waiting = workers.queue_length(self._queue)
-        if not waiting or workers.claimed(self._worker) >= self._slots:
-            self._stalled_since = None
-        elif self._stalled_since is None:
-            self._stalled_since = time.monotonic()
-        elif time.monotonic() - self._stalled_since > STALL:
-            self._stalled_since = None
-            self._restart(f"{waiting} job(s) wait, slots are free, and nothing was taken for {STALL:g} s")
+        idle = waiting > 0 and workers.claimed(self._worker) < self._slots
+        if self._stall.stands(idle=idle, moved=self._taken()):
+            self._restart(
+                f"{waiting} job(s) wait, slots are free, and nothing was taken for {self._settings.stall:g} s"
+            )
+
+
+class Stall:
+    """Whether nothing moved for so many ``seconds``, in all of which there was work, and somebody free to do it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._moved = -1
+        self._since = 0.0
+
+    def stands(self, *, idle: bool, moved: int) -> bool:
+        """At one look: is it idle though there is work, and how often has it ever moved? Once told, it starts anew."""
+        now = time.monotonic()
+        if not idle or moved != self._moved:
+            self._moved, self._since = moved, now
+            return False
+        if now - self._since <= self._seconds:
+            return False
+        self._since = now
+        return True
 
 
 class SeenTwice(Generic[T]):
@@ -313,7 +334,7 @@ def _kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
 
 
-def _is_stopped(pid: str) -> bool:
+def _is_stopped(pid: int) -> bool:
     """Whether the process is stopped by a signal; never so where there is no /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

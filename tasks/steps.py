@@ -60,6 +60,7 @@ class PresenceStep(bootsteps.StartStopStep):
             free_slot=_free_slot,
             slots=parent.concurrency,
             queue=queue if celery_side.own_broker() else None,
+            taken=lambda: int(state.all_total_count[0]),
         )
         presence.start()
         Housekeeping(url).start()
@@ -107,7 +108,9 @@ def make_supervisor(name: str) -> Supervisor:
         # outbox is emptied to wherever there are workers.
         celery_side.send(job, runs.field(job.run_id, "queue"))
 
-    return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send)
+    return Supervisor(
+        lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send, celery_side.QueueDepth()
+    )
 
 
 @after_setup_logger.connect

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,10 +204,28 @@ class Workers:
         """Send the tasks whose next attempt has come; returns how many."""
         return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
 
-    def resend(self, older_ms: int, limit: int = 100) -> int:
-        """Send again the jobs that nobody claimed; returns how many."""
-        script = scripts.load("resend")
-        return int(script(self.client, home=self.home, queued=self._key("queued_key"), older_ms=older_ms, limit=limit))
+    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+        """Send again the jobs that nobody claimed and of whose queue nothing is left; returns how many.
+
+        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot;
+        then they are sent.
+        """
+        script, depths = scripts.load("resend"), dict[str, int]()
+        many: int = 0
+        while True:
+            sent, unknown = script(
+                self.client,
+                home=self.home,
+                queued=self._key("queued_key"),
+                older_ms=older_ms,
+                limit=limit,
+                depths=json.dumps(depths),
+            )
+            many += int(sent)
+            if not unknown:
+                return many
+            for queue in unknown:
+                depths[queue] = (depth(queue) if depth is not None else None) or 0
 
     def trim(self, limit: int = 1000) -> int:
         """Forget expired runs; returns how many."""

@@ -123,3 +123,21 @@ def test_another_broker_may_lose_them_too(driver: Driver, elsewhere: str, clock:
         driver.workers.sent(again)
         driver.commit(driver.claim(again))
     assert driver.runs.get(elsewhere).status is RunStatus.completed
+
+
+def test_another_broker_is_asked_how_many_wait(driver: Driver, elsewhere: str, clock: Clock) -> None:
+    (job,) = driver.workers.outbox()
+    driver.workers.sent(job)
+    asked: list[str] = []
+    left = [3, 1, 0, 0]
+
+    def depth(queue: str) -> int:
+        asked.append(queue)
+        return left[len(asked) - 1]
+
+    for sent in (0, 0, 1, 0):  # and then the one that was sent has twice the time
+        clock.go_on(OLD)
+        assert driver.workers.resend(OLD, depth=depth) == sent
+    assert asked == [QUEUE] * 3
+    assert driver.workers.outbox() == [job]
+    assert len(driver.events(elsewhere, "job_resent")) == 1

@@ -3,14 +3,17 @@
 -- a queue that nobody serves does not keep the others from being looked at.
 --
 -- KEYS home queued
--- ARGV older_ms:int limit:int
+-- ARGV older_ms:int limit:int depths:depths
 -- USES now queued emit send goes_on intact
 --
--- Returns how many.
+-- depths: how many messages wait in the queues of another broker, which nobody sees from here: jobs for one of which it
+-- does not tell are left as they are.
+-- Returns {how many, the queues that have to be asked for}.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
 intact_indexes(home)
-local sent, waiting, long = 0, {}, {}
+local sent, waiting, long = 0, depths, {}
+local unknown, unseen = {}, {}
 -- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
 local function jobs_of(run_id)
   local found, run = {}, run_key(home, run_id)
@@ -36,12 +39,16 @@ for _, ref in ipairs(refs) do
   elseif not intact or not pcall(intact_run, home, run, name) then
     redis.call("ZADD", queued, at, ref)  -- it does not hold up those of others
   else
+    local queue, relayed = r[1], r[2] == ""
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
-    waiting[r[1]] = waiting[r[1]] or redis.call("LLEN", r[1])
-    if r[2] == "" or waiting[r[1]] == 0 then
+    if not waiting[queue] and not relayed then waiting[queue] = redis.call("LLEN", queue) end
+    if not waiting[queue] then
+      if not unseen[queue] then unknown[#unknown + 1] = queue end
+      unseen[queue] = true
+    elseif waiting[queue] == 0 then
       send(home, run, name, key, t[2], at)
-      if r[2] == "" then
-        -- Nobody here sees how long another broker's queue is: each copy that was not needed doubles the time to the next.
+      if relayed then
+        -- Another broker's consumers may hold it already: each copy that was not needed doubles the time to the next.
         local copies = redis.call("HINCRBY", task_key(branch_key(run, name), key), "copies", 1)
         redis.call("ZADD", queued, at + older_ms * (2 ^ math.min(copies, 8) - 1), ref)
       end
@@ -52,4 +59,4 @@ for _, ref in ipairs(refs) do
     end
   end
 end
-return sent
+return {sent, unknown}

@@ -1,0 +1,127 @@
+"""The watch over a worker looks at what moves, not at what it happens to see: who is busy is left alone."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from redis import Redis
+
+from runner.client import Client
+from runner.settings import DEFAULT_QUEUE
+from runner.tasks import app as celery_side
+from runner.tasks.presence import Stall
+from runner.testing import RedisServer
+
+STALL = 2.0
+MANY = """
+    crew = Crew(process=Process.graph, tasks=[Task(name=f"t{i}", run=lambda ctx: "x") for i in range(300)])
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_a_backlog_of_tasks_of_milliseconds_is_no_stall(
+    pool: str, fleet: Any, client: Client, redis: Redis, crew_of: Any, eventually: Any
+) -> None:
+    # Given a worker with more slots than it can fill, so that some are free at every look
+    worker = fleet.start("--concurrency", "4", "--pool", pool, RUNNER_STALL=str(STALL))
+    main = worker.main_pid()
+    # When there is a backlog for three times as long as a stall lasts
+    crew, end = crew_of(MANY), time.monotonic() + 3 * STALL
+    handles = []
+    while time.monotonic() < end:
+        handles.append(client.submit(crew))
+        eventually(lambda: redis.llen(DEFAULT_QUEUE) < 100, why="the backlog gets short")
+    # Then it all gets done, by the process that began
+    assert {handle.wait(60).status for handle in handles} == {"completed"}
+    assert "restarting this worker" not in fleet.log()
+    assert worker.main_pid() == main
+
+
+def test_a_worker_that_stopped_consuming_is_restarted(
+    server: Any, fleet: Any, client: Client, crew_of: Any, eventually: Any
+) -> None:
+    worker = fleet.start("--concurrency", "1", RUNNER_STALL=str(STALL))
+    main = worker.main_pid()
+    with Celery(broker=celery_side.kombu_url(server.url)) as app:
+        eventually(
+            lambda: "no longer" in str(app.control.cancel_consumer(DEFAULT_QUEUE, reply=True)), why="it stops consuming"
+        )
+    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
+    assert handle.wait(60).status == "completed"
+    assert "1 job(s) wait, slots are free, and nothing was taken for 2 s" in fleet.log()
+    eventually(lambda: worker.main_pid() not in (0, main), why="another process does it")
+
+
+def test_a_stall_is_time_in_which_nothing_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    stall = Stall(2)
+
+    def look(at: float, *, idle: bool = True, moved: int = 0) -> bool:
+        now[0] = at
+        return stall.stands(idle=idle, moved=moved)
+
+    assert not any(look(at, moved=at) for at in range(10)), "something was taken between any two looks"
+    assert not any([look(10, moved=9), look(11, moved=9)])
+    assert look(11.5, moved=9)
+    assert not look(12, moved=9), "once told, it starts anew"
+    assert not any([look(13, moved=9, idle=False), look(14.5, moved=9)])
+    assert look(15.1, moved=9)
+
+
+def test_a_child_that_was_stopped_while_it_had_nothing_to_do_goes(
+    fleet: Any, client: Client, crew_of: Any, eventually: Any
+) -> None:
+    """It would be given jobs, and do none."""
+    worker = fleet.start("--concurrency", "1", "--lease", "0.5")
+    (child,) = eventually(worker.children, why="the pool is up")
+    os.kill(child, signal.SIGSTOP)
+    eventually(lambda: worker.children() not in ([], [child]), why="another takes its place")
+    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
+    assert handle.wait(30).status == "completed"
+
+
+def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
+    fleet: Any, crew_of: Any, server: Any, redis: Redis, eventually: Any
+) -> None:
+    """Where the state's Redis does not see the queue, the broker is asked."""
+    with RedisServer() as broker, Redis.from_url(broker.url) as other:
+        url = celery_side.kombu_url(broker.url)
+        # Given jobs in a queue that nobody serves, on a broker of its own, and a worker of another queue that leads
+        fleet.start("--concurrency", "1", "--broker-url", url, RUNNER_RESEND_AFTER="0.05")
+        crew = crew_of("""
+            crew = Crew(process=Process.graph, tasks=[Task(name=f"t{i}", run=lambda ctx: "x") for i in range(5)])
+        """)
+        done = fleet.runner("submit", str(crew), "--broker-url", url, "--queue", "late", "--detach")
+        assert done.returncode == 0, done.stderr
+        eventually(lambda: other.llen("late") == 5, why="they are sent")
+
+        def looked_at() -> float:
+            return min(score for _, score in redis.zrange("runner:{p0}:queued", 0, -1, withscores=True))
+
+        # When they were looked at again and again
+        for _ in range(4):
+            before = looked_at()
+            eventually(lambda before=before: looked_at() > before, why="they are looked at")
+        # Then each waits there once; and what is lost with the queue is sent again
+        assert other.llen("late") == 5
+        other.delete("late")
+        eventually(lambda: other.llen("late") == 5, why="they are sent again")
+
+
+def test_how_long_a_queue_is_says_the_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with Celery(broker="memory://") as memory:
+        monkeypatch.setattr(celery_side, "app", memory)
+        depth = celery_side.QueueDepth()
+        assert depth("q") == 0, "there is no such queue"
+        with memory.connection_for_write() as connection, connection.SimpleQueue("q") as queue:
+            for i in range(3):
+                queue.put({"i": i})
+            assert depth("q") == 3
+    with Celery(broker=f"redis+socket://{tmp_path}/nobody") as nobody:
+        monkeypatch.setattr(celery_side, "app", nobody)
+        assert celery_side.QueueDepth()("q") is None, "nobody answers"
