@@ -83,5 +83,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"error: {' '.join(message.splitlines())}", err=True)
+    from runner.cli.stdio import say  # rich takes a while to import
+
+    say(f"error: {' '.join(message.splitlines())}")
     sys.exit(int(code))

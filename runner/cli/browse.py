@@ -1,14 +1,12 @@
 """The browser's beginning and end: what it shows, who carries out what is chosen in it, and what that came to."""
 
-import click
-
 from runner.checkpoints import where as places
 from runner.checkpoints.act import Hand, NoHand
 from runner.checkpoints.fleet import RunHand, RunSource
 from runner.checkpoints.here import CrewHand
 from runner.checkpoints.model import Source
 from runner.checkpoints.stored import StoredSource
-from runner.cli.stdio import say
+from runner.cli.stdio import say, tell
 from runner.errors import Conflict, NotFound, UsageError
 from runner.tui.app import Browser
 
@@ -21,7 +19,7 @@ def open_browser(where: str | None, crew: str | None) -> int:
         while (order := browser.run()) is not None:
             say(f"{order.verb} from {order.checkpoint.id} ({order.checkpoint.branch}), in this process")
             try:
-                click.echo(hand.carry_out(order))
+                tell(hand.carry_out(order))
                 break
             except (UsageError, NotFound, Conflict) as refusal:  # nothing was done: the screen is as it was
                 drafts, browser = browser.drafts, Browser(source, hand, at=order.checkpoint, said=str(refusal))

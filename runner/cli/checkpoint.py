@@ -13,7 +13,7 @@ from rich.text import Text
 from runner.checkpoints import where as places
 from runner.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find
 from runner.cli import options
-from runner.cli.stdio import out, print_json, print_whole
+from runner.cli.stdio import out, print_json, print_whole, tell
 from runner.client import Client
 from runner.diff import compare, lines
 from runner.errors import UsageError
@@ -168,9 +168,9 @@ def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: s
         print_json({"removed": sum(removed.values()), "branches": removed})
         return 0
     for name, count in removed.items():
-        click.echo(f"{name}: {count} removed")
+        tell(f"{name}: {count} removed")
     if not removed:
-        click.echo("no checkpoints kept")
+        tell("no checkpoints kept")
     return 0
 
 
@@ -181,7 +181,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[Text, ...]], nothing: st
     for row in rows:
         table.add_row(*row)
     if not table.row_count:
-        click.echo(nothing)
+        tell(nothing)
         return
     if not nothing:
         out.print()

@@ -1,6 +1,5 @@
 """How a run in progress looks: a live table in a terminal, plain lines elsewhere."""
 
-import sys
 import textwrap
 import time
 from collections import OrderedDict
@@ -11,7 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli.stdio import err
+from runner.cli.stdio import err, say
 from runner.providers.redis.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
@@ -87,7 +86,7 @@ class Display:
 
     def _line(self, text: str) -> None:
         if self._live is None:
-            print(f"{time.monotonic() - self._began:7.1f}s  {text}", file=sys.stderr, flush=True)
+            say(f"{time.monotonic() - self._began:7.1f}s  {text}")
 
     def __rich__(self) -> RenderableType:
         table = Table.grid(padding=(0, 1))

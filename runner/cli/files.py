@@ -1,6 +1,5 @@
 """``runner files``: what tasks wanted in files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from runner.cli.stdio import only, say
 from runner.client import Client
 from runner.client.files import write_files
 from runner.errors import BadInput, Exit, LeadsOutside
+from runner.plain import json_text
 
 
 @click.command(short_help="List or write the files that a run's tasks made.")
@@ -43,7 +43,7 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis
             except OSError as error:
                 raise BadInput(f"an output file cannot be written: {error}; try another folder with --out") from None
         if as_json:
-            write(json.dumps({"run_id": run_id, "branch": branch or handle.record.branch, "files": told}) + "\n")
+            write(json_text({"run_id": run_id, "branch": branch or handle.record.branch, "files": told}) + "\n")
             return code
         for one in told:
             write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")

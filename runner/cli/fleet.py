@@ -13,6 +13,7 @@ import click
 
 from runner import embedded, local_worker
 from runner.cli import options
+from runner.cli.stdio import say
 from runner.errors import UsageError
 from runner.providers.redis.connection import NOT_NOW
 from runner.redaction import redact_handlers, redact_url
@@ -185,7 +186,7 @@ def up(concurrency: int | None, port: int, queue: str | None, redis_url: str | N
     from runner.cli.together import run_together
 
     with open_store() as store:
-        click.echo(f"Redis at {redact_url(store.url)}", err=True)
+        say(f"Redis at {redact_url(store.url)}")
         parts = {
             "worker": ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])],
             "supervisor": ["supervisor"],

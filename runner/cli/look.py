@@ -11,7 +11,7 @@ from rich.text import Text
 
 from runner.cli import options, spending
 from runner.cli.diagnosis import diagnose
-from runner.cli.stdio import ago, only, out, print_json, print_whole
+from runner.cli.stdio import ago, only, out, print_json, print_whole, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
 from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
@@ -36,7 +36,7 @@ def runs(limit: int, as_json: bool, redis_url: str | None) -> int:
         print_json([_run_json(run) for run in found])
         return 0
     if not found:
-        click.echo("no runs yet: runner submit crew.py")
+        tell("no runs yet: runner submit crew.py")
         return 0
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("run", "crew", "status", "started", "took", "recoveries"):
@@ -197,7 +197,7 @@ def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> i
             if as_json:
                 print_json(event.to_dict())
             else:
-                click.echo(_event_line(event))
+                tell(_event_line(event))
     return 0
 
 

@@ -1,8 +1,8 @@
 """What a bundle holds, in words: for ``runner submit``."""
 
-import json
 from collections.abc import Callable
 
+from runner.plain import json_text
 from runner.source.bundle import Bundle, contents
 from runner.source.selection import IGNORE_FILE
 
@@ -35,7 +35,7 @@ def show(bundle: Bundle, crew: str, as_json: bool, write: Callable[[str], None])
             "files": [{"name": name, "bytes": size} for name, size in files],
             "left_out": [one._asdict() for one in bundle.left_out],
         }
-        write(json.dumps(found) + "\n")
+        write(json_text(found) + "\n")
         return
     for name, size in files:
         write(f"{name}  {size:,} bytes\n")

@@ -1,31 +1,47 @@
 """What goes where: results on stdout, everything else on stderr."""
 
 import contextlib
-import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-err = Console(stderr=True, highlight=False)
-out = Console(highlight=False)
+from runner.plain import json_text, printable
+
+
+class PlainConsole(Console):
+    """A console whose texts cannot command the terminal; only its own styles can."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of what is shown: all that is printed, and each cell of a table, comes by here."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
+
+
+err = PlainConsole(stderr=True, highlight=False)
+out = PlainConsole(highlight=False)
 
 
 def say(text: str) -> None:
-    """A line for the person, as it is: not wrapped, no markup read into it."""
-    print(text, file=sys.stderr, flush=True)
+    """A line for the person on stderr: not wrapped, no markup read into it."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+def tell(text: str) -> None:
+    """A line on stdout."""
+    print(printable(text), flush=True)
 
 
 def print_json(data: Any) -> None:
     """One JSON value on stdout."""
-    sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    tell(json_text(data))
 
 
 def print_whole(table: Table) -> None:
@@ -34,7 +50,7 @@ def print_whole(table: Table) -> None:
         out.print(table)
         return
     width = out.measure(table, options=out.options.update_width(10_000)).maximum
-    console = Console(highlight=False, width=width)
+    console = PlainConsole(highlight=False, width=width)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -49,13 +65,13 @@ def only(clean: bool) -> Iterator[Callable[[str], None]]:
     """
     sys.stdout.flush()
     if not clean:
-        yield lambda text: (sys.stdout.write(text), sys.stdout.flush(), None)[-1]
+        yield lambda text: print(printable(text), end="", flush=True)
         return
     saved = os.dup(1)
     os.dup2(2, 1)
 
     def write(text: str) -> None:
-        data = text.encode()
+        data = printable(text).encode()
         while data:
             data = data[os.write(saved, data) :]
 

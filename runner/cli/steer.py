@@ -1,14 +1,13 @@
 """``runner resume``, ``runner cancel`` and ``runner answer``."""
 
-import json
-
 import click
 
 from runner.cli import options
-from runner.cli.stdio import only, print_json, say
+from runner.cli.stdio import only, print_json, say, tell
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
 from runner.errors import Exit
+from runner.plain import json_text
 
 
 @click.command(short_help="Let a run go on that failed or was cancelled.")
@@ -70,7 +69,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
     if as_json:
         print_json({"run_id": run_id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
     else:
-        click.echo(f"{run_id}{f' {branch}' if branch else ''} cancelled")
+        tell(f"{run_id}{f' {branch}' if branch else ''} cancelled")
     return 0
 
 
@@ -102,7 +101,7 @@ def answer(
             run = client.run(run_id, branch)
             asked = client.store.runs.questions(run_id, branch or run.record.branch)
             if as_json:
-                write(json.dumps([one.to_dict() for one in asked], ensure_ascii=False) + "\n")
+                write(json_text([one.to_dict() for one in asked]) + "\n")
             for one in [] if as_json else asked:
                 write(one.shown())
             if not asked:

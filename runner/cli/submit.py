@@ -1,6 +1,5 @@
 """``runner submit``: the main job."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
+from runner.plain import json_text
 from runner.prices import configured
 from runner.settings import LONGEST
 from runner.source import dotenv
@@ -191,7 +191,7 @@ def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> 
 def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     """The result on stdout; how it went on stderr. ``words`` are what a person types for the run."""
     if as_json:
-        write(json.dumps(result.to_dict(), ensure_ascii=False) + "\n")
+        write(json_text(result.to_dict()) + "\n")
         return
     if result.result is not None:
         write(result.result + ("" if result.result.endswith("\n") else "\n"))
@@ -225,7 +225,7 @@ def detached(handle: RunHandle, as_json: bool) -> str:
     """What is printed of a run, or a new branch of one, that nobody waits for."""
     if as_json:
         branch = {"branch": handle.branch} if handle.branch else {}
-        return json.dumps({"run_id": handle.id, "status": handle.status} | branch) + "\n"
+        return json_text({"run_id": handle.id, "status": handle.status} | branch) + "\n"
     return f"{handle.branch or handle.id}\n"
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
+from runner.cli.stdio import say
 from runner.settings import WorkerSettings
 
 MARGIN = 20.0  #: seconds that a part gets to end, over what its tasks in flight get
@@ -42,7 +43,7 @@ def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], No
         _end(list(parts.values()), printers, asked, grace)
     if asked:
         return 0
-    print(f"error: {ended} ended by itself, with {parts[ended].returncode}; so all were ended", file=sys.stderr)
+    say(f"error: {ended} ended by itself, with {parts[ended].returncode}; so all were ended")
     return 1
 
 
@@ -70,7 +71,7 @@ def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
 
 def _print(name: str, lines: IO[str]) -> None:
     for line in lines:
-        print(f"{name}  {line.rstrip()}", file=sys.stderr, flush=True)
+        say(f"{name}  {line.rstrip()}")
 
 
 def _end(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from textual import on, work
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Footer, Input, Static, Tree
@@ -20,6 +20,7 @@ from runner.tui import wording
 from runner.tui.details import DetailsPane, Draft
 from runner.tui.dialogs import DiffScreen, Question, prune_question
 from runner.tui.fields import Fields
+from runner.tui.plain import PlainApp
 from runner.tui.tree import CheckpointTree
 
 SETTLE = 0.04  #: seconds that the cursor must rest on a checkpoint before it is read
@@ -28,7 +29,7 @@ BATCH = 20  #: so many at once: the tree is drawn anew after each batch
 LOOK_AGAIN = 1.0  #: seconds between looks at a place where checkpoints are being added
 
 
-class Browser(App[Order]):
+class Browser(PlainApp[Order]):
     """Ends with the order that is to be carried out once the screen is gone, or with None."""
 
     TITLE = "runner checkpoint"

@@ -172,3 +172,16 @@ def test_the_tests_are_run_the_way_the_readme_says(root):
     assert f'{command} "$@"' in run
     assert command in (root / "README.md").read_text()
     assert os.access(root / ".ci" / "run", os.X_OK)
+
+
+def test_what_the_command_line_prints_goes_through_one_module() -> None:
+    """There control characters of what is stored are spelled out; see `runner.plain`."""
+    printing = re.compile(r"\bprint\(|click\.(?:s?echo)|sys\.(?:stdout|stderr)\.write|json\.dumps|(?<!Plain)Console\(")
+    allowed = {"stdio.py": ..., "options.py": "json.dumps"}  # `options` makes values comparable
+    found = [
+        f"{file.name}:{number}: {line.strip()}"
+        for file in sorted((Path(__file__).parents[2] / "runner/cli").glob("*.py"))
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if (match := printing.search(line)) and allowed.get(file.name) not in (..., match[0])
+    ]
+    assert not found, found

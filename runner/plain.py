@@ -1,0 +1,24 @@
+"""Text that a terminal shows and does not obey: what is stored may come from anybody."""
+
+import json
+import re
+from typing import Any
+
+#: All controls but newline and tab, what turns the direction of text around, and halves of characters.
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_IN_JSON = re.compile("[\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """The text with each control character spelled out, as in ``\\x1b``; newlines and tabs stay."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def bare(text: str) -> str:
+    """The text without its control characters, for where each cell is counted."""
+    return _OBEYED.sub("", text)
+
+
+def json_text(data: Any) -> str:
+    """JSON on one line, with each control character escaped."""
+    return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
