@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 
 from runner import embedded
-from runner.providers.redis.connection import Client, check, connect
+from runner.providers.redis.connection import Client, check, connect, refusing
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -29,6 +29,10 @@ class Store:
     def workers(self) -> Workers:
         """The workers on it."""
         return Workers(self.client)
+
+    def refusing(self) -> str:
+        """Why the store takes no writes now, in words; "" if it does."""
+        return refusing(self.client)
 
     def tend(self) -> None:
         """Make sure that an embedded server still runs; cheap when it does."""

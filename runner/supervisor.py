@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from runner import outgoing
 from runner.providers.redis import overtaken
-from runner.providers.redis.connection import NOT_NOW, Client
+from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import Job
+from runner.providers.redis.patience import NOT_NOW, NotNow, outage
 from runner.providers.redis.workers import WorkerInfo, Workers
 from runner.settings import WorkerSettings
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 OVERTAKEN = 5.0  #: between two looks into queues that are not empty
 LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
 WATCH = 0.03  #: between two looks at the workers' connections
+RETURN = 1.0  #: after the store was away: for workers to connect again before one counts as gone
 FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
 
 
@@ -68,6 +70,7 @@ class Supervisor:
         self._server = ""
         self._me = ""
         self._since_start = 0.0
+        self._trouble = float("-inf")  # when the store was last away, or refused
         self._pause = WATCH
 
     @property
@@ -82,8 +85,12 @@ class Supervisor:
                 if not self._me:
                     self._arrive()
                 pause = self._lead() if self._leading else self._follow()
-            except NOT_NOW:
-                self._me, self._leading = "", False
+                outage.ends(self)
+            except NOT_NOW as error:
+                outage.begins(self, error)
+                self._trouble = time.monotonic()
+                if not isinstance(error, NotNow) or error.moved:
+                    self._me, self._leading = "", False
                 pause = 0.1
             except Exception:
                 log.exception("the supervisor stumbled and goes on")
@@ -155,6 +162,8 @@ class Supervisor:
             if worker.about and worker.fields["server"] == self._server
         }
         before = time.monotonic()
+        if before - self._trouble < RETURN:
+            return
         connected = self._workers.connected(by_client)
         # The look may not cost the server more than a twentieth of its time, however many workers there are.
         self._pause = max(WATCH, 20 * (time.monotonic() - before)) if len(by_client) > 50 else WATCH
@@ -174,8 +183,9 @@ class Supervisor:
             worker = next((w for w in self._known if w.id == worker_id), WorkerInfo(worker_id, lapses_at, ""))
             lease = worker.fields.get("lease", self._settings.lease)
             from_before = worker.fields.get("server") != self._server
-            if from_before and time.monotonic() - self._since_start < lease + 1:
-                continue  # the server was away and nobody could beat: each gets one lease to come back
+            back = max(self._trouble, self._since_start if from_before else self._trouble)
+            if time.monotonic() - back < lease + 1:
+                continue  # nobody could beat: each gets one lease to come back
             gone.append((worker, lease))
         # Frozen, they still wait for jobs, and would be given the very ones that are handed back.
         self._workers.unblock(worker.id for worker, _ in gone)

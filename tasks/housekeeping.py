@@ -5,7 +5,8 @@ import threading
 
 from runner import outgoing
 from runner.home import homes, sweep
-from runner.providers.redis.connection import NOT_NOW, Client, connect
+from runner.providers.redis.connection import Client, connect
+from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 from runner.settings import cache_dir

@@ -5,7 +5,7 @@ import logging
 import os
 import signal
 import threading
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from billiard.process import current_process
@@ -16,9 +16,10 @@ from celery.worker.request import Request
 from runner import outgoing, performing
 from runner.execution import Decision, Executor, Fail, Release, Retry
 from runner.providers.redis import jobs as store
-from runner.providers.redis.connection import REFUSED, connect, patiently
+from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
+from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.workers import Workers
 from runner.settings import WorkerSettings, cache_dir
 from runner.tasks import pool
@@ -65,15 +66,13 @@ class Process:
             return self._executor().do(job)
         except Exception:
             log.exception("job %s.%s attempt %d broke off; handing its task back", job.run_id, job.task, job.attempt)
-            give_back = partial(
-                Workers(self._executor().client).reap,
-                self.worker,
-                process=self.name(),
-                reason="an error inside the runner, see the worker's log",
-                max_attempts=self.settings.max_attempts,
-            )
             try:
-                patiently(give_back)
+                Workers(self._executor().client).reap(
+                    self.worker,
+                    process=self.name(),
+                    reason="an error inside the runner, see the worker's log",
+                    max_attempts=self.settings.max_attempts,
+                )
             except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that nobody performs it
                 log.error("and handing it back was refused, too (%s); the worker does that soon", error)
             return None

@@ -19,7 +19,8 @@ from typing import Any, Generic, TypeVar
 
 from runner import outgoing, performing
 from runner.performing import Performed
-from runner.providers.redis.connection import NOT_NOW, Client, connect
+from runner.providers.redis.connection import Client, connect
+from runner.providers.redis.patience import NOT_NOW, NotNow, outage
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
 from runner.tasks.stops import DRAINS, RECHECK
@@ -63,6 +64,7 @@ class Presence(threading.Thread):
         self._queue = queue
         self._taken = taken
         self._client: Client | None = None
+        self._former: Client | None = None  # the one that is registered, until another is
         self._pidfds: dict[int, int] = {}
         self._recheck = 0
         self._offset = 0.0
@@ -116,9 +118,10 @@ class Presence(threading.Thread):
                     self._drain()
                 self._beat()
                 self._watch_queue()
+                outage.ends(self)
                 self._wait()
-            except NOT_NOW:
-                self._disconnect()
+            except NOT_NOW as error:
+                self._not_now(error)
                 self._stopped.wait(0.1)
             except Exception:
                 log.exception("the heartbeat stumbled and goes on")
@@ -137,6 +140,9 @@ class Presence(threading.Thread):
         server, client_id = workers.me()
         about = json.dumps({**self._about, "server": server, "client_id": client_id}, sort_keys=True)
         before = workers.beat(self._worker, self._settings.lease_ms, about)
+        if self._former is not None:
+            self._former.close()
+            self._former = None
         self._take(before)
         if not before.stood and self.registered.is_set():
             log.warning("worker %s had lost its lease and is back; its tasks look if they still hold", self._worker)
@@ -195,6 +201,19 @@ class Presence(threading.Thread):
         connection = self._client.connection if self._client is not None else None
         return getattr(connection, "_sock", None)
 
+    def _not_now(self, error: Exception) -> None:
+        """The store is away, or refuses: then it is asked again on the connection by which it knows that we live.
+
+        Where a new one may find another server, the old one stays open until the new one is known.
+        """
+        outage.begins(self, error)
+        if not isinstance(error, NotNow):
+            self._disconnect()
+        elif error.moved:
+            if self._former is None:
+                self._former, self._client = self._client, None
+            self._disconnect()
+
     def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
@@ -215,8 +234,8 @@ class Presence(threading.Thread):
         self._free_slot(pid)
         try:
             self._reap_process(pid)
-        except NOT_NOW:
-            self._disconnect()
+        except NOT_NOW as error:  # the next beat finds its claims without a process
+            self._not_now(error)
 
     def _reap_process(self, pid: int) -> None:
         refs = self._workers().reap(
@@ -237,7 +256,7 @@ class Presence(threading.Thread):
 
     def _kill_if_hung(self, claim: HeldClaim, now: int) -> None:
         """A task that outlives its timeout by so much does not hear us: its process goes."""
-        if claim.deadline and now > claim.deadline + HANG_GRACE * 1000 and claim.process.isdigit():
+        if claim.deadline and now > claim.deadline + (HANG_GRACE + outage.seconds) * 1000 and claim.process.isdigit():
             log.error("task %s hangs beyond its timeout; killing process %s", claim.ref, claim.process)
             _kill(int(claim.process), signal.SIGKILL)
 
@@ -274,12 +293,13 @@ class Presence(threading.Thread):
             log.error("worker %s: tasks did not stop in time; taking them back", self._worker)
             for pid in self._children():
                 _kill(pid, signal.SIGKILL)
-            self._workers().reap(
-                self._worker, reason="it did not stop in time", max_attempts=self._settings.max_attempts
-            )
+            self._drain_end = float("inf")
+            with contextlib.suppress(*NOT_NOW):  # then they lapse with the lease
+                self._workers().reap(
+                    self._worker, reason="it did not stop in time", max_attempts=self._settings.max_attempts
+                )
             if self._stop_here is not None:
                 os._exit(0)
-            self._drain_end = float("inf")
 
     # -- a consumer that stopped consuming
 

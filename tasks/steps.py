@@ -20,7 +20,7 @@ from runner.redaction import redact_handlers
 from runner.settings import WorkerSettings
 from runner.supervisor import Supervisor
 from runner.tasks import app as celery_side
-from runner.tasks import jobs, pool
+from runner.tasks import jobs, pool, transport
 from runner.tasks.housekeeping import Housekeeping
 from runner.tasks.presence import Presence
 
@@ -125,6 +125,7 @@ def install(app: Any) -> None:
     # Celery's plain lock the process would wait for itself.
     worker_shutting_down.lock = threading.RLock()
     pool.install()
+    transport.install()
     app.steps["worker"].add(PresenceStep)
     app.steps["worker"].add(SupervisorStep)
 

@@ -8,12 +8,14 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.providers.redis.jobs import Claim
+from runner.providers.redis.patience import outage
 from runner.stopping.breakin import Span, is_joining
 from runner.stopping.gate import Gate
 
@@ -36,6 +38,8 @@ class _InFlight:
     gate: Gate
     claim: Claim
     span: Span
+    began: float = field(default_factory=time.monotonic)
+    waited: float = field(default_factory=lambda: outage.seconds)  # in the process, until then, for the store
 
 
 class TaskStops:
@@ -156,6 +160,11 @@ class TaskStops:
         self.drain()
 
     def _time_out(self, task: _InFlight, timeout: float) -> None:
+        left = task.began + timeout + outage.seconds - task.waited - time.monotonic()
+        if left > 0:  # what it waited for the store is not its own
+            if self._flying.get(task.span.thread) is task:
+                _later(max(left, AGAIN), self._time_out, task, timeout)
+            return
         task.gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
         self._poke()
 

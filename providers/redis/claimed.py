@@ -1,10 +1,11 @@
 """What a worker writes while it holds a task: its steps and events, then its output, or that it gives the task back."""
 
+import itertools
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from runner.errors import ClaimLost
@@ -15,9 +16,10 @@ from runner.plan.growth import Growth
 from runner.plan.used import NOTHING, Used
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import milliseconds, specification, specifications, stamp
-from runner.providers.redis.connection import Line, patiently
+from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.packing import pack_output
+from runner.providers.redis.patience import outage
 from runner.redaction import redact
 
 AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
@@ -47,6 +49,7 @@ class ClaimedTask:
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._out = CallsOut(claim.token, outgoing)
         self._noted = False
+        self._me, self._said = secrets.token_hex(4), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
         self.told = (0, 0)
@@ -61,14 +64,14 @@ class ClaimedTask:
         """Note that a step begins. It costs no round trip: nobody waits for the answer.
 
         But where nothing was heard for a while, the process may have been frozen, and its claim lost: what it paid for
-        then nobody would count. Raises `ClaimLost`.
+        then nobody would count; and where the store refuses for now, the note might be refused. Raises `ClaimLost`.
         """
         with self._lock:
             self._open.subtract(instead_of)
             self._open[entry] += 1
             if not held:
                 self._out.count(entry, 1)
-            if time.monotonic() - self._heard > AWAY:
+            if time.monotonic() - self._heard > AWAY or outage.is_on:
                 self._held(self._begin, **self._begun())
                 self._noted = True
             else:
@@ -130,7 +133,7 @@ class ClaimedTask:
         The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
         """
         if self._line.fresh:
-            patiently(partial(self._line.execute_command, "SCRIPT", "LOAD", self._begin.text))
+            self._line.execute_command("SCRIPT", "LOAD", self._begin.text)
             self._line.fresh = False
         self._line.later("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
         self._noted = True
@@ -146,7 +149,14 @@ class ClaimedTask:
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
-        slots = {"run": self._run, "task": self._task, **self._who, "kind": kind, "text": redact(text)}
+        slots = {
+            "run": self._run,
+            "task": self._task,
+            **self._who,
+            "kind": kind,
+            "text": redact(text),
+            "nonce": self._nonce(),
+        }
         self._held(scripts.load("note"), **slots)
 
     def tell(
@@ -177,11 +187,15 @@ class ClaimedTask:
             ends=ends,
             trigger=trigger,
             stamp=stamp(),
+            nonce=self._nonce(),
         )
+
+    def _nonce(self) -> str:
+        return f"{self._me}.{next(self._said)}"
 
     def _held(self, script: scripts.LuaScript, **slots: Any) -> int:
         with self._lock:
-            answer = int(patiently(partial(script, self._line, **slots)))
+            answer = int(script(self._line, **slots))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
         self._heard = time.monotonic()
@@ -267,7 +281,7 @@ class ClaimedTask:
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         with self._lock:
-            answer = patiently(partial(script, self._line, **self._who, **slots))
+            answer = script(self._line, **self._who, **slots)
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         self._heard = time.monotonic()

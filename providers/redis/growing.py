@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from runner.plan.growth import Committed, Shared
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
-from runner.providers.redis.connection import Client, patiently
+from runner.providers.redis.connection import Client
 from runner.providers.redis.packing import unpack_output
 
 MARK = "="  #: what the texts' names begin with, among the fields of their hash
@@ -24,26 +23,23 @@ class GrowingBranch:
 
     def beginning(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
-        found = patiently(partial(self._client.hget, names.run_key(self._run_id), "beginning"))
+        found = self._client.hget(names.run_key(self._run_id), "beginning")
         beginning: Mapping[str, Any] = json.loads(found or "{}")
         return beginning
 
     def shared(self) -> Shared:
         """The texts as they stand now."""
         key = names.key("shared_key", branch_key=names.branch_key(self._run_id, self._name))
-        found: dict[str, str] = patiently(partial(self._client.hgetall, key))
+        found: dict[str, str] = self._client.hgetall(key)
         texts = {name.removeprefix(MARK): text for name, text in found.items() if name.startswith(MARK)}
         return Shared(found.get("version", ""), texts)
 
     def records(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
         """Stored outputs by key, each from the nearest branch that has it."""
-        return patiently(partial(history.stored_outputs, self._client, self._run_id, self._name, list(keys)))
+        return history.stored_outputs(self._client, self._run_id, self._name, list(keys))
 
     def history(self, upto: int | None = None) -> list[Committed]:
         """All that was committed on the branch and, before it left them, on its parents, in order."""
-        return patiently(partial(self._history, upto))
-
-    def _history(self, upto: int | None) -> list[Committed]:
         lines = history.with_outputs(self._client, self._run_id, self._name)
         limit = float("inf") if upto is None else float(upto)
         limits = []

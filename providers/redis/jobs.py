@@ -5,12 +5,11 @@ import json
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import stamp
-from runner.providers.redis.connection import Client, Line, patiently
+from runner.providers.redis.connection import Client, Line
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.scripts import Executor
 
@@ -86,8 +85,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
     """Take the task if it is free; one of an ``unfit`` adapter is left to others. Waits for Redis; one round trip."""
     home = keys.home_of(job.run_id)
     branch = keys.branch_key(job.run_id, job.branch)
-    ask = partial(
-        scripts.load("claim"),
+    answer = scripts.load("claim")(
         line,
         home=home,
         run=keys.run_key(job.run_id),
@@ -101,7 +99,6 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
         stamp=stamp(),
         unfit="".join(f",{adapter}," for adapter in unfit),
     )
-    answer = patiently(ask)
     if answer[0] != "claimed":
         return Refusal(answer[0])
     _, token, (failures, failed), fields, scope, (todo, changed), context, recorded = answer
@@ -134,17 +131,14 @@ def _scope(branch: int, task: int, claim: int, first: int, triggers: str, agent:
 def return_job(line: Executor, job: Job) -> None:
     """Send a received job on, unclaimed, for another worker to take."""
     branch = keys.branch_key(job.run_id, job.branch)
-    patiently(
-        partial(
-            scripts.load("return_job"),
-            line,
-            home=keys.home_of(job.run_id),
-            run=keys.run_key(job.run_id),
-            task=keys.key("task_key", branch_key=branch, name=job.task),
-            name=job.branch,
-            key=job.task,
-            attempt=job.attempt,
-        )
+    scripts.load("return_job")(
+        line,
+        home=keys.home_of(job.run_id),
+        run=keys.run_key(job.run_id),
+        task=keys.key("task_key", branch_key=branch, name=job.task),
+        name=job.branch,
+        key=job.task,
+        attempt=job.attempt,
     )
 
 

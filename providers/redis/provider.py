@@ -24,7 +24,7 @@ from runner.providers.base import (
     created_at,
     make_id,
 )
-from runner.providers.redis import connection, deltas, places, scripts
+from runner.providers.redis import connection, deltas, patience, places, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.deltas import State
 from runner.providers.redis.places import Place
@@ -237,7 +237,7 @@ _away: set[str] = set()
 
 def _asked(url: str, call: Callable[[], T]) -> T:
     try:
-        answer = connection.patiently(call, limit=0 if url in _away else PATIENCE)
+        answer = patience.patiently(call, limit=0 if url in _away else PATIENCE)
     except (RedisError, OSError) as error:
         _away.add(url)
         raise StoreUnreachable(

@@ -12,6 +12,7 @@ from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import Job
+from runner.providers.redis.patience import NotNow
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,8 @@ class Workers:
         try:
             # One string as the command: redis-py would otherwise parse every line of the answer.
             text = self.client.execute_command("CLIENT", "LIST", "ID", *ids)
+        except NotNow:
+            raise
         except (NoPermissionError, ResponseError):
             return None
         lines = text if isinstance(text, list) else str(text).splitlines()

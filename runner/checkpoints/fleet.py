@@ -10,7 +10,7 @@ from runner.diff import DONE, PENDING
 from runner.errors import Conflict, StoreUnreachable
 from runner.flow.edits import Given, replaced
 from runner.plan import Plan
-from runner.providers.redis.connection import NOT_NOW, REFUSED
+from runner.providers.redis.patience import NOT_NOW, REFUSED
 from runner.providers.redis.records import BranchRecord, CheckpointRecord, Committed
 from runner.states import RunStatus
 
@@ -120,10 +120,10 @@ class RunHand:
 def _in_words() -> Iterator[None]:
     try:
         yield
-    except NOT_NOW as error:
-        raise StoreUnreachable(f"Redis went away: {error}; it may be back when you look again") from None
     except REFUSED as error:
         raise StoreUnreachable(f"Redis refused: {error}") from None
+    except NOT_NOW as error:
+        raise StoreUnreachable(f"Redis went away: {error}; it may be back when you look again") from None
 
 
 def _done(task: str, output: Committed) -> TaskView:

@@ -67,12 +67,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail_as_redis(error: Exception) -> None:
     """Say it in a line if it is Redis that failed."""
-    from runner.providers.redis.connection import NOT_NOW, REFUSED  # redis-py takes a while to import
+    from runner.providers.redis.patience import NOT_NOW, REFUSED  # redis-py takes a while to import
 
-    if isinstance(error, NOT_NOW):
-        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
     if isinstance(error, REFUSED):
         _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+    if isinstance(error, NOT_NOW):
+        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
 
 
 def _usage(error: click.ClickException) -> str:

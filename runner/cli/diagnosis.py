@@ -38,7 +38,15 @@ def diagnose() -> list[Finding]:
     except RunnerError as error:
         return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
     with store:
-        return [*findings, _redis(store), _durability(store), _eviction(store), _recovery(store), _workers(store)]
+        return [
+            *findings,
+            _redis(store),
+            _writes(store),
+            _durability(store),
+            _eviction(store),
+            _recovery(store),
+            _workers(store),
+        ]
 
 
 def _cache() -> Finding:
@@ -57,6 +65,16 @@ def _redis(store: Store) -> Finding:
     kind = "embedded" if store.membership is not None else "named"
     found = ".".join(map(str, server_version(store.client)))
     return Finding("Redis", f"{kind}, {redact_url(store.url)}, command set {found}")
+
+
+def _writes(store: Store) -> Finding:
+    refused = store.refusing()
+    return Finding(
+        "writes",
+        f"waited for by every task: {refused}" if refused else "taken",
+        ok=not refused,
+        hint="runs go on by themselves when that is over",
+    )
 
 
 def _durability(store: Store) -> Finding:

@@ -15,7 +15,7 @@ from runner import embedded, local_worker
 from runner.cli import options
 from runner.cli.stdio import say
 from runner.errors import UsageError
-from runner.providers.redis.connection import NOT_NOW
+from runner.providers.redis.patience import NOT_NOW
 from runner.redaction import redact_handlers, redact_url
 from runner.settings import WorkerSettings, default_queue
 from runner.store import Store, open_store

@@ -83,6 +83,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         lines = store.branch_records(run_id)
         times = _times(run, next(line for line in lines if line.name == result.branch))
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
+        waits = client.store.refusing() if run.status == "running" else ""
     rows = []
     for task in plan.shown([*sorted(committed, key=lambda key: committed[key].seq), *sorted(flying)]):
         if task.key in committed:
@@ -97,7 +98,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
             rows.append({"task": task.key, "state": "waiting"})
     if as_json:
         branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
-        this = {**_run_json(run), **result.to_dict(), **times}
+        this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits}
         print_json(this | {"tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
@@ -111,6 +112,8 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
     )
     if result.models:
         out.print(Text(result.models, style="yellow"), soft_wrap=True)
+    if waits:
+        out.print(Text(f"waiting for the store: {waits}", style=_STYLE["waiting"]), soft_wrap=True)
     if result.error:
         out.print(Text(result.error, style="red"), soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="dim")

@@ -21,8 +21,8 @@ from runner.flow.feedback import choose, verdict
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
 from runner.providers.redis import forks, scripts
-from runner.providers.redis.connection import NOT_NOW
 from runner.providers.redis.growing import GrowingBranch
+from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.records import CheckpointRecord, RunRecord
 from runner.settings import default_queue
 from runner.source import bundle

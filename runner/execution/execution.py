@@ -33,7 +33,7 @@ from runner.plan.growth import Branch, Grow
 from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Client, Line, connect
+from runner.providers.redis.connection import Client, Line, patient
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.pace import RunPace
@@ -137,7 +137,7 @@ class Executor:
         page: Page,
         retire: Retire,
     ) -> None:
-        self._client = connect(url, name=f"runner:{worker}:{process}")
+        self._client = patient(url, name=f"runner:{worker}:{process}")
         self._line = Line(self._client)
         self._runs = Runs(self._client)
         self._code = CodeCache(self._runs, cache)

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
-from runner.providers.redis import claimed, connection, jobs, scripts
+from runner.providers.redis import claimed, jobs, patience, scripts
 from runner.providers.redis.connection import Line
 
 from .observed import TEST_KEY
@@ -66,8 +66,8 @@ class LossyLine(Line):
 
     lose = 0
 
-    def execute_command(self, *command: Any) -> Any:
-        answer = super().execute_command(*command)
+    def ask(self, *command: Any) -> Any:
+        answer = super().ask(*command)
         if self.lose:
             self.lose -= 1
             self.close()
@@ -79,7 +79,7 @@ class LossyLine(Line):
 def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every script runs on this clock, and nothing pauses before it asks again."""
     monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
-    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
+    monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
     return Clock(redis)
 
 

@@ -1,25 +1,27 @@
 -- Take a turn to call a model, if there is one: only so many calls may go out in a minute, from all workers together.
 --
 -- KEYS run
--- ARGV limits:limits minute:int
+-- ARGV limits:limits minute:int nonce:text
 -- USES now
 --
 -- limits: JSON list of {whose calls, how many in a minute}; there has to be room under all of them. minute: in ms.
+-- nonce: one per turn, so that one whose answer was lost is not taken twice.
 -- Returns 0, or, where there is no turn, in how many ms to ask again.
 local at, wait, room = now(), 0, {}
 for _, limit in ipairs(limits) do
   local taken, most = pace_key(run, limit[1]), limit[2]
+  if redis.call("ZSCORE", taken, nonce) then return 0 end
   redis.call("ZREMRANGEBYSCORE", taken, "-inf", at - minute)
   local many = redis.call("ZCARD", taken)
   if many >= most then
     local first = redis.call("ZRANGE", taken, many - most, many - most, "WITHSCORES")[2]
     wait = math.max(wait, first + minute - at)
   end
-  room[#room + 1] = {taken, many}
+  room[#room + 1] = taken
 end
 if wait > 0 then return math.ceil(wait) end
-for _, one in ipairs(room) do
-  redis.call("ZADD", one[1], at, string.format("%.0f-%d", at, one[2]))
-  redis.call("PEXPIRE", one[1], minute)
+for _, taken in ipairs(room) do
+  redis.call("ZADD", taken, at, nonce)
+  redis.call("PEXPIRE", taken, minute)
 end
 return 0

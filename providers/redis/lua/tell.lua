@@ -1,14 +1,17 @@
 -- Put an event that a task's code emitted among the run's: what it is and where, not what it says.
 --
 -- KEYS run branch task
--- ARGV name:text key:text token:int kind:text about:text more:flat parent:int started:int cause:int ends:text trigger:text stamp:text
+-- ARGV name:text key:text token:int kind:text about:text more:flat parent:int started:int cause:int ends:text trigger:text stamp:text nonce:text
 -- USES now emit goes_on checkpoint intact
 --
 -- about: the task to say. more: JSON list of further fields and their values. ends: "" or, if it opens a scope, the type
 -- that ends that when the task is interrupted. trigger: "" or the checkpoint trigger that it is.
+-- nonce: one per event, so that one whose answer was lost can be told again.
 -- Returns its sequence, or 0 where the claim is lost.
-local t = redis.call("HMGET", task, "token", "open", "started")
+local t = redis.call("HMGET", task, "token", "open", "started", "told")
 if t[1] ~= token then return 0 end
+local told, as = string.match(t[4] or "", "^(%S+) (%d+)$")
+if told == nonce then return tonumber(as) end
 if parent == "0" then parent = t[3] or 0 end
 redis.call("XLEN", events_key(run))
 redis.call("HLEN", run)
@@ -16,6 +19,7 @@ redis.call("HLEN", branch)
 if trigger ~= "" then intact_branch(branch) end
 local seq = emit(run, kind, "branch", name, "task", about, "parent", parent, "started", started, "cause", cause,
                  unpack(more))
+redis.call("HSET", task, "told", nonce .. " " .. seq)
 if ends ~= "" or (started ~= "0" and t[2]) then
   local open, left = cjson.decode(t[2] or "[]"), {}
   for _, one in ipairs(open) do

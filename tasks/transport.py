@@ -1,0 +1,93 @@
+"""Celery's consumer on a Redis that goes away or refuses for now: it waits, as everything else here does.
+
+Celery's own way with a lost connection is to begin anew, seconds later; with a refusal (a BRPOP is a write) to end the
+worker, and with it the tasks in flight.
+"""
+
+from collections.abc import Callable
+from queue import Empty
+from time import monotonic
+from typing import Any
+
+from kombu.asynchronous import get_event_loop
+from kombu.transport import TRANSPORT_ALIASES, redis
+
+from runner.providers.redis.connection import NoticingClient
+from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+
+PAUSE = 0.2  #: seconds until the broker is asked again
+
+
+class Poller(redis.MultiChannelPoller):
+    """Asks for messages before the event loop waits, and reads those that came."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._paused: dict[tuple[Any, str], float] = {}
+
+    def _register_BRPOP(self, channel: Any) -> None:
+        self._ask(channel, "BRPOP", super()._register_BRPOP)
+
+    def _register_LISTEN(self, channel: Any) -> None:
+        self._ask(channel, "LISTEN", super()._register_LISTEN)
+
+    def _ask(self, channel: Any, kind: str, ask: Callable[[Any], None]) -> None:
+        if monotonic() >= self._paused.get((channel, kind), 0.0):
+            try:
+                ask(channel)
+            except NOT_NOW as error:
+                self._pause((channel, kind), error)
+
+    def on_readable(self, fileno: int) -> None:
+        """Something came: a message, nothing for a second, or that there is none to be had now."""
+        asked = self._fd_to_chan.get(fileno)
+        try:
+            super().on_readable(fileno)  # type: ignore[no-untyped-call]
+        except NOT_NOW as error:
+            self._pause(asked, error)
+            raise Empty from None
+        except Empty:
+            self._answered(asked)
+            raise
+        self._answered(asked)
+
+    def _answered(self, asked: Any) -> None:
+        if self._paused.pop(asked, None):
+            outage.ends(asked)
+
+    def _pause(self, asked: Any, error: Exception) -> None:
+        outage.begins(asked, error)
+        self._paused[asked] = monotonic() + PAUSE
+        if (loop := get_event_loop()) is not None:  # it may have nothing else to wake it
+            loop.call_later(PAUSE, int)  # type: ignore[no-untyped-call]
+
+    def discard(self, channel: Any) -> None:
+        """It is closed: nothing is waited for."""
+        super().discard(channel)  # type: ignore[no-untyped-call]
+        for asked in [one for one in self._paused if one[0] is channel]:
+            del self._paused[asked]
+            outage.ends(asked, reached=False)
+
+
+class Channel(redis.Channel):
+    """Commands whose refusals are noticed."""
+
+    def _get_client(self) -> Any:
+        return NoticingClient
+
+
+class Transport(redis.Transport):
+    """kombu's for Redis. A refusal that passes is one of the errors after which it may be used again."""
+
+    Channel = Channel
+    connection_errors = (*redis.Transport.connection_errors, NotNow)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+        self.cycle: Any = Poller()
+
+
+def install() -> None:
+    """Have Celery's worker use it."""
+    for scheme in ("redis", "rediss"):
+        TRANSPORT_ALIASES[scheme] = f"{__name__}:{Transport.__name__}"

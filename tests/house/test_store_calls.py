@@ -1,0 +1,120 @@
+"""All that a task asks of the store waits where the store is away or refuses: there is one place that sees to it."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PLACE = {"providers/redis/patience.py", "providers/redis/connection.py"}
+
+PATIENT = {("runner/execution/execution.py", "__init__")}
+"""Who makes the clients that wait, and the lines: what performs tasks."""
+
+WATCHING = {
+    ("tasks/presence.py", "_workers"): "the heartbeat: a loop",
+    (
+        "tasks/jobs.py",
+        "__init__",
+    ): "whether a claim holds: asked in a signal's handler, and again at a beat",
+    ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
+    ("tasks/housekeeping.py", "run"): "what crashes left behind: a loop",
+    ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
+    ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
+    ("runner/store.py", "open_store"): "for people: they are told, with exit code 4",
+    ("providers/redis/provider.py", "_client"): "checkpoints of kickoff() here: waits for so long, then says so",
+}
+"""Who makes clients that ask once, and why it may."""
+
+CATCHING = {
+    "tasks/housekeeping.py",
+    "tasks/jobs.py",
+    "tasks/presence.py",
+    "tasks/transport.py",
+    "runner/supervisor.py",
+    "providers/redis/workers.py",
+    "providers/redis/provider.py",
+    "runner/client/client.py",
+    "runner/checkpoints/fleet.py",
+    "runner/cli/__init__.py",
+    "runner/cli/fleet.py",
+}
+"""Loops that go on, and what people see. No other file names the errors of a store that is away or refuses."""
+
+MODULES = {"connection", "patience"}
+TRANSIENT = {"NOT_NOW", "REFUSED", "NotNow", "patiently", "not_now", "noticing"}
+
+
+def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
+    for folder in ("runner", "tasks", "providers"):
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not name.startswith(("runner/tasks/", "runner/providers/", "runner/testing/")) and name not in PLACE:
+                yield name, ast.parse(path.read_text("utf-8"))
+
+
+def from_the_place(tree: ast.Module, wanted: set[str]) -> set[str]:
+    """Names of ours that a file imports from there."""
+    places = ("runner.providers.redis", "runner.providers.redis.connection", "runner.providers.redis.patience")
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module in places]
+    return {alias.name for node in found for alias in node.names} & wanted
+
+
+def calls(tree: ast.Module, imported: set[str]) -> Iterator[tuple[str, str]]:
+    """Calls of what is imported from there, or as ``connection.X`` or ``patience.X``: in which function, and X."""
+
+    def walk(node: ast.AST, inside: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            inside = node.name
+        if isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(id) if id in imported:
+                    yield inside, id
+                case ast.Attribute(ast.Name(module), attr) if module in MODULES & imported:
+                    yield inside, attr
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    return walk(tree, "")
+
+
+def made(root: Path, *kinds: str) -> set[tuple[str, str]]:
+    """Where clients of these kinds are made."""
+    return {
+        (name, function)
+        for name, tree in sources(root)
+        for function, called in calls(tree, from_the_place(tree, {*kinds, *MODULES}))
+        if called in kinds
+    }
+
+
+def test_only_what_performs_tasks_has_clients_that_wait(root: Path) -> None:
+    assert made(root, "patient", "Line") == PATIENT
+
+
+def test_all_others_are_known_and_say_why_they_do_not(root: Path) -> None:
+    assert made(root, "connect") == WATCHING.keys()
+
+
+def test_nobody_else_looks_at_the_errors_that_pass(root: Path) -> None:
+    imported = {name for name, tree in sources(root) if from_the_place(tree, TRANSIENT)}
+    assert imported | {name for name, _ in made(root, *TRANSIENT)} == CATCHING
+
+
+def test_redis_itself_is_opened_in_one_file(root: Path) -> None:
+    opening = {"Redis", "from_url", "from_pool", "ConnectionPool", "Sentinel", "master_for", "StrictRedis"}
+    found = set()
+    for name, tree in sources(root):
+        for node in ast.walk(tree):
+            called = node.func if isinstance(node, ast.Call) else None
+            word = getattr(called, "id", None) or getattr(called, "attr", None)
+            if word in opening:
+                found.add((name, word))
+    assert found <= {("providers/redis/crewai.py", "from_url")}
+
+
+@pytest.mark.parametrize("folder", ["runner/execution", "runner/adapters", "runner/journal"])
+def test_nothing_on_the_path_of_a_task_asks_for_another_connection(root: Path, folder: str) -> None:
+    files = [tree for name, tree in sources(root) if name.startswith(folder)]
+    assert files
+    assert not any(from_the_place(tree, {"connect"}) for tree in files)

@@ -1,0 +1,256 @@
+"""A server that cuts connections or refuses for a while is asked again; what it refuses for good is raised at once."""
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+from redis.exceptions import RedisError
+
+from runner.providers.redis import keys, patience
+from runner.providers.redis.connection import Line, connect, patient, refusing
+from runner.providers.redis.pace import RunPace
+from runner.providers.redis.patience import NotNow
+from runner.testing import RedisServer
+
+from .driver import plan_of
+
+EVENTS = keys.key("events_key", run=keys.run_key("r-1"))
+
+PASSING = [
+    b"OOM command not allowed when used memory > 'maxmemory'.",
+    b"OOM command not allowed when used memory > 'maxmemory'. script: 1264a9402e40, on @user_script:1.",
+    b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+    b"MISCONF Errors writing to the AOF file: No space left on device",
+    b"NOREPLICAS Not enough good replicas to write.",
+    b"NOREPLICAS Not enough good replicas to write. script: on @user_script:1.",
+    b"READONLY You can't write against a read only replica.",
+    b"READONLY You can't write against a read only replica. script: on @user_script:1.",
+    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    b"LOADING Valkey is loading the dataset in memory",
+    b"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    b"CLUSTERDOWN The cluster is down",
+    b"TRYAGAIN Multiple keys request during rehashing of slot",
+    b"BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    b"ERR max number of clients reached",
+]
+LASTING = [
+    b"NOPERM User reader has no permissions to run the 'set' command",
+    b"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:1.",
+    b"WRONGPASS invalid username-password pair or user is disabled.",
+    b"ERR user_script:1: OOM is only a word here script: on @user_script:1.",
+    b"ERR unknown command 'X'",
+    b"MOVED 15882 127.0.0.1:17202",
+]
+
+
+class Between:
+    """Stands between a client and its server, and answers the next commands of a name in its own way."""
+
+    def __init__(self, folder: Path, server: RedisServer) -> None:
+        self.path, self._server = folder / "between.sock", server
+        self.name, self.left, self.answer = b"", 0, b""
+        self.asked: list[bytes] = []
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(self.path))
+        self._listening.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.path}"
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def times(self, many: int, name: bytes, answer: bytes) -> None:
+        """Answer so many commands so: with an error, ``cut before`` they are done, or ``cut after``."""
+        self.name, self.left, self.answer = name, many, answer
+        self.asked.clear()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=[client], daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        reader = hiredis.Reader()
+        with contextlib.suppress(OSError), client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(str(self._server.socket))
+            while data := client.recv(65536):
+                reader.feed(data)
+                while (command := reader.gets()) is not False:
+                    if (answer := self._answered(command, server)) is None:
+                        return
+                    client.sendall(answer)
+
+    def _answered(self, command: list[bytes], server: socket.socket) -> bytes | None:
+        own = command[0] == self.name and self.left > 0
+        self.asked += [command[0]] if command[0] == self.name else []
+        self.left -= own
+        if own and self.answer == b"cut before":
+            return None
+        if own and self.answer != b"cut after":
+            return b"-" + self.answer + b"\r\n"
+        server.sendall(b"".join([b"*%d\r\n" % len(command), *(b"$%d\r\n%b\r\n" % (len(w), w) for w in command)]))
+        reader, answer = hiredis.Reader(), b""
+        while reader.gets() is False:
+            data = server.recv(65536)
+            answer += data
+            reader.feed(data)
+        return None if own else answer
+
+
+@pytest.fixture
+def between(tmp_path: Path, server: RedisServer) -> Iterator[Between]:
+    one = Between(tmp_path, server)
+    yield one
+    one.close()
+
+
+def by_command(url: str) -> Any:
+    with patient(url) as client:
+        return client.get("key")
+
+
+def by_pipeline(url: str) -> Any:
+    with patient(url) as client:
+        pipe = client.pipeline(transaction=False)
+        pipe.exists("key")
+        pipe.get("key")
+        return pipe.execute()[1]
+
+
+def by_transaction(url: str) -> Any:
+    with patient(url) as client:
+        pipe = client.pipeline(transaction=True)
+        pipe.exists("key")
+        pipe.get("key")
+        return pipe.execute()[1]
+
+
+def by_line(url: str) -> Any:
+    with patient(url) as client:
+        line = Line(client)
+        line.later("PING")
+        answer = line.execute_command("GET", "key")
+        line.close()
+        return answer
+
+
+WAYS = [by_command, by_pipeline, by_transaction, by_line]
+
+
+@pytest.fixture(autouse=True)
+def value(redis: Any) -> Iterator[None]:
+    redis.set("key", "value")
+    yield
+    redis.delete("key")
+
+
+@pytest.mark.parametrize("answer", [*PASSING, b"cut before", b"cut after"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_passes_is_asked_again(between: Between, way: Callable[[str], Any], answer: bytes) -> None:
+    between.times(3, b"GET", answer)
+    assert way(between.url) == "value"
+    assert len(between.asked) == 4
+
+
+@pytest.mark.parametrize("answer", LASTING)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_does_not_pass_is_raised_at_once(between: Between, way: Callable[[str], Any], answer: bytes) -> None:
+    between.times(3, b"GET", answer)
+    with pytest.raises(RedisError) as raised:
+        way(between.url)
+    assert not isinstance(raised.value, NotNow)
+    assert len(between.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [b"BUSY Valkey is busy running a script.", b"LOADING wait"])
+def test_a_new_connection_is_refused_and_then_not(between: Between, answer: bytes) -> None:
+    """Also what a connection begins with."""
+    between.times(2, b"CLIENT", answer)
+    assert by_command(between.url) == "value"
+    between.times(2, b"CLIENT", answer)
+    assert by_line(between.url) == "value"
+
+
+def test_who_is_readonly_is_left(between: Between, server: RedisServer) -> None:
+    """A name or an address may lead elsewhere by now: the next try is on another connection."""
+    with patient(between.url) as client, connect(server.url) as admin:
+        before = client.client_id()
+        between.times(1, b"GET", b"NOREPLICAS Not enough good replicas to write.")
+        client.get("key")
+        assert client.client_id() == before
+        between.times(1, b"GET", b"READONLY You can't write against a read only replica.")
+        client.get("key")
+        assert client.client_id() != before
+        assert len([one for one in admin.client_list() if one["name"] == "runner"]) == 2  # it, and the admin
+
+
+def test_a_watcher_is_told_and_asks_again_itself(between: Between) -> None:
+    between.times(1, b"GET", b"OOM command not allowed when used memory > 'maxmemory'.")
+    with connect(between.url) as client:
+        with pytest.raises(NotNow, match=r"^OOM command not allowed") as raised:
+            client.get("key")
+        assert patience.in_words(raised.value).startswith("it refuses, for its memory is full (OOM command")
+        assert client.get("key") == "value"
+
+
+def test_one_line_when_it_begins_and_one_when_it_ends(between: Between, caplog: Any) -> None:
+    caplog.set_level(logging.WARNING)
+    between.times(1, b"GET", b"cut before")
+    by_command(between.url)
+    assert not caplog.messages, "a connection that had to be made anew is none"
+    between.times(6, b"GET", b"NOREPLICAS Not enough good replicas to write.")
+    threads = [threading.Thread(target=by_command, args=[between.url]) for _ in range(3)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    begins, ends = caplog.messages
+    assert begins == (
+        "waiting for the store: it refuses, for too few replicas are connected to it "
+        "(NOREPLICAS Not enough good replicas to write.)"
+    )
+    assert ends.startswith("the store is back after 0.")
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_what_was_said_and_not_answered_is_said_once(redis: Any, driver: Any, lost: int) -> None:
+    driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    before = redis.xlen(EVENTS)
+    driver.line.lose = lost
+    task.note("task_log", "here")
+    driver.line.lose = lost
+    seq = task.tell("x", "a")
+    assert redis.xlen(EVENTS) == before + 2
+    assert task.tell("x", "a") == seq + 1, "another one, though it says the same"
+
+
+def test_a_turn_that_was_not_answered_is_taken_once(line: Any, clock: Any) -> None:
+    pace = RunPace(line, "r-1")
+    line.lose = 2
+    assert pace.turn([("", 2)]) == 0
+    assert pace.turn([("", 2)]) == 0
+    assert pace.turn([("", 2)]) == 60
+
+
+def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisServer) -> None:
+    with connect(own_server.url) as client:
+        assert refusing(client) == ""
+        client.config_set("maxmemory", 1)
+        assert refusing(client).startswith("it refuses, for its memory is full (OOM ")
+        client.config_set("maxmemory", 0)
+        client.config_set("min-replicas-to-write", 1)
+        assert refusing(client).startswith("it refuses, for too few replicas are connected to it (NOREPLICAS ")
+        assert client.dbsize() == 0
