@@ -1,7 +1,11 @@
 """What a task's callable sees: its one argument."""
 
+import asyncio
+import contextvars
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+import inspect
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar, overload
 
 from runner.output import TaskOutput
@@ -9,6 +13,9 @@ from runner.task import Task
 from runner.work import Work
 
 T = TypeVar("T")
+
+_at_work: ContextVar[bool] = ContextVar("runner_at_work", default=False)
+"""Whether this context is a task's, or comes of one's."""
 
 
 class Outputs(Mapping[str, TaskOutput]):
@@ -70,6 +77,8 @@ class TaskContext:
         self.branch = work.branch
         self.attempt = work.attempt
         self.feedback: str | None = None
+        _at_work.set(True)
+        self._context = contextvars.copy_context()
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -98,6 +107,14 @@ class TaskContext:
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
+        if _at_work.get():
+            return self._step(name, fn, args, kwargs)
+        # A thread that was given no context, as ThreadPoolExecutor's are: it is at this task all the same.
+        context = self._context.copy()
+        found = context.run(self._step, name, fn, args, kwargs)
+        return _within(found, context) if inspect.iscoroutine(found) else found
+
+    def _step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watch = self._work.watch(str(name), fn) if self._work.watch else None
         return self._work.journal.step(str(name), fn, args, kwargs, watch)
 
@@ -111,3 +128,7 @@ class TaskContext:
             raise TypeError("ctx.progress(done, total=None, text='') takes numbers, then a text")
         amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"
         self._work.note("task_progress", f"{amount} {text}".strip())
+
+
+async def _within(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    return await asyncio.get_running_loop().create_task(coroutine, context=context)

@@ -9,9 +9,11 @@ from pathlib import Path
 from runner.checkpoints.model import Source
 from runner.errors import NotFound, UsageError
 from runner.providers.base import BaseProvider
+from runner.providers.json import JsonProvider
 from runner.state import locations
 
-HERE = "./.checkpoints"  #: where a config writes that says nothing else
+HERE = ("./.checkpoints", "./.checkpoints.db")
+"""Where a config writes that says nothing else: with the default provider, and with `SqliteProvider`."""
 
 _RUN = re.compile(r"r-[0-9a-f]{12}")
 _URL = re.compile(r"(?:redis|rediss|unix)://")
@@ -39,7 +41,7 @@ def opened(where: str) -> Iterator[Source]:
         from runner.client import Client
 
         with Client() as client:
-            yield RunSource(client, where)
+            yield RunSource(client, client.id_of(where))
         return
     from runner.checkpoints.stored import StoredSource
 
@@ -50,16 +52,22 @@ def opened(where: str) -> Iterator[Source]:
 
 
 def here() -> str:
-    """What is meant when nothing is named: ``./.checkpoints``, else the newest run. Raises `NotFound`."""
-    if Path(HERE).exists():
-        return HERE
+    """What is meant when nothing is named: a place that is here, else the newest run. Raises `NotFound`."""
+    there = [place for place in HERE if Path(place).exists()]
+    if there:
+        return next(filter(_holds_checkpoints, there), there[0])
     from runner.client import Client
 
     with Client() as client:
         newest = client.runs(1)
     if not newest:
-        raise NotFound(f"there is no {HERE} here and no run yet: name a run, a directory, a file or a redis:// URL")
+        raise NotFound(f"there is no {HERE[0]} here and no run yet: name a run, a directory, a file or a redis:// URL")
     return newest[0].id
+
+
+def _holds_checkpoints(place: str) -> bool:
+    """Not a directory where flows keep their states alone."""
+    return Path(place).is_file() or next(JsonProvider().newest_first(place), None) is not None
 
 
 def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
@@ -71,7 +79,7 @@ def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
             f"{where} is a branch of the checkpoints in {around}: name that, as in "
             f"runner checkpoint list {around} --branch {path.relative_to(around)}"
         )
-    if path.is_dir() or (provider.provider_type != "json" and str(path) == where):
+    if path.is_dir() or (provider.provider_type != "json" and path == Path(where)):
         return
     place = locations.place_of(path) if provider.provider_type == "json" else path
     if place is None:

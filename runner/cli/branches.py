@@ -57,6 +57,7 @@ def fork(
         inputs = options.read_inputs(pairs, None)
         changed = _read_edits(edits)
         with Client() as client:
+            run_id = client.id_of(run_id)
             if inputs:
                 run = client.store.runs.get(run_id)
                 inputs = options.as_before(inputs, pairs, run.inputs)

@@ -49,7 +49,7 @@ def checkpoint() -> None:
 @click.option("--crew", metavar="TARGET", help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.")
 @options.redis_url
 def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
-    """Browse WHERE: by default ./.checkpoints, or the newest run. Resume, fork, compare, edit, prune."""
+    """Browse WHERE: by default ./.checkpoints(.db), or the newest run. Resume, fork, compare, edit, prune."""
     options.apply_environment(redis_url=redis_url)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise UsageError(f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints them")
@@ -64,7 +64,7 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 @options.as_json
 @options.redis_url
 def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
-    """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints, or the newest run."""
+    """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints(.db), or the newest run."""
     options.apply_environment(redis_url=redis_url)
     where = places.here() if where is None else where
     if places.is_run(where):

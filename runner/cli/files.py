@@ -27,6 +27,7 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis
     """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
+        run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)
         found = handle.files()
         told: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]

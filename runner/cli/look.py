@@ -74,7 +74,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
     """Show RUN as it stands now: its branches, and the tasks of one."""
     options.apply_environment(redis_url=redis_url)
     with Client() as client:
-        store = client.store.runs
+        store, run_id = client.store.runs, client.id_of(run_id)
         run = store.get(run_id)
         plan = store.plan(run_id)
         result = client.run(run_id, branch or run.branch).result()
@@ -184,7 +184,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
         record = handle.record
         if handle.status == "running":
             client.ensure_worker(record.queue)
-        return follow(handle, record.crew, client.store.runs.plan(run_id).total, as_json, write, timeout)
+        return follow(handle, record.crew, client.store.runs.plan(handle.id).total, as_json, write, timeout)
 
 
 @click.command(short_help="Print what happened in a run.")

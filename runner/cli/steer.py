@@ -37,6 +37,7 @@ def resume(
     """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
+        run_id = client.id_of(run_id)
         handle = client.resume(
             run_id,
             checkpoint=checkpoint,
@@ -65,6 +66,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
     """Stop RUN, all its branches. Tasks in flight stop at once; what is recorded stays, and it can be resumed."""
     options.apply_environment(redis_url=redis_url)
     with Client() as client:
+        run_id = client.id_of(run_id)
         client.run(run_id, branch).cancel(reason)
     if as_json:
         print_json({"run_id": run_id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
@@ -97,6 +99,7 @@ def answer(
     """Answer what RUN asked a person. What it did before that is not done again."""
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
+        run_id = client.id_of(run_id)
         if text is None and not approve and reject is None:
             run = client.run(run_id, branch)
             asked = client.store.runs.questions(run_id, branch or run.record.branch)

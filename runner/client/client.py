@@ -1,6 +1,7 @@
 """The verbs: submit a crew, look at runs, let one go on."""
 
 import json
+import re
 import secrets
 import socket
 import subprocess
@@ -29,6 +30,8 @@ from runner.source import bundle
 from runner.source.target import parse_target
 from runner.states import RunStatus
 from runner.store import Store, open_store
+
+_RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 
 WORKER_GAVE_UP = 70  #: the exit code by which a worker says that it does not start
 WORKER_TRIES = 3  #: how often one is started that ends with an error at once
@@ -109,8 +112,19 @@ class Client:
 
     # -- reading and steering
 
+    def id_of(self, run: str) -> str:
+        """The id of a run that is named by it, or by the key that it was submitted with (``submit(id=...)``)."""
+        if _RUN_ID.fullmatch(run) or not run.strip():
+            return run
+        keyed = run_id_for(run)
+        return keyed if self.store.runs.existing([keyed]) else run
+
     def run(self, run_id: str, branch: str | None = None) -> RunHandle:
-        """The handle of a run, or of one branch of it. Raises `NotFound`."""
+        """The handle of a run, or of one branch of it. Raises `NotFound`.
+
+        Here as everywhere, ``run_id`` may also be the key that the run was submitted with.
+        """
+        run_id = self.id_of(run_id)
         self.store.runs.status(run_id, branch)
         return RunHandle(self, run_id, branch=branch)
 
@@ -120,7 +134,7 @@ class Client:
 
     def checkpoints(self, run_id: str, branch: str | None = None) -> list[CheckpointRecord]:
         """The checkpoints a run keeps, by branch, oldest first."""
-        runs = self.store.runs
+        runs, run_id = self.store.runs, self.id_of(run_id)
         runs.get(run_id)
         if branch is not None:
             runs.branch(run_id, branch)
@@ -139,7 +153,7 @@ class Client:
 
         From an older checkpoint than its branch's newest it goes on, on a branch of its own.
         """
-        runs = self.store.runs
+        runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
             run = runs.get(run_id)
             start = runs.find_checkpoint(run_id, checkpoint) if checkpoint else None
@@ -213,7 +227,7 @@ class Client:
         again, and asks again. Empty text approves. Raises `Conflict` where nothing is asked, `BadInput` where the
         answer is none.
         """
-        runs = self.store.runs
+        runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
             run = runs.get(run_id)
             name = branch or run.branch
@@ -255,6 +269,7 @@ class Client:
         not named. ``inputs`` and ``edits`` (outputs by task, as text or JSON) differ there; what used one of them is
         done again, and what was not committed yet is done; nothing else is. ``branch`` names it.
         """
+        run_id = self.id_of(run_id)
         name, where = forking.fork(
             self.store.client,
             run_id,
@@ -271,6 +286,7 @@ class Client:
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:
         """What differs between two branches of a run, or checkpoints. Raises `NotFound`."""
+        run_id = self.id_of(run_id)
         return compare(*(comparing.side(self.store.runs, run_id, name) for name in (a, b)))
 
     def _code_now(self, run: RunRecord, accept: bool, keep: bool) -> tuple[dict[str, str], Plan | None]:

@@ -63,6 +63,8 @@ class EventBus:
         self._taps: tuple[Handler, ...] = ()
         self._dispatcher = Dispatcher()
         self._armed = False
+        self._keeps_last = False
+        self._last: RuntimeStateLike | None = None
         self._shutting_down = False
         self.state_factory: Callable[[], RuntimeStateLike] = BareState
         """Makes the state of a kickoff once recording is armed; `runner.state` puts its own here."""
@@ -150,7 +152,11 @@ class EventBus:
         return self._armed
 
     def enable_recording(self) -> None:
-        """Arm recording in this process: from now on a kickoff's entities and events are kept while it lasts."""
+        """From now on a kickoff's entities and events are kept, the last one's until `reset_runtime_state`."""
+        self._armed = self._keeps_last = True
+
+    def arm_recording(self) -> None:
+        """From now on a kickoff's entities and events are kept while it lasts: checkpoints need them."""
         self._armed = True
 
     def set_runtime_state(self, state: RuntimeStateLike) -> None:
@@ -161,6 +167,7 @@ class EventBus:
 
     def reset_runtime_state(self) -> None:
         """Drop what was recorded here. Recording stays armed."""
+        self._last = None
         known = kickoff.peek()
         if known is not None:
             known.state = None
@@ -168,9 +175,11 @@ class EventBus:
 
     @property
     def runtime_state(self) -> RuntimeStateLike | None:
-        """The state that this context's kickoff records into."""
+        """The state that this context's kickoff records into; between kickoffs the last one's (`enable_recording`)."""
         known = kickoff.peek()
-        return known.state if known else None
+        if known is None or (known.state is None and known.records and kickoff.depth.get() == 0):
+            return self._last
+        return known.state
 
     @runtime_state.setter
     def runtime_state(self, state: RuntimeStateLike | None) -> None:
@@ -218,6 +227,8 @@ class EventBus:
         try:
             yield deep == 0
         finally:
+            if deep == 0 and self._keeps_last:
+                self._last = kickoff.current().state
             kickoff.depth.set(deep)
             scope.restore_event_scope(stack)
             if before is not None and takes:

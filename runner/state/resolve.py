@@ -24,10 +24,10 @@ _crew: ContextVar[tuple[Any, frozenset[int]] | None] = ContextVar("runner_kicked
 def resolve_checkpoint(value: CheckpointConfig | bool | None) -> CheckpointConfig | _OptedOut | None:
     """The config that a ``checkpoint=`` means; None to look further out, `OPTED_OUT` to stop looking."""
     if isinstance(value, CheckpointConfig):
-        event_bus.enable_recording()
+        event_bus.arm_recording()
         return value
     if is_setting(value):  # it may have been assigned
-        event_bus.enable_recording()
+        event_bus.arm_recording()
         return CheckpointConfig()
     return OPTED_OUT if value is False else None
 

@@ -36,7 +36,7 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
     if restored is not None:
         entity._restored = None
         event_bus.set_runtime_state(restored)
-    elif not nested and event_bus.runtime_state is not None and not _meant_for(entity, event_bus.runtime_state):
+    elif not nested and before is not None and before.state is not None and not _meant_for(entity, before.state):
         kickoff.enter(None)  # somebody restored another entity here, and never kicked it off
     try:
         with event_bus.kickoff_scope():

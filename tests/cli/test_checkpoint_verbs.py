@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from runner.client import Client
 from runner.config import CheckpointConfig
 from runner.flow import Flow, listen, start
 from runner.providers.json import JsonProvider
@@ -357,3 +358,55 @@ def test_a_run_on_the_fleet(fleet, write_crew, cli):
     assert (said.code, said.error) == (2, f"run {run} has no branch 'b'; it has main")
     # the run itself lost nothing
     assert json.loads(fleet.runner("wait", run, "--json").stdout)["outputs"]["collect"] == "owls, hens"
+
+
+def test_what_is_here_is_found_before_the_newest_run(fleet: Any, write_crew: Any, tmp_path: Path) -> None:
+    """The default places of both providers of files."""
+    crew = write_crew(
+        """
+        from runner import CheckpointConfig, Crew, SqliteProvider, Task
+        here = CheckpointConfig(location="./.checkpoints.db", provider=SqliteProvider())
+        crew = Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=here)
+        if __name__ == "__main__":
+            crew.kickoff()
+        """
+    )
+    assert "no run yet" in fleet.runner("checkpoint", "list", cwd=crew.parent).stderr
+    subprocess.run([sys.executable, crew], cwd=crew.parent, check=True)
+    [kept] = json.loads(fleet.runner("checkpoint", "list", "--json", cwd=crew.parent).stdout)
+    assert kept["id"] == SqliteProvider().latest(str(crew.parent / ".checkpoints.db")).id
+    (crew.parent / ".checkpoints").mkdir()  # where flows keep their states, perhaps
+    assert json.loads(fleet.runner("checkpoint", "list", "--json", cwd=crew.parent).stdout) == [kept]
+
+
+def test_a_run_may_be_named_by_the_key_it_was_submitted_with(fleet: Any, client: Client, write_crew: Any) -> None:
+    crew = write_crew(
+        """
+        from runner import CheckpointConfig, Crew, Task
+        first = Task(name="a", run=lambda ctx: "A", output_file="a.txt")
+        asks = Task(name="b", run=lambda ctx: "B", human_input=True)
+        crew = Crew(tasks=[first, asks], checkpoint=True)
+        """
+    )
+    fleet.start("--concurrency", "1")
+    key = "nightly 2026"
+
+    def say(*words: str) -> Any:
+        return fleet.runner(*words, cwd=crew.parent)
+
+    assert say("submit", str(crew), "--id", key, "--detach").returncode == 0
+    assert say("wait", key).returncode == 5
+    run_id = json.loads(say("show", key, "--json").stdout)["run_id"]
+    [kept] = json.loads(say("checkpoint", "list", key, "--json").stdout)
+    assert json.loads(say("files", key, "--json").stdout)["run_id"] == run_id
+    assert "task_completed" in say("events", key).stdout
+    assert say("answer", key, "--text", "").returncode == 0
+    assert say("resume", key).returncode == 0
+    assert say("fork", key, "--branch", "x", "--edit", "a=other", "--detach").returncode == 0
+    assert say("diff", key, "main", "x").returncode == 0
+    assert kept["id"] in say("checkpoint", "show", key, kept["id"]).stdout
+    assert f"of run {run_id} is completed" in say("cancel", key, "--branch", "x").stderr
+    assert client.run(key).id == client.fork(key, branch="y").id == run_id
+    assert [one.branch for one in client.checkpoints(key, "main")]
+    missing = say("show", "never submitted")
+    assert (missing.returncode, "there is no run never submitted" in missing.stderr) == (2, True)

@@ -5,15 +5,19 @@ import contextvars
 import gc
 import threading
 import tracemalloc
+import weakref
+from typing import Any
 
 import pytest
 
+from runner import Crew, Flow, Task, start
 from runner.events import (
     BareState,
     BaseEvent,
     EventBus,
     TaskCompletedEvent,
     TaskStartedEvent,
+    event_bus,
     get_emission_sequence,
     is_replaying,
     kickoff,
@@ -123,7 +127,7 @@ def test_nothing_is_kept_unless_recording_is_armed(bus):
     assert not bus.recording
 
 
-def test_armed_a_kickoffs_entities_and_events_are_kept_while_it_lasts(bus):
+def test_armed_a_kickoffs_entities_and_events_are_kept_until_the_next_one_is_over(bus):
     bus.enable_recording()
     crew, agent = Thing(), Thing("agent")
     with bus.kickoff_scope():
@@ -132,6 +136,15 @@ def test_armed_a_kickoffs_entities_and_events_are_kept_while_it_lasts(bus):
         state = bus.runtime_state
         assert state.root == [crew, agent]
         assert len(state.event_record) == 6
+    assert bus.runtime_state is state
+    with bus.kickoff_scope():
+        bus.emit(crew, event())
+        other = bus.runtime_state
+        assert other is not state
+    assert bus.runtime_state is other
+    with bus.kickoff_scope():
+        assert bus.runtime_state is None, "nothing of it is in the next one"
+    bus.reset_runtime_state()
     assert bus.runtime_state is None
     assert bus.recording
 
@@ -312,3 +325,32 @@ def test_replaying_changes_and_keeps_nothing(bus):
     assert (tapped, bus.runtime_state, is_replaying()) == ([], None, False)
     bus.emit("me", event()).result(DEADLINE)
     assert {replaying for *_, replaying in heard[2:]} == {False}
+
+
+class OneStep(Flow[dict[str, Any]]):
+    @start()
+    def only(self) -> str:
+        return "done"
+
+
+@pytest.mark.parametrize("kicked_off", [OneStep, lambda: Crew(tasks=[Task(name="a", run=lambda ctx: "A")])])
+def test_what_the_last_kickoff_recorded_can_be_looked_at(kicked_off: Any) -> None:
+    """CrewAI's own test of it."""
+    event_bus.reset_runtime_state()
+    event_bus.enable_recording()
+    try:
+        kicked_off().kickoff()
+        state = event_bus.runtime_state
+        assert state is not None
+        assert len(state.root) == 1
+        assert len(state.event_record.nodes) > 0
+        kept = [weakref.ref(state.root[0])]
+        del state
+        for _ in range(20):
+            kicked_off().kickoff()
+        gc.collect()
+        assert kept[0]() is None, "of those before the last nothing is kept"
+    finally:
+        event_bus._keeps_last = event_bus._armed = False
+        event_bus.reset_runtime_state()
+    assert event_bus.runtime_state is None

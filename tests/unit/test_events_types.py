@@ -47,7 +47,7 @@ CLASSES = classes()
 
 def test_the_closed_list_has_every_type_once():
     listed = get_args(CheckpointEventType)
-    assert len(listed) == len(set(listed)) == 118 + 5 + 1
+    assert len(listed) == len(set(listed)) == 123 + 5 + 1
     assert SIGNALS | {"*"} < NAMES
 
 

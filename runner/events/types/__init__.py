@@ -13,7 +13,7 @@ CheckpointEventType = Literal[
     "lite_agent_execution_started", "lite_agent_execution_completed", "lite_agent_execution_error",
     "agent_evaluation_started", "agent_evaluation_completed", "agent_evaluation_failed",
     # flows
-    "flow_created", "flow_started", "flow_finished", "flow_paused",
+    "flow_created", "flow_started", "flow_finished", "flow_failed", "flow_paused",
     "method_execution_started", "method_execution_finished", "method_execution_failed", "method_execution_paused",
     "human_feedback_requested", "human_feedback_received", "flow_input_requested", "flow_input_received",
     # models
@@ -41,6 +41,8 @@ CheckpointEventType = Literal[
     "skill_discovery_started", "skill_discovery_completed", "skill_loaded", "skill_activated", "skill_load_failed",
     # logging
     "agent_logs_started", "agent_logs_execution",
+    # where a tool for code runs
+    "cc_env", "codex_env", "cursor_env", "default_env",
     # A2A
     "a2a_delegation_started", "a2a_delegation_completed", "a2a_conversation_started", "a2a_conversation_completed",
     "a2a_message_sent", "a2a_response_received", "a2a_polling_started", "a2a_polling_status",
