@@ -14,6 +14,7 @@
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
+        ├── Unsigned          its code is not signed with a key of this worker
         ├── MissingDependency a module the crew needs is not on this worker
         ├── ModelError        a model that cannot be called, or gave no answer that can be taken
         │   └── ContextTooLong it takes less than it was told
@@ -116,6 +117,16 @@ class FlowLoop(TaskError, RecursionError):
 
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
+
+
+class Unsigned(TaskError):
+    """The code of a run is not signed with a key that this worker has."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            "the code of this run is not signed with a key that this worker has: set RUNNER_BUNDLE_KEY where the "
+            f"crew's files are, then `runner resume {run} --accept-code-change`"
+        )
 
 
 class ModelError(TaskError):

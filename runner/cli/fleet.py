@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from runner import embedded, local_worker
+from runner import embedded, local_worker, signing
 from runner.cli import options
 from runner.cli.stdio import say
 from runner.errors import UsageError
@@ -78,6 +78,7 @@ def worker(
         environment["RUNNER_DRAIN_TIMEOUT"] = str(drain_timeout)
     os.environ.update(environment)
     WorkerSettings()  # a bad setting is said here, once
+    signing.keys()
     with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
         environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = store.url
         options.check_broker()

@@ -300,14 +300,16 @@ class Client:
             prepared = prepare(
                 f"{file}:{attr}" if attr else file, inputs=json.loads(self.store.runs.field(run.id, "inputs"))
             )
+            code = {"module": prepared.packed.module, "attr": prepared.attr, **prepared.signature()}
             if prepared.packed.sha256 == run.bundle:
-                return {}, None
+                code["adapter"] = prepared.adapter
+                same = all(self.store.runs.field(run.id, name) == value for name, value in code.items())
+                return {} if same else code, None
             if not self.store.runs.put_bundle(prepared.packed.sha256, None):
                 self.store.runs.put_bundle(prepared.packed.sha256, prepared.packed.data)
             return {
                 "bundle": prepared.packed.sha256,
-                "module": prepared.packed.module,
-                "attr": prepared.attr,
+                **code,
                 "plan": prepared.plan.digest,
                 "shapes": prepared.shapes,
                 "result_task": prepared.plan.result,

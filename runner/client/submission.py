@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runner import adapters, settings, standin
+from runner import adapters, settings, signing, standin
 from runner.config import CheckpointConfig
 from runner.errors import BadInput, UsageError
 from runner.plan import Plan
@@ -51,6 +51,11 @@ class Prepared:
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
     reader: Reader
     """The process that read it; gone unless its plan grows."""
+
+    def signature(self) -> dict[str, str]:
+        """The field that signs its code; none where there is no key."""
+        made = signing.sign(self.packed.sha256, self.packed.module, self.attr, self.adapter)
+        return {"signature": made} if made else {}
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """These inputs, and those of the file that are not among them. Raises `BadInput`."""
@@ -167,6 +172,7 @@ def run_fields(
         "code": prepared.code,
         "module": prepared.packed.module,
         "attr": prepared.attr,
+        **prepared.signature(),
         "target": f"{socket.gethostname()}:{target.file.resolve()}" + (f"::{prepared.attr}" if prepared.attr else ""),
         "plan": prepared.plan.digest,
         "result_task": prepared.plan.result,

@@ -2,13 +2,14 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters
+from runner import adapters, signing
 from runner.adapters import Adapter
+from runner.errors import Unsigned
 from runner.plan import Plan
 from runner.source import loader, unpacking
 from runner.source.project import at_home
@@ -80,3 +81,19 @@ class CodeCache:
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
             adapter = adapters.required(crew)
             return Loaded(crew, adapter, adapter.plan(crew, name))
+
+
+class Signatures:
+    """Which code this process may run, where its worker has a key. ``of`` gives the signature of a run."""
+
+    def __init__(self, of: Callable[[str], str]) -> None:
+        self._of = of
+        self._good: set[tuple[str, ...]] = set()
+
+    def check(self, run: str, *code: str) -> None:
+        """Raise `Unsigned` unless this code is signed. One round trip for each code, and none without a key."""
+        if code in self._good or not signing.keys():
+            return
+        if not signing.verify(self._of(run), *code):
+            raise Unsigned(run)
+        self._good.add(code)

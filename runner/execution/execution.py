@@ -18,7 +18,7 @@ from runner import adapters, backoff, crashpoints, standin
 from runner import output as outputs
 from runner.calls import journaled
 from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
-from runner.execution.code import CodeCache, Loaded
+from runner.execution.code import CodeCache, Loaded, Signatures
 from runner.execution.telling import TaskEvents
 from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
@@ -141,6 +141,7 @@ class Executor:
         self._line = Line(self._client)
         self._runs = Runs(self._client)
         self._code = CodeCache(self._runs, cache)
+        self._signatures = Signatures(lambda run: self._runs.field(run, "signature"))
         self._worker = worker
         self._process = process
         self._stops = stops
@@ -215,6 +216,7 @@ class Executor:
         began = time.monotonic()
         events.begin()
         try:
+            self._signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
             adapters.prepare(claim.adapter, self._home(claim.job))
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs)
             plan = self._plan_of(claim, loaded)
