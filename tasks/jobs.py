@@ -14,13 +14,14 @@ from celery.signals import worker_process_init
 from celery.worker.request import Request
 
 from runner import outgoing, performing
-from runner.execution import Decision, Executor, Fail, Release, Retry
+from runner.execution import Decision, Executor, Fail, Release, Retry, places
 from runner.providers.redis import jobs as store
 from runner.providers.redis.connection import connect
 from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.workers import Workers
+from runner.redaction import redact
 from runner.settings import WorkerSettings, cache_dir
 from runner.tasks import pool
 from runner.tasks.app import app, own_broker, state_url
@@ -131,9 +132,38 @@ class JobRequest(Request):
         else:
             super().acknowledge()
 
+    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> None:
+        """Flower is told where the crew's code raised, not where we did."""
+        _tell_where(exc_info, exc_info.exception)
+        super().on_failure(exc_info, *args, **options)
+
+    def on_retry(self, exc_info: Any) -> None:
+        """The same of an attempt that is not the last one."""
+        _tell_where(exc_info, exc_info.exception.exc)
+        super().on_retry(exc_info)
+
 
 class TaskFailed(Exception):
-    """Lets Flower show a failed task as failed; the store has the reason."""
+    """Lets Flower show a failed task as failed: with its error in a line, and the files, lines and functions of it."""
+
+    def __init__(self, reason: str, where: str) -> None:
+        super().__init__(reason, where)
+        self.reason, self.where = reason, where
+
+    def __str__(self) -> str:
+        return self.reason
+
+    __repr__ = __str__
+
+
+def _tell_where(exc_info: Any, error: Any) -> None:
+    error = getattr(error, "exc", error)  # as it comes from a pool's child
+    if isinstance(error, TaskFailed):
+        exc_info.traceback = error.where
+
+
+def _failed(run: str, reason: str, trace: str) -> TaskFailed:
+    return TaskFailed(f"{redact(reason)} (runner show {run})", places(trace))
 
 
 @lru_cache(maxsize=1024)  # once for each run
@@ -145,13 +175,15 @@ def _leave_to_others(run: str) -> None:
 
 @app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
-    """Do one task of one branch of one run. Gives nothing back, not even why it failed: that would show in Flower."""
+    """Do one task of one branch of one run. Gives nothing back: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):
         case Refusal("unfit"):
             _leave_to_others(run)
         case Refusal("draining") if process().stops.leaving:
             raise SystemExit(0)  # told alone, it would refuse all that the pool gives it; the next child does not
-        case Fail():
-            raise TaskFailed(f"runner show {run}")
-        case Retry() | Release():  # only for what Flower shows: the store sends the next attempt
+        case Fail(reason, trace):
+            raise _failed(run, reason, trace)
+        case Retry(_, reason, trace):  # only for what Flower shows: the store sends the next attempt
+            raise CeleryRetry(f"runner show {run}", exc=_failed(run, reason, trace))
+        case Release():
             raise CeleryRetry(f"runner show {run}")

@@ -263,13 +263,15 @@ class ClaimedTask:
         """Hand the task back, to run elsewhere at once."""
         self._give("release", replayed=replayed)
 
-    def retry(self, delay: float, reason: str, *, replayed: Tally | int) -> None:
+    def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
-        self._give("retry", replayed=replayed, delay_ms=milliseconds(delay), reason=redact(reason))
+        about = {"reason": redact(reason), "trace": trace}
+        self._give("retry", replayed=replayed, delay_ms=milliseconds(delay), **about)
 
-    def fail(self, reason: str, *, replayed: Tally | int) -> None:
+    def fail(self, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
         """Fail the task for good, and with it the branch."""
-        answer = self._give("fail", replayed=replayed, reason=redact(reason), branch=self._branch, stamp=stamp())
+        about = {"reason": redact(reason), "trace": trace}
+        answer = self._give("fail", replayed=replayed, **about, branch=self._branch, stamp=stamp())
         self.told = (answer[1], answer[2])
 
     def _give(self, operation: str, **slots: Any) -> Any:

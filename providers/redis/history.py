@@ -103,7 +103,7 @@ def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dic
     stored = {one.name: {task: unpack_output(text) for task, text in one.answer.items()} for one in history}
     lines = [one.line(plan, (Done(t, o["seq"]) for t, o in stored[one.name].items())) for one in history]
     seen = visible(lines, float("inf") if upto is None else upto)
-    return {task: committed_record(stored[name][task]) for task, (name, _) in seen.items()}
+    return {task: committed_record(stored[name][task], name) for task, (name, _) in seen.items()}
 
 
 def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
@@ -130,9 +130,10 @@ def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -
     return {task: found[task] for task in tasks if task in found}
 
 
-def committed_record(stored: dict[str, Any]) -> Committed:
-    """From its stored JSON."""
+def committed_record(stored: dict[str, Any], branch: str = "") -> Committed:
+    """From its stored JSON, on the branch that did it."""
     prompt, completion = stored.get("tokens", (0, 0))
+    worker, attempts, began, took = stored.get("by", ("", None, None, 0))
     return Committed(
         stored["seq"],
         *outputs.load(stored),
@@ -142,6 +143,11 @@ def committed_record(stored: dict[str, Any]) -> Committed:
         edited="edited" in stored,
         files=stored.get("files"),
         usage=stored.get("usage"),
+        branch=branch,
+        worker=worker,
+        attempts=attempts,
+        started_at=began,
+        ended_at=None if began is None else began + took,
         flow=stored.get("flow", {}),
         record=stored,
     )

@@ -72,6 +72,8 @@ class Committed:
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that its worker wrote for it, by path: None for one with the output's own text;
     no dict where no worker writes any. ``usage`` is what CrewAI counts of it; ``flow`` what a flow records beside it.
+    ``branch`` did it, in so many ``attempts``, the last by ``worker``; times are the server's, in milliseconds. None of
+    that is known of what a person gave, nor of what a worker of before claimed.
     ``record`` is all that is stored of it.
     """
 
@@ -84,6 +86,11 @@ class Committed:
     edited: bool = False
     files: dict[str, str | None] | None = None
     usage: dict[str, int] | None = None
+    branch: str = ""
+    worker: str = ""
+    attempts: int | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
     flow: dict[str, Any] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
 
@@ -128,13 +135,26 @@ class BranchRecord:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A task that is neither waiting nor committed."""
+    """A task that is neither waiting nor committed.
+
+    ``attempt`` is the number of the one that runs, or comes next. ``trace`` is where the last one that failed was
+    raised; ``started_at`` when the first began since the task was last resumed, ``ended_at`` when it failed for good,
+    in the server's milliseconds. Of a task that failed, ``worker`` is where.
+    """
 
     task: str
     state: str
     attempt: int
     worker: str
     error: str
+    trace: str = ""
+    started_at: int | None = None
+    ended_at: int | None = None
+
+    @property
+    def attempts(self) -> int:
+        """How many were begun."""
+        return self.attempt if self.state == "running" else max(self.attempt - 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +283,22 @@ def branch_record(name: str, found: dict[str, str]) -> BranchRecord:
         ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
         inputs=json.loads(found.get("inputs", "{}")),
     )
+
+
+def in_flight(
+    task: str,
+    state: str | None,
+    attempt: str | None,
+    worker: str | None,
+    by: str | None,
+    error: str | None,
+    trace: str | None,
+    began: str | None,
+    ended: str | None,
+) -> InFlight:
+    """From the fields of its hash."""
+    times = (int(at) if at else None for at in (began, ended))
+    return InFlight(task, state or "", int(attempt or 0), worker or by or "", error or "", trace or "", *times)
 
 
 def ledger_line(field: str, counts: str, details: str | None) -> Line:

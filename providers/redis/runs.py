@@ -21,6 +21,7 @@ from runner.providers.redis.records import (
     RunRecord,
     branch_record,
     event_record,
+    in_flight,
     ledger_line,
     present,
     run_record,
@@ -168,11 +169,9 @@ class Runs:
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
         for task in tasks:
-            pipe.hmget(keys.key("task_key", branch_key=key, name=task), "state", "attempt", "worker", "error")
-        return [
-            InFlight(task, state or "", int(attempt or 0), worker or "", error or "")
-            for task, (state, attempt, worker, error) in zip(tasks, pipe.execute(), strict=True)
-        ]
+            fields = ("state", "attempt", "worker", "by", "error", "trace", "began", "ended")
+            pipe.hmget(keys.key("task_key", branch_key=key, name=task), fields)
+        return [in_flight(task, *found) for task, found in zip(tasks, pipe.execute(), strict=True)]
 
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
         """The checkpoints a branch keeps, oldest first."""

@@ -108,8 +108,9 @@ class Display:
                 Text(text, style="dim"),
             )
         of = f"/{self._total}" if self._total else ""
+        tasks = "task" if (self._total or done) == 1 else "tasks"
         head = Text.assemble(
-            (self._title, "bold"), (f"   {done}{of} tasks   {time.monotonic() - self._began:.0f} s", "dim")
+            (self._title, "bold"), (f"   {done}{of} {tasks}   {time.monotonic() - self._began:.0f} s", "dim")
         )
         more = [Text(f"  … and {len(finished)} done before", style="dim")] if finished else []
         return Group(head, *more, table)

@@ -1,17 +1,19 @@
 """The verbs that only read: runs, show, wait, events, doctor."""
 
 import dataclasses
+import json
 import shlex
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli import options, spending
+from runner.cli import options, spending, tasks
 from runner.cli.diagnosis import diagnose
-from runner.cli.stdio import ago, only, out, print_json, print_whole, tell
+from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
 from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
@@ -84,22 +86,12 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         times = _times(run, next(line for line in lines if line.name == result.branch))
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
         waits = client.store.refusing() if run.status == "running" else ""
-    rows = []
-    for task in plan.shown([*sorted(committed, key=lambda key: committed[key].seq), *sorted(flying)]):
-        if task.key in committed:
-            rows.append({"task": task.key, "state": "committed", "seq": committed[task.key].seq})
-        elif task.key in flying:
-            one = flying[task.key]
-            attempt = one.attempt - (one.state == "asked")  # the next one begins with the answer
-            rows.append(
-                {"task": task.key, "state": one.state, "attempt": attempt, "worker": one.worker, "error": one.error}
-            )
-        else:
-            rows.append({"task": task.key, "state": "waiting"})
+    given = run.inputs | next(line.inputs for line in lines if line.name == result.branch)
+    rows = tasks.rows(plan, committed, flying, result.branch, result.ledger)
     if as_json:
         branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
         this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits}
-        print_json(this | {"tasks": rows, "checkpoints": kept, "branches": branches})
+        print_json(this | {"inputs": given, "tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
     out.print(
@@ -116,17 +108,13 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         out.print(Text(f"waiting for the store: {waits}", style=_STYLE["waiting"]), soft_wrap=True)
     if result.error:
         out.print(Text(result.error, style="red"), soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for head in ("task", "state", "attempt", "where"):
-        table.add_column(head)
+    if given:
+        out.print(Text(f"inputs: {_in_short(given)}", style="dim"), soft_wrap=True)
+    print_whole(tasks.table(rows, result.ledger["currency"], _now()))
     for row in rows:
-        table.add_row(
-            Text(str(row["task"])),
-            str(row["state"]),
-            str(row.get("attempt", "")),
-            Text(str(row.get("error") or row.get("worker") or "")),
-        )
-    out.print(table)
+        if trace := row.get("traceback"):
+            out.print(Text(f"{row['task']}, attempt {row['attempts']}:", style="red"))
+            out.print(Text(trace), soft_wrap=True)
     if result.asked:
         named = run_id if result.branch == run.branch else f"{run_id} --branch {shlex.quote(result.branch)}"
         for line in asked(result, named):
@@ -138,12 +126,18 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         print_whole(calls)
     out.print(
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
-        f"{run.recoveries} recoveries; checkpoints: "
+        f"{counted(run.recoveries, 'recovery', 'recoveries')}; checkpoints: "
         + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none")
         + spending.in_words(result.ledger),
         soft_wrap=True,
     )
     return 0
+
+
+def _in_short(inputs: Mapping[str, Any]) -> str:
+    """Inputs in a line; ``--json`` has them in full."""
+    shown = [f"{name}={cut(json.dumps(value, ensure_ascii=False), 60)}" for name, value in inputs.items()]
+    return cut(", ".join(shown), 300)
 
 
 def _times(run: RunRecord, line: BranchRecord) -> dict[str, Any]:

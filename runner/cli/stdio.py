@@ -110,6 +110,16 @@ def _near(file: Path) -> str:
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """So many of a thing, in words: "1 task", "2 recoveries"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def cut(text: str, most: int) -> str:
+    """A text that is no longer than that."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def ago(ms: int, now_ms: int) -> str:
     """A time as "3 min ago"."""
     seconds = max(0, (now_ms - ms) // 1000)

@@ -11,7 +11,7 @@ from runner import standin
 from runner.adapters import untested
 from runner.cli import options, packing, spending
 from runner.cli.display import Display
-from runner.cli.stdio import only, reading, say
+from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
@@ -199,9 +199,13 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     which = result.run_id + (f" {result.branch}" if words != result.run_id else "")
     if result.models:
         say(result.models)
-    text = f"{result.status}: {which}, {len(result.outputs)} tasks, {ledger['paid']} steps recorded"
+    text = f"{result.status}: {which}, {counted(len(result.outputs), 'task')}"
+    text += f", {counted(ledger['paid'], 'step')} recorded"
     if result.recoveries:
-        text += f"; {result.recoveries} recoveries, {ledger['replayed']} steps replayed, {ledger['in_doubt']} in doubt"
+        text += (
+            f"; {counted(result.recoveries, 'recovery', 'recoveries')}, {counted(ledger['replayed'], 'step')} replayed"
+        )
+        text += f", {ledger['in_doubt']} in doubt"
     say(text + spending.in_words(ledger))
     if result.error:
         say(f"error: {result.error}")

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,20 +17,21 @@ from typing import Any, Protocol
 from runner import adapters, backoff, crashpoints, standin
 from runner import output as outputs
 from runner.calls import journaled
-from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, RunnerError, TaskTimeout, TimedOut, said
+from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, TaskTimeout, TimedOut
+from runner.execution import logs
 from runner.execution.code import CodeCache, Loaded, Signatures
+from runner.execution.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
+from runner.execution.failures import describe, trace_of
 from runner.execution.telling import TaskEvents
 from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
 from runner.journal import Journal
 from runner.ledger import Tally
-from runner.models.failures import longer_than_waited
 from runner.output import TaskOutput
 from runner.performing import Page
-from runner.plan import Plan, PlannedTask
+from runner.plan import Plan
 from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
-from runner.plan.used import NOTHING, Used
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, Line, patient
@@ -44,61 +45,6 @@ from runner.tools.keys import originating
 from runner.work import Work
 
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The task is done: its output, who waits for it, what it used, and how long it took."""
-
-    output: str
-    unlocks: tuple[PlannedTask, ...]
-    used: Used = NOTHING
-    ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """The task of a plan that grows is done: what becomes of the plan by it."""
-
-    grow: Grow
-    branch: Branch
-    ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """It needs a person's answer: to ``question``, at that step of its journal."""
-
-    step: str
-    question: str
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """It failed, and may try again after ``delay`` seconds."""
-
-    delay: float
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    """It failed for good."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """It stops here, to go on elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """It is somebody else's: there is nothing to store."""
-
-
-Decision = Commit | Grown | Ask | Retry | Fail | Release | Lost
 
 
 class Stops(Protocol):
@@ -169,7 +115,11 @@ class Executor:
             if isinstance(claim, Refusal):
                 return claim
             self._page.claimed(claim.token)
-            return self._do(claim)
+            logs.started(claim)
+            began = time.monotonic()
+            decision = self._do(claim)
+            logs.ended(claim, decision, time.monotonic() - began)
+            return decision
         finally:
             self._page.over()
 
@@ -258,13 +208,14 @@ class Executor:
         except Interrupted:
             crashpoints.reached("asked to stop, not handed back")
             return Release()
-        except TimedOut:
-            failed = TaskTimeout(str(gate.stopping))
-        except MissingDependency as error:
-            return Fail(f"{error} (on worker host {socket.gethostname()}); install it there and resume the run")
+        except TimedOut as stopped:
+            failed = TaskTimeout(str(gate.stopping)).with_traceback(stopped.__traceback__)
+        except MissingDependency as missing:
+            why = f"{missing} (on worker host {socket.gethostname()}); install it there and resume the run"
+            return Fail(why, trace_of(missing))
         except ImportError as error:  # an import inside a function
-            why = loader.explain(error, Path())
-            return Fail(f"{why} (on worker host {socket.gethostname()}); install it there and resume the run")
+            why = f"{loader.explain(error, Path())} (on worker host {socket.gethostname()})"
+            return Fail(f"{why}; install it there and resume the run", trace_of(error))
         except BaseException as error:  # sys.exit() in a task fails the task, not its worker
             failed = error
         if isinstance(gate.stopping, ClaimLost):
@@ -325,10 +276,10 @@ class Executor:
                 self._grow(task, grow, branch, replayed, ms)
             case Ask(step, question):
                 task.ask(step, question, replayed=replayed)
-            case Retry(delay, reason):
-                task.retry(delay, reason, replayed=replayed)
-            case Fail(reason):
-                task.fail(reason, replayed=replayed)
+            case Retry(delay, reason, trace):
+                task.retry(delay, reason, replayed=replayed, trace=trace)
+            case Fail(reason, trace):
+                task.fail(reason, replayed=replayed, trace=trace)
             case Release():
                 task.release(replayed=replayed)
             case Lost():
@@ -372,23 +323,12 @@ def _exits(error: BaseException) -> bool:
 
 
 def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
-    reason = describe(error)
+    reason, trace = describe(error), trace_of(error)
     if loaded is None:  # where it was submitted from, the code could be read
-        return Fail(f"{reason} (on worker host {socket.gethostname()})")
+        return Fail(f"{reason} (on worker host {socket.gethostname()})", trace)
     allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
     failures = claim.failures + 1
-    return Retry(backoff.delay(failures, first), reason) if failures <= allowed else Fail(reason)
-
-
-def describe(error: BaseException) -> str:
-    """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
-    text = said(error)[:500]
-    if isinstance(error, RunnerError):
-        return text
-    frame, line = loader.last_frame(error)
-    where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
-    where += longer_than_waited(error)
-    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+    return Retry(backoff.delay(failures, first), reason, trace) if failures <= allowed else Fail(reason, trace)
 
 
 def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:

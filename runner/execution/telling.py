@@ -6,6 +6,7 @@ nothing of what it says. Nothing is recorded in this process.
 """
 
 import contextlib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from runner.events.call_events import (
     LLMCallCompletedEvent,
     LLMCallFailedEvent,
     LLMCallStartedEvent,
+    ToolUsageEvent,
 )
 from runner.events.ids import event_id_of
 from runner.events.pairs import PAIRS
@@ -210,9 +212,12 @@ class TaskEvents:
 
 
 def _figures(event: BaseEvent) -> dict[str, Any]:
-    """What the run says of a call of a model: which, whose, its tokens, whether it diverged. Not what it said."""
+    """What the run says of a call of a model: which, whose, its tokens, whether it diverged; of a tool its name.
+    Not what was said."""
     if isinstance(event, CallDivergedEvent):
         return {"call": event.call, **({"step": event.step[:200]} if event.step else {})}
+    if isinstance(event, ToolUsageEvent):
+        return {"tool": event.tool_name} if re.fullmatch(r"[\w .:/-]{1,100}", event.tool_name) else {}
     if not isinstance(event, LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent):
         return {}
     agent = getattr(event.from_agent, "role", event.from_agent)

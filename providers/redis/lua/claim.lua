@@ -83,7 +83,7 @@ if not mine then
       redis.call("HSET", branch, "begun", scope .. " " .. started)
     end
     if not b[2] then redis.call("HSET", branch, "opener", key) end
-    redis.call("HSET", task, "scope", scope, "started", started, "claimed", claimed)
+    redis.call("HSET", task, "scope", scope, "started", started, "claimed", claimed, "began", string.format("%.0f", at))
     checkpoint(run, name, branch, "task_started", key, stamp, at)
   end
 end

@@ -17,7 +17,8 @@ if done then
   if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
   return refuse(run, name, key, token, "commit")
 end
-local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun")
+local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
+                     "began")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
 local unlocked = growth and #next or 0
@@ -36,7 +37,9 @@ local id = redis.call("HGET", run, "id")
 local seq = redis.call("HINCRBY", branch, "seq", 1)
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
-redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. spent .. output)
+local by = ""
+if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
+redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. by .. spent .. output)
 redis.call("RPUSH", order_key(branch), "[" .. seq .. trace)
 close_open(run, name, task)
 redis.call("DEL", task, journal)

@@ -1,9 +1,10 @@
 -- A task failed for good: its branch fails with the reason. What else is running goes on to its commit.
 --
 -- KEYS home run branch task
--- ARGV name:text key:text token:int worker:text replayed:entries? reason:text stamp:text
+-- ARGV name:text key:text token:int worker:text replayed:entries? reason:text trace:text stamp:text
 -- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed intact
 --
+-- trace: where it was raised.
 -- Returns {"failed", the event's sequence, that of the branch's failure or 0} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "fail") end
 intact_run(home, run, name)
@@ -14,7 +15,8 @@ redis.call("HLEN", claims_key(home, worker))
 local at = now()
 account(run, name, key, "replayed", replayed)
 give_up(home, run, name, key, worker)
-local seq, all = task_failed(run, name, key, task, reason), 0
+redis.call("HSET", task, "trace", trace)
+local seq, all = task_failed(run, name, key, task, reason, worker, at), 0
 checkpoint(run, name, branch, "task_failed", key, stamp, at)
 if goes_on(run, name) then all = branch_failed(home, run, name, key, reason, stamp, at) end
 return {"failed", seq, all}

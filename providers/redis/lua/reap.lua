@@ -49,7 +49,7 @@ for i = 1, #held, 2 do
            "parent", redis.call("HGET", record, "started") or 0)
       if crashes >= tonumber(max_attempts) then
         local why = "it took its worker down " .. crashes .. " times in a row without getting further (last: " .. reason .. ")"
-        task_failed(run, name, key, record, why)
+        task_failed(run, name, key, record, why, id, at)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
         if goes_on(run, name) then branch_failed(home, run, name, key, why, stamp, at) end
       else

@@ -1,9 +1,10 @@
 -- An attempt raised and another is allowed: it comes after a delay, and replays the recorded steps.
 --
 -- KEYS home run task
--- ARGV name:text key:text token:int worker:text replayed:entries? delay_ms:int reason:text
+-- ARGV name:text key:text token:int worker:text replayed:entries? delay_ms:int reason:text trace:text
 -- USES now queued emit refuse send goes_on close account release intact
 --
+-- trace: where it was raised; of several attempts the last one's is kept.
 -- Returns {"delayed", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "retry") end
 intact_run(home, run, name)
@@ -14,6 +15,7 @@ account(run, name, key, "replayed", replayed)
 local attempt = give_up(home, run, name, key, worker)
 redis.call("HINCRBY", task, "failures", 1)
 redis.call("HINCRBY", task, "failed", 1)
+redis.call("HSET", task, "trace", trace)
 emit(run, "task_retried", "branch", name, "task", key, "attempt", attempt, "delay_ms", delay_ms, "reason", reason,
      "parent", redis.call("HGET", task, "started") or 0)
 if goes_on(run, name) then

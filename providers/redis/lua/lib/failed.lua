@@ -1,8 +1,8 @@
--- A task failed for good; should it be done once more, that is another start.
-local function task_failed(run, name, task, record, reason)
+-- A task failed for good, on this worker; should it be done once more, that is another start.
+local function task_failed(run, name, task, record, reason, worker, at)
   close_open(run, name, record)
   local t = redis.call("HMGET", record, "scope", "started")
-  redis.call("HSET", record, "state", "failed", "error", reason)
+  redis.call("HSET", record, "state", "failed", "error", reason, "by", worker, "ended", string.format("%.0f", at))
   redis.call("HDEL", record, "scope", "started", "claimed")
   return emit(run, "task_failed", "branch", name, "task", task, "parent", t[1] or 0, "started", t[2] or 0, "reason", reason)
 end

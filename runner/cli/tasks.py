@@ -1,0 +1,106 @@
+"""How the tasks of a branch are told: as rows of ``--json``, and as a table."""
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from runner.cli import spending
+from runner.plan import Plan
+from runner.providers.redis.records import Committed, InFlight
+
+
+def rows(
+    plan: Plan,
+    committed: Mapping[str, Committed],
+    flying: Mapping[str, InFlight],
+    branch: str,
+    ledger: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """A row for each task of a branch. Times are in milliseconds; what nobody recorded is not there.
+
+    ``attempts`` were begun so far, ``attempt`` is the one that runs or comes next. ``ms`` is how long the last one
+    took; ``tokens`` and ``cost`` are of all of them.
+    """
+    spent = _spent(ledger)
+    found = []
+    for task in plan.shown([*sorted(committed, key=lambda key: committed[key].seq), *sorted(flying)]):
+        if task.key in committed:
+            row = _done(committed[task.key])
+        elif task.key in flying:
+            row = _in_flight(flying[task.key])
+        else:
+            row = {"state": "waiting"}
+        on = committed[task.key].branch if task.key in committed else branch
+        found.append({"task": task.key, **row, **spent.get((on, task.key), {})})
+    return found
+
+
+def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
+    """The same, to be read."""
+    shown = Table(box=None, pad_edge=False, header_style="dim")
+    heads = ["task", "state", "attempts", "started", "took"]
+    heads += [name for name in ("tokens", "cost") if any(row.get(name) is not None for row in found)]
+    numbers = ("attempts", "took", "tokens", "cost")
+    for head in (*heads, "where"):
+        shown.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+    for row in found:
+        told = {
+            "task": row["task"],
+            "state": row["state"],
+            "attempts": row.get("attempts") or "",
+            "started": _clock(row.get("started_at"), now),
+            "took": _took(row, now),
+            "tokens": f"{row.get('tokens') or 0:,}",
+            "cost": spending.cost(row.get("cost"), currency),
+        }
+        where = Text(str(row.get("error") or row.get("worker") or ""))
+        shown.add_row(*(Text(str(told[head])) for head in heads), where)
+    return shown
+
+
+def _done(output: Committed) -> dict[str, Any]:
+    known = {
+        "attempts": output.attempts,
+        "started_at": output.started_at,
+        "ended_at": output.ended_at,
+        "ms": output.ms,
+        "worker": output.worker or None,
+    }
+    return {"state": "committed", "seq": output.seq} | {k: value for k, value in known.items() if value is not None}
+
+
+def _in_flight(one: InFlight) -> dict[str, Any]:
+    row: dict[str, Any] = {"state": one.state, "attempt": one.attempt, "worker": one.worker, "error": one.error}
+    if one.state in ("asked", "failed"):  # the next one begins with the answer, or a resume
+        row["attempt"] = one.attempts
+    known = {"started_at": one.started_at, "ended_at": one.ended_at, "traceback": one.trace}
+    return row | {"attempts": one.attempts} | {name: value for name, value in known.items() if value}
+
+
+def _spent(ledger: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    """What the calls of models came to, by branch and task."""
+    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"tokens": 0, "cost": None})
+    for line in ledger["by"]:
+        one = found[line["branch"], line["task"]]
+        one["tokens"] += line["prompt_tokens"] + line["completion_tokens"]
+        if line["cost"] is not None:
+            one["cost"] = round((one["cost"] or 0) + line["cost"], 9)
+    return dict(found)
+
+
+def _clock(ms: int | None, now: int) -> str:
+    if ms is None:
+        return ""
+    at, today = time.localtime(ms / 1000), time.localtime(now / 1000)
+    return time.strftime("%H:%M:%S" if at[:3] == today[:3] else "%Y-%m-%d %H:%M:%S", at)
+
+
+def _took(row: Mapping[str, Any], now: int) -> str:
+    ended = row.get("ended_at") or (now if row["state"] == "running" else None)
+    if row.get("started_at") is None or ended is None:
+        return ""
+    return f"{max(ended - row['started_at'], 0) / 1000:.1f} s"
