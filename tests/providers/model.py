@@ -72,7 +72,7 @@ class Model:
         for task in run.ready(name):
             known = run.branches[name].tasks.get(task.key)
             if known is None or known.state != "running":
-                self._queue(run, name, task, attempt=known.attempt + 1 if known else 1)
+                self._queue(run, name, task, attempt=known.attempt if known else 1)
                 if known is not None:
                     run.branches[name].tasks[task.key].started = known.started
                     run.branches[name].tasks[task.key].copies = known.copies

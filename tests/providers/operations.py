@@ -263,7 +263,7 @@ class Operations(RuleBasedStateMachine):
     def record_step(self, claim: Claim, step: str, *, replayed: int, tokens: int, lost: bool) -> None:
         value = f'"{step} {next(self.numbers)}"'
         usage = Usage(10 * tokens, tokens)
-        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **usage._asdict())
+        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **usage.told())
         self.write(due, lambda: self._task(claim).record_step(step, value, replayed=replayed, usage=usage), lost=lost)
 
     def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:
