@@ -28,12 +28,16 @@ from runner.cli import VERBS
 from runner.embedded import find_binary
 
 AUTH = "me:password"
+KEY = "a bundle key of this test"
+PASSWORD = "of-this-test"
 HEALTH_CLIENT = """#!{python}
-import socket, sys
+import os, socket, sys
 assert sys.argv[1:] == ["ping"]
 with socket.create_connection(("127.0.0.1", {port}), 5) as server:
-    server.sendall(b"PING\\r\\n")
-    print(server.recv(100).decode().strip().lstrip("+"))
+    for command in ("AUTH " + os.environ["REDISCLI_AUTH"], "PING"):
+        server.sendall(command.encode() + b"\\r\\n")
+        said = server.recv(100).decode().strip().lstrip("+")
+    print(said)
 """
 
 
@@ -83,6 +87,8 @@ class Local:
         for there, here in (
             ("redis:6379", f"127.0.0.1:{self.redis_port}"),
             ("127.0.0.1:5555", f"127.0.0.1:{self.flower_port}"),
+            ("${REDIS_PASSWORD}", PASSWORD),
+            ("${RUNNER_BUNDLE_KEY:-}", KEY),
             ("${RUNNER_FLOWER_AUTH:?set RUNNER_FLOWER_AUTH=user:password}", AUTH),
         ):
             text = text.replace(there, here)
@@ -98,6 +104,7 @@ class Local:
             here, there, *_ = volume.split(":")
             if here.startswith("./"):
                 command = [str(self.root / here) if word == there else word for word in command]
+        command = [re.sub(r"^\$\{REDIS_PASSWORD:\?set .*\}$", PASSWORD, word) for word in command]
         if name == "flower":
             command = [*command, "--port", str(self.flower_port)]
         environment = self.environment(name)
@@ -181,6 +188,52 @@ def test_every_service_starts_is_healthy_and_ends(
         grace = int(local.services[name]["stop_grace_period"].removesuffix("s"))
         assert local.started[name].wait(grace) == 0, local.log(name)
         assert "Traceback" not in local.log(name)
+
+
+def test_redis_wants_its_password(local: Local, eventually: Callable[..., Any]) -> None:
+    local.start("redis")
+    eventually(lambda: local.healthy("redis"), why="redis is healthy")
+    url = local.environment("worker")["RUNNER_REDIS_URL"]
+    assert f":{PASSWORD}@" in url
+    for wrong in ("", ":wrong@"):
+        environment = {**local.environment("worker"), "RUNNER_REDIS_URL": url.replace(f":{PASSWORD}@", wrong)}
+        found = subprocess.run(
+            [sys.executable, "-m", "runner", "runs"], env=environment, capture_output=True, text=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert found.returncode == 4, found.stderr
+
+
+def test_what_runs_is_confined(root: Path, compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["read_only"] is True
+        assert service["mem_limit"]
+        assert service["cpus"]
+        assert service["pids_limit"]
+        assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
+    assert compose["services"]["redis"]["user"], "the image's entry point would need capabilities to become another"
+    assert ":?set REDIS_PASSWORD" in compose["services"]["redis"]["command"][-1]
+    # Kubernetes: what the "restricted" Pod Security Standard asks for
+    pod = yaml.safe_load((root / "ops/kubernetes/worker.yaml").read_text())["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        places = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert places == {"/tmp", "/home/runner", "/var/cache/crew-runner"}
+    # systemd
+    for unit in (root / "ops/systemd").iterdir():
+        lines = set(unit.read_text().splitlines())
+        assert {
+            "NoNewPrivileges=true", "CapabilityBoundingSet=", "ProtectSystem=strict", "ProtectHome=true",
+            "PrivateDevices=true", "ProtectKernelTunables=true", "SystemCallFilter=@system-service",
+            "RestrictNamespaces=true", "UMask=0077",
+        } <= lines, unit.name  # fmt: skip
+        assert any(line.startswith("MemoryMax=") for line in lines)
 
 
 def test_redis_keeps_what_it_is_given(local: Local, eventually: Callable[..., Any]) -> None:
