@@ -1,6 +1,5 @@
 """Raise an exception in another thread of this process, at a place where that does no harm."""
 
-import _thread
 import contextlib
 import ctypes
 import sys
@@ -37,9 +36,8 @@ def _spend() -> None:
 
 
 def _raise_here() -> None:
-    _raise_in(threading.get_ident(), _Spent)
-    while True:  # it comes out of the call; this is for an interpreter that looks at loops only
-        pass
+    while True:  # it comes out of the call
+        _raise_in(threading.get_ident(), _Spent)
 
 
 def _is_delicate(thread: int, hooks: Collection[CodeType]) -> bool:
@@ -98,9 +96,10 @@ class Span:
                 self._broken_into = True
                 _raise_in(self.thread, exception)
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
-                # it is in a call, the others go on without. Spent in a thread that nobody breaks into.
+                # it is in a call, the others go on without. Spent in a thread that nobody breaks into; it has begun
+                # when this goes on, for until then the interpreter takes it for the one that starts it.
                 with contextlib.suppress(RuntimeError):  # the interpreter ends
-                    _thread.start_new_thread(_spend, ())
+                    threading.Thread(target=_spend, name="spend", daemon=True).start()
             return True
 
     def is_delicate(self) -> bool:

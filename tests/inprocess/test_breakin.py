@@ -56,3 +56,34 @@ def test_whoever_waits_for_the_end_of_a_span_is_told_at_once() -> None:
     assert not span.wait(0)
     threading.Timer(0.01, span.over).start()
     assert span.wait(60)
+
+
+@pytest.mark.timeout(60)
+def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
+    """As a task does that is stopped while calls beside it hang. What it starts for that is not taken for itself."""
+    go, begun = threading.Event(), threading.Event()
+    spans: list[Span] = []
+
+    def hang() -> None:
+        span = Span()
+        try:
+            spans.append(span)
+            begun.set()
+            go.wait()
+        except TimedOut:
+            pass
+        finally:
+            span.over()
+
+    other = threading.Thread(target=hang)
+    other.start()
+    begun.wait()
+    for _ in range(50):
+        mine = Span()
+        with pytest.raises(TimedOut):  # noqa: PT012
+            assert mine.break_in(TimedOut)
+            time.sleep(0)
+        spans[0].break_in(TimedOut)
+        mine.over()
+    go.set()
+    other.join()
