@@ -58,7 +58,7 @@ class WorkerSettings:
 
 def default_queue() -> str:
     """The queue that jobs go to unless told otherwise."""
-    return os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
+    return os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE
 
 
 def cache_dir() -> Path:

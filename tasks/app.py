@@ -13,6 +13,7 @@ from kombu.entity import Queue
 from runner.errors import StoreUnreachable, said
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
+from runner.providers.redis.protocol import served
 from runner.settings import DEFAULT_QUEUE
 
 BROKER_TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
@@ -75,7 +76,7 @@ def make_app() -> Celery:
         # twice, and keeping book of what is unacknowledged is most of what a message costs. A lost one is sent again
         # from the store.
         task_acks_late=False,
-        task_queues=[_queue(queue)],
+        task_queues=[_queue(one) for one in served(queue)],
         worker_prefetch_multiplier=1,
         # A job waiting behind a long one in a worker could run elsewhere.
         worker_disable_prefetch=True,

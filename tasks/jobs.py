@@ -173,10 +173,17 @@ def _leave_to_others(run: str) -> None:
     )
 
 
+@lru_cache(maxsize=1024)
+def _leave_to_newer(run: str) -> None:
+    log.warning("run %s was written by a newer version: it is left to workers of that version; upgrade this one", run)
+
+
 @app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):
+        case Refusal("newer"):
+            _leave_to_newer(run)
         case Refusal("unfit"):
             _leave_to_others(run)
         case Refusal("draining") if process().stops.leaving:

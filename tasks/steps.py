@@ -15,6 +15,7 @@ from celery.worker import state
 
 from runner.providers.redis.connection import connect
 from runner.providers.redis.jobs import Job
+from runner.providers.redis.protocol import READS
 from runner.providers.redis.runs import Runs
 from runner.redaction import redact_handlers
 from runner.settings import WorkerSettings
@@ -50,6 +51,7 @@ class PresenceStep(bootsteps.StartStopStep):
                 "pool": "threads" if threads else "prefork",
                 "concurrency": parent.concurrency,
                 "queue": queue,
+                "reads": READS,
                 "lease": settings.lease,
                 "python": platform.python_version(),
                 "out": jobs.OUT,

@@ -11,6 +11,7 @@ def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     # The identity must stand before the app reads it.
+    from runner.providers.redis.protocol import served
     from runner.tasks import jobs, steps
     from runner.tasks.app import app, state_url
 
@@ -41,7 +42,7 @@ def main() -> None:
             pool_cls=pool,
             concurrency=int(os.environ.get("RUNNER_CONCURRENCY", "2")),
             loglevel=getattr(logging, level),
-            queues=[app.conf.task_default_queue],
+            queues=served(app.conf.task_default_queue),
             task_events=watched,
             without_gossip=True,
             without_mingle=True,

@@ -21,8 +21,8 @@ key                                  type     holds, and how long
 ``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
                                               run that may be resumed needs it
 ``HOME:run:RUN``                     hash     the run: current line and its status, how many branches are live, crew,
-                                              bundle, inputs, options, counters; of lines of the ledger the
-                                              tokens that were cached, written to a cache, or of reasoning
+                                              bundle, inputs, options, counters, protocol; of lines of the ledger
+                                              the tokens that were cached, written to a cache, or of reasoning
 ``…RUN:plan``                        string   the plan as JSON
 ``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
                                               are paid, replayed, in doubt; tokens
@@ -43,6 +43,7 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:lineage``            hash     checkpoint id -> parent, trigger, task, sequence; pruned with the zset
 ``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit
 ``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
+``runner:pN:QUEUE``                  list     the broker's: messages of jobs for workers that read protocol N
 ===================================  =======  ====================================================================
 
 A *state home* is where `RedisProvider` keeps the states of one location: ``runner:{states:PREFIX}``.

@@ -8,6 +8,7 @@ from typing import Any
 from runner.events.ids import event_id_of
 from runner.ledger import Line
 from runner.output import TaskOutput, from_record
+from runner.providers.redis.protocol import name_of
 from runner.providers.redis.stream import fields_of
 from runner.states import RunStatus
 
@@ -324,7 +325,7 @@ def run_record(run_id: str, found: Mapping[str, str]) -> RunRecord:
         created_at=int(float(found["created_at"])),
         ended_at=int(float(found["ended_at"])) if found.get("ended_at") else None,
         error=found.get("error", ""),
-        queue=found.get("queue", ""),
+        queue=name_of(found.get("queue", "")),
         bundle=found.get("bundle", ""),
         plan_digest=found.get("plan", ""),
         inputs=json.loads(found.get("inputs", "{}")),

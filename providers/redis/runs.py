@@ -1,6 +1,7 @@
 """What a client asks of the store: create a run, read it, follow it, cancel it, let it go on."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from runner.plan import Plan, PlannedTask, branching, frontier, waits
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
+from runner.providers.redis.protocol import FIRST
 from runner.providers.redis.records import (
     RUN_FIELDS,
     BranchRecord,
@@ -91,6 +93,13 @@ class Runs:
             pipe.hmget(keys.run_key(run_id), RUN_FIELDS)
         every = zip(ids, map(present, pipe.execute()), strict=True)
         return [run_record(run_id, found) for run_id, found in every if "status" in found]
+
+    def protocols(self) -> Counter[int]:
+        """How many of the runs that go on are of which protocol."""
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in self.client.zrange(keys.key("active_key", home=keys.home()), 0, -1):
+            pipe.hget(keys.run_key(run_id), "protocol")
+        return Counter(int(number or FIRST) for number in pipe.execute())
 
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
         """Where the run stands, which is where its current line does; or one branch. Raises `NotFound`."""

@@ -25,6 +25,7 @@ from redis.exceptions import NoScriptError
 
 from runner.providers.redis import stream
 from runner.providers.redis.keys import TEMPLATES
+from runner.providers.redis.protocol import PROTOCOL
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
 _AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
@@ -57,7 +58,7 @@ class LuaScript:
         body = " ".join([*libraries, source])
         kinds = dict.fromkeys(kind.rstrip("?") for kind in self.types)
         checks = [
-            f'local SCRIPT="{name}"',
+            f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}',
             *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
             f'if #KEYS~={len(self.keys)} or #ARGV~={len(self.argv)} then wrong("what it was given","complete") end',
         ]

@@ -13,6 +13,7 @@ from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.patience import NotNow
+from runner.providers.redis.protocol import FIRST, served
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class WorkerInfo:
         """What it says of itself."""
         found: dict[str, Any] = json.loads(self.about) if self.about else {}
         return found
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The protocols that it reads."""
+        return tuple(self.fields.get("reads", (FIRST,)))
 
 
 class Workers:
@@ -266,8 +272,11 @@ class Workers:
         return any(self.claimed(worker.id) for worker in self.registered())
 
     def queue_length(self, queue: str) -> int:
-        """How many messages wait in a queue of this Redis."""
-        return int(self.client.llen(queue))
+        """How many messages wait on this Redis for those who serve the queue called so."""
+        pipe = self.client.pipeline(transaction=False)
+        for one in served(queue):
+            pipe.llen(one)
+        return sum(map(int, pipe.execute()))
 
     def watched(self) -> bool:
         """Whether a Flower is watching."""

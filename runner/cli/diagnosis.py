@@ -2,12 +2,14 @@
 
 import os
 import platform
+from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 
 from runner import settings
 from runner.errors import Exit, RunnerError
 from runner.providers.redis.connection import server_version
+from runner.providers.redis.protocol import PROTOCOL
 from runner.redaction import redact_url
 from runner.store import Store, open_store
 
@@ -46,6 +48,7 @@ def diagnose() -> list[Finding]:
             _eviction(store),
             _recovery(store),
             _workers(store),
+            _protocols(store),
         ]
 
 
@@ -119,4 +122,20 @@ def _workers(store: Store) -> Finding:
         listed or ("none; submit starts one when it needs it" if not needed else "none"),
         ok=bool(alive) or not needed,
         hint="start one: runner worker",
+    )
+
+
+def _protocols(store: Store) -> Finding:
+    """Which versions live side by side: what each worker reads, and what runs were written by."""
+    workers = Counter(max(worker.reads) for worker in store.workers.alive())
+    runs = store.runs.protocols()
+    waiting = sum(many for number, many in runs.items() if workers and number > max(workers))
+    told = [f"this is {PROTOCOL}"]
+    told += [f"{many} worker{'s' * (many > 1)} of {number}" for number, many in sorted(workers.items())]
+    told += [f"{many} run{'s' * (many > 1)} of {number}" for number, many in sorted(runs.items())]
+    return Finding(
+        "protocol of the store",
+        ", ".join(told),
+        ok=not waiting,
+        hint=f"{waiting} of them wait{'s' * (waiting == 1)} for a worker of a newer version: start one",
     )

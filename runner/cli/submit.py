@@ -19,6 +19,7 @@ from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, Usage
 from runner.inprocess import refuse_missing
 from runner.plain import json_text
 from runner.prices import configured
+from runner.providers.redis.protocol import PROTOCOL
 from runner.settings import LONGEST
 from runner.source import dotenv
 from runner.source.project import CREW_FILE, MAIN_FILE, environment_file
@@ -236,5 +237,7 @@ def detached(handle: RunHandle, as_json: bool) -> str:
 def _hint_without_worker(handle: RunHandle, display: Display) -> None:
     store = handle.client.store
     queue = handle.record.queue
-    if store.membership is None and not any(w.fields.get("queue") == queue for w in store.workers.alive()):
+    if store.membership is None and not any(
+        w.fields.get("queue") == queue and PROTOCOL in w.reads for w in store.workers.alive()
+    ):
         display.note(f"no worker serves the queue {queue!r} yet; start one: runner worker --queue {queue}")

@@ -24,6 +24,7 @@ from runner.plan import Plan
 from runner.providers.redis import forks, scripts
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.patience import NOT_NOW
+from runner.providers.redis.protocol import name_of
 from runner.providers.redis.records import CheckpointRecord, RunRecord
 from runner.settings import default_queue
 from runner.source import bundle
@@ -335,7 +336,7 @@ class Client:
                     f"the worker does not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
                     "put that right, then `runner wait` goes on with the run"
                 )
-            self._worker = local_worker.ensure(folder, queue) or self._worker
+            self._worker = local_worker.ensure(folder, name_of(queue)) or self._worker
             self._looked_for_worker = time.monotonic()
 
     def _broke_off(self, code: int | None) -> bool:

@@ -19,6 +19,7 @@ from runner.config import CheckpointConfig
 from runner.errors import BadInput, UsageError
 from runner.plan import Plan
 from runner.providers.redis.envelope import template
+from runner.providers.redis.protocol import queue_of
 from runner.reading.crew import Request, plan_of
 from runner.reading.process import Reader
 from runner.source import bundle
@@ -179,12 +180,12 @@ def run_fields(
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
         "inputs": inputs_json,
-        "queue": queue,
+        "queue": queue_of(queue),
         "keep": str(int(keep * 1000)),
         **({"standin": standin.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
-        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue),
+        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue_of(queue)),
         **({"beginning": _beginning(prepared, inputs)} if prepared.plan.grows else {}),
     }
 

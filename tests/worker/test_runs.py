@@ -8,6 +8,7 @@ from redis import Redis
 
 from runner.client import Client
 from runner.providers.redis import keys
+from runner.providers.redis.protocol import queue_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -265,11 +266,11 @@ def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(
     # Given two runs in a queue that nobody serves, and a message that is lost
     crew = crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])')
     lost, waiting = client.submit(crew, queue="slow"), client.submit(crew, queue="slow")
-    message = redis.rpop("slow")
+    message = redis.rpop(queue_of("slow"))
     assert lost.id in message
     # When a supervisor has looked into the queue twice
     fleet.start("--concurrency", "1", "--queue", "other")
-    eventually(lambda: any(lost.id in m for m in redis.lrange("slow", 0, -1)), why="it is sent again")
+    eventually(lambda: any(lost.id in m for m in redis.lrange(queue_of("slow"), 0, -1)), why="it is sent again")
     # Then both complete as soon as somebody serves it
     fleet.start("--concurrency", "1", "--queue", "slow")
     assert {lost.wait(30).status, waiting.wait(30).status} == {"completed"}

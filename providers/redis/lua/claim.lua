@@ -2,7 +2,7 @@
 --
 -- KEYS home run task
 -- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text
--- USES now queued emit checkpoint intact
+-- USES now queued emit checkpoint intact send goes_on take_along
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it stands, even if the branch was over meanwhile, and whoever holds it must know.
@@ -12,9 +12,9 @@
 -- triggers of the run's checkpoints, the start of its agent, if that is at work, and whether the task is the first that was ever claimed
 -- on the branch, and own is what the branch does and the inputs that differ on it,
 -- failures count since the branch was last resumed, failed since ever;
--- or {why not}: "gone", the branch's status, "taken", "unfit", or "unregistered" (beat first: a claim needs a lease).
+-- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
-                     "standin", "token", "created_at")
+                     "standin", "token", "created_at", "protocol")
 local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
@@ -29,11 +29,12 @@ if not mine then
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   redis.call("ZCARD", queued_key(home))
   redis.call("ZCARD", due_key(home))
-  if string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
+  local newer = tonumber(r[12] or "1") > PROTOCOL
+  if newer or string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
     redis.call("HSET", task, "state", "delayed")
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
     redis.call("ZADD", due_key(home), at + 1000, ref)
-    return {"unfit"}
+    return {newer and "newer" or "unfit"}
   end
 end
 -- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
@@ -61,6 +62,7 @@ if not mine then
   intact_branch(branch)
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", claims_key(home, worker))
+  take_along(home, run, at, name, key)
   -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))

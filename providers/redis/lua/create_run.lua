@@ -9,7 +9,7 @@
 if redis.call("EXISTS", run) == 1 then return "exists" end
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 local at = now()
-local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1}
+local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1, "protocol", PROTOCOL}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 for _, index in ipairs({runs_key(home), active_key(home), queued_key(home), outbox_key(home)}) do redis.call("ZCARD", index) end
 local branch = branch_key(run, "main")

@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields parent:text expected_plan:text edits:pairs_of_texts ready:tasks kept:texts tasks_left:int stamp:text
--- USES now queued emit send unlock checkpoint lifetime begin finish intact
+-- USES now queued emit send unlock checkpoint lifetime begin finish intact goes_on take_along
 --
 -- fields: JSON object of the branch's own fields: where it left parent, what it is to do, what was edited, in order, and
 -- inputs that differ. edits: JSON list of {task, its output as JSON without the opening brace}, in the same order.
@@ -20,6 +20,7 @@ intact_run(home, run, name)
 intact_ends(home, run, 0)
 intact_branch(branch)
 intact_tasks(branch, ready)
+take_along(home, run, at)
 local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", branch, unpack(flat))

@@ -3,7 +3,7 @@
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? todos:map ready:tasks waits:waits tasks_left:int
--- USES now queued emit send goes_on close account release recall lifetime begin intact
+-- USES now queued emit send goes_on close account release recall lifetime begin intact take_along
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
@@ -27,6 +27,7 @@ intact_ends(home, run, plan ~= "" and math.huge or 0)
 if parent ~= "" then intact_branch(branch) end
 intact_tasks(branch, ready)
 local at = now()
+take_along(home, run, at)
 local flat = {}
 if r[1] ~= "running" then flat = {"branch", name} end
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
