@@ -1,0 +1,100 @@
+"""Runs of several protocols in one store: who takes what, and what becomes of a run that a newer version works on."""
+
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.errors import UsageError
+from runner.providers.redis import keys
+from runner.providers.redis.envelope import template
+from runner.providers.redis.jobs import Claim, Job, Refusal
+from runner.providers.redis.protocol import PROTOCOL, name_of, queue_of, served
+
+from .checks import job_of
+from .driver import QUEUE, Driver, plan_of
+
+OURS = queue_of(QUEUE)
+
+
+def of_before(driver: Driver, *tasks: str, **options: str) -> str:
+    """A run as a version of before has created it: without a number, its jobs in the queue that it served."""
+    run = driver.submit(plan_of(*tasks), **options)
+    driver.redis.hdel(keys.run_key(run), "protocol")
+    return run
+
+
+def waiting(redis: Redis, queue: str) -> list[Job]:
+    return [Job(*job_of(message)) for message in reversed(redis.lrange(queue, 0, -1))]
+
+
+def test_a_job_of_a_newer_protocol_is_left_to_others(driver: Driver, clock: Any) -> None:
+    run = driver.submit(plan_of("a"))
+    driver.redis.hset(keys.run_key(run), "protocol", PROTOCOL + 1)
+    for _ in range(3):
+        (job,) = driver.jobs()
+        assert driver.claim(job) == Refusal("newer")
+        assert driver.states(run) == {"a": "delayed"}
+        clock.go_on(1001)
+        assert driver.workers.move_due() == 1
+    # To who reads it, it is a job as any other
+    driver.redis.hset(keys.run_key(run), "protocol", PROTOCOL)
+    driver.work()
+    assert driver.outputs(run) == {"a": "a()"}
+
+
+def test_who_works_on_a_run_of_before_takes_it_along(driver: Driver) -> None:
+    # Given a run of an older version, with three jobs in the queue that its workers serve
+    run = of_before(driver, "a", "b", "c", "d: a b c")
+    first, second, third = driver.jobs()
+    # When one is claimed here
+    claim = driver.claim(first)
+    assert isinstance(claim, Claim)
+    # Then the others are in our queue, as other attempts; the messages that the older ones have are worth nothing
+    assert driver.redis.hmget(keys.run_key(run), "protocol", "queue") == [str(PROTOCOL), OURS]
+    assert {job.task: job.attempt for job in waiting(driver.redis, OURS)} == {"b": 2, "c": 2}
+    for message in driver.redis.lrange(OURS, 0, -1):
+        assert json.loads(message)["properties"]["delivery_info"]["routing_key"] == OURS
+    assert driver.redis.hget(keys.run_key(run), "envelope") == template(OURS)
+    assert driver.claim(second) == driver.claim(third) == Refusal("taken")
+    # And what comes after them is sent there
+    driver.commit(claim)
+    for job in driver.jobs(OURS):
+        driver.commit(driver.claim(job))  # type: ignore[arg-type]
+    assert driver.outputs(run)["d"] == "d(a(), b(), c())"
+    assert not list(driver.jobs())
+
+
+@pytest.mark.parametrize("verb", ["fork", "resume", "answer"])
+def test_who_steers_a_run_of_before_takes_it_along(driver: Driver, fork: Any, verb: str) -> None:
+    run = of_before(driver, "a", "b: a", checkpoint_on=",*,")
+    task = driver.task(driver.take()["a"])
+    driver.redis.hdel(keys.run_key(run), "protocol")
+    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": template(QUEUE)})
+    if verb == "fork":
+        fork(run, inputs={"x": 1})
+    elif verb == "resume":
+        task.fail("no", replayed=0)
+        driver.resume(run)
+    else:
+        task.ask("q#1", '"what?"', replayed=0)
+        driver.runs.answer(run, "main", driver.runs.questions(run, "main")[0], '"that"')
+    assert [job.task for job in waiting(driver.redis, OURS)] == ["a"]
+    assert not waiting(driver.redis, QUEUE)
+
+
+def test_a_run_of_before_whose_broker_is_another_is_taken_along(driver: Driver) -> None:
+    run = of_before(driver, "a", "b", envelope="")
+    a, b = driver.workers.outbox()
+    assert isinstance(driver.claim(a), Claim)
+    assert driver.runs.field(run, "queue") == OURS
+    assert driver.claim(b) == Refusal("taken")
+    assert [(job.task, job.attempt) for job in driver.workers.outbox() if job.attempt > 1] == [("b", 2)]
+
+
+def test_queues_have_names_of_their_own() -> None:
+    assert served("runner") == ["runner", f"runner:p{PROTOCOL}:runner"]
+    assert [name_of(queue) for queue in served("a:b c")] == ["a:b c", "a:b c"]
+    with pytest.raises(UsageError, match="begins with runner: is the store's own"):
+        queue_of("runner:{p0}:queued")
