@@ -1,5 +1,6 @@
 """What a run does on real workers when nobody kills anything: checkpoints, isolation, retries, timeouts, cancelling."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from redis import Redis
 
 from runner.client import Client
 from runner.providers.redis import keys
-from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.protocol import PROTOCOL, queue_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -258,6 +259,24 @@ def test_a_finished_run_expires(fleet: Any, client: Client, crew_of: Any, redis:
     assert all(redis.pttl(key) != -1 for key in run_keys)
     eventually(lambda: not list(redis.scan_iter(f"*{handle.id}*")), why="the run's keys expire")
     eventually(lambda: not list(redis.scan_iter("*:bundle:*")), why="so does its bundle")
+
+
+def test_doctor_tells_which_protocols_there_are_and_fails_where_runs_wait_for_a_worker(
+    client: Client, crew_of: Any, redis: Redis, fleet: Any
+) -> None:
+    def protocols() -> tuple[int, str, str]:
+        said = fleet.runner("doctor", "--json")
+        (found,) = [one for one in json.loads(said.stdout) if one["what"] == "protocol of the store"]
+        return said.returncode, found["found"], found.get("hint", "")
+
+    fleet.start("--concurrency", "1")
+    handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'), queue="nobody's")
+    told = f"this is {PROTOCOL}, 1 worker of {PROTOCOL}, 1 run of "
+    assert protocols()[:2] == (0, f"{told}{PROTOCOL}")
+    redis.hset(keys.run_key(handle.id), "protocol", PROTOCOL + 1)
+    code, found, hint = protocols()
+    assert (code, found) == (1, f"{told}{PROTOCOL + 1}")
+    assert hint == "1 of them waits for a worker of a newer version: start one"
 
 
 def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(
