@@ -14,6 +14,7 @@
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
+        ├── BundleDamaged     its code is not what was stored
         ├── Unsigned          its code is not signed with a key of this worker
         ├── MissingDependency a module the crew needs is not on this worker
         ├── ModelError        a model that cannot be called, or gave no answer that can be taken
@@ -117,6 +118,10 @@ class FlowLoop(TaskError, RecursionError):
 
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
+
+
+class BundleDamaged(TaskError):
+    """What the store holds of a crew's code is not what was stored."""
 
 
 class Unsigned(TaskError):

@@ -74,6 +74,11 @@ def bundle_limit() -> int:
     return int(_number("RUNNER_BUNDLE_LIMIT", 32 * 2**20, 1))
 
 
+def cache_limit() -> float:
+    """What unpacked bundles may take on a machine, in bytes, but for those that are in use."""
+    return _number("RUNNER_CACHE_LIMIT", 4 * 2**30, 0)
+
+
 def demo_delay() -> float:
     """How long the demo's answers take."""
     return _number("RUNNER_DEMO_DELAY", 0.3, 0.0)

@@ -9,7 +9,8 @@ from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
-from runner.settings import cache_dir
+from runner.settings import cache_dir, cache_limit
+from runner.source import unpacked
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ class Housekeeping(threading.Thread):
         """Until the process ends."""
         while True:
             try:
+                unpacked.tidy(cache_dir() / "bundles", cache_limit())
                 with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
                     tidy(client, self._url)
             except NOT_NOW:

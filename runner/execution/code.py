@@ -1,5 +1,6 @@
 """The crew of a run, as code: fetched once by its hash, unpacked once, loaded once per process."""
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from runner import adapters, signing
 from runner.adapters import Adapter
 from runner.errors import Unsigned
 from runner.plan import Plan
-from runner.source import loader, unpacking
+from runner.source import loader, unpacked
 from runner.source.project import at_home
 
 
@@ -41,8 +42,30 @@ class CodeCache:
         self._folder = folder / "bundles"
         self._size = size
         self._loaded: OrderedDict[tuple[str, str, str], Loaded] = OrderedDict()
+        self._held: OrderedDict[str, int] = OrderedDict()
         self._used: set[str] = set()
         self._lock = threading.Lock()
+
+    def root(self, sha: str) -> Path:
+        """Where a bundle's files are; they stay there while this process is at it, or may come back to it soon."""
+        with self._lock:
+            if sha in self._held and (self._folder / sha).is_dir():
+                self._use(sha)
+                return self._folder / sha
+        root, handle = unpacked.hold(sha, self._folder, lambda: self._source.bundle(sha))
+        with self._lock:
+            if sha in self._held:  # another thread was first, or somebody removed the folder
+                os.close(self._held[sha])
+            self._held[sha] = handle
+            for old in [one for one in self._held if not loader.in_use(one)][: max(0, len(self._held) - self._size)]:
+                if old != sha:
+                    os.close(self._held.pop(old))
+                    self._loaded = OrderedDict((key, found) for key, found in self._loaded.items() if key[0] != old)
+        return root
+
+    def _use(self, sha: str) -> None:
+        self._held.move_to_end(sha)
+        os.utime(self._held[sha])
 
     def get(self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any] | None = None) -> Loaded:
         """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`."""
@@ -50,6 +73,7 @@ class CodeCache:
         with self._lock:
             if key in self._loaded:
                 self._loaded.move_to_end(key)
+                self._use(sha)
                 return self._loaded[key]
         given = loader.Given(inputs or {})
         token = loader.given.set(given)
@@ -73,9 +97,7 @@ class CodeCache:
     def _load(self, sha: str, module: str, attr: str, name: str) -> Loaded:
         if sha in self._used:  # its crews are good for one task each
             loader.unload(sha)
-        root = self._folder / sha
-        if not root.is_dir():
-            root = unpacking.unpack(self._source.bundle(sha), sha, self._folder)
+        root = self.root(sha)
         with at_home(root):
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)

@@ -112,6 +112,12 @@ def using(key: str) -> Iterator[None]:
                 del _users[name]
 
 
+def in_use(key: str) -> bool:
+    """Whether `using` is open for a bundle."""
+    with _lock:
+        return _name(key) in _users
+
+
 def namespace_of(key: str) -> str:
     """The name of the package under which a bundle's modules stand."""
     return _name(key)

@@ -1,21 +1,19 @@
 """A bundle as a folder again, on a worker's disk."""
 
-import contextlib
+import fcntl
 import hashlib
+import os
 import re
 import shutil
 import stat
 import tarfile
 import tempfile
-import time
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from runner.errors import TaskError
+from runner.errors import BundleDamaged, TaskError
 from runner.source.selection import DEFAULT_LIMIT, MAX_FILES, MAX_LIMIT, MIB
-
-_STALE_SECONDS = 3600  # a half-unpacked folder this old was left by a process that was killed
 
 
 def unpack(data: bytes, sha256: str, cache: Path) -> Path:
@@ -29,21 +27,26 @@ def unpack(data: bytes, sha256: str, cache: Path) -> Path:
     if home.is_dir():  # only a finished rename puts it there
         return home
     cache.mkdir(parents=True, exist_ok=True)
-    _sweep(cache)
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=cache, ignore_cleanup_errors=True) as scratch:
+        lock = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)  # a sweep sees that somebody is at it
+        fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             with tempfile.SpooledTemporaryFile(max_size=DEFAULT_LIMIT, dir=scratch) as plain:
                 _expand(data, sha256, plain)
                 files = Path(scratch, "files")
                 files.mkdir(mode=0o700)
                 _extract(plain, files)
+                _sync(files)
         except (zlib.error, tarfile.TarError, FileExistsError, NotADirectoryError) as error:
             raise _damaged(sha256, str(error)) from error
+        finally:
+            os.close(lock)
         try:
             files.rename(home)
         except OSError:
             if not home.is_dir():
                 raise
+        _sync_one(cache)
     return home
 
 
@@ -88,13 +91,21 @@ def _extract(plain: IO[bytes], home: Path) -> None:
             path.chmod(0o755 if member.mode & stat.S_IXUSR else 0o644)
 
 
-def _sweep(cache: Path) -> None:
-    """Remove what killed processes left half unpacked."""
-    for left in cache.glob(".unpack-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+def _sync(folder: Path) -> None:
+    """Have all of it on the disk: after a power cut a folder that has its name is whole."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync_one(Path(place, name))
+        _sync_one(Path(place))
 
 
-def _damaged(sha256: str, why: str) -> TaskError:
-    return TaskError(f"the stored bundle {sha256[:12]} is damaged: {why}; submit the crew again")
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(sha256: str, why: str) -> BundleDamaged:
+    return BundleDamaged(f"the stored bundle {sha256[:12]} is damaged: {why}; submit the crew again")

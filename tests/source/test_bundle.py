@@ -315,14 +315,23 @@ class TestUnpack:
         assert inside(tmp_path / "cache") == [packed.sha256]
         assert len(list(homes[0].iterdir())) == 51
 
-    def test_what_killed_processes_left_is_swept(self, tmp_path):
-        old, new = tmp_path / "cache/.unpack-old", tmp_path / "cache/.unpack-new"
-        write(old, ["files/x"])
-        write(new, ["files/x"])
-        os.utime(old, (1, 1))
-        packed = pack_folder(write(tmp_path / "in", ["crew.py"]))
+    def test_it_is_on_the_disk_before_it_has_its_name(self, tmp_path, monkeypatch):
+        synced: set[str] = set()
+        sync, rename = os.fsync, Path.rename
+
+        def noted(handle: int) -> None:
+            sync(handle)
+            synced.add(str(Path(f"/proc/self/fd/{handle}").readlink()))
+
+        def renamed(self: Path, target: Path) -> Path:
+            assert synced == {str(self), *(str(path) for path in self.rglob("*"))}
+            return rename(self, target)
+
+        monkeypatch.setattr(os, "fsync", noted)
+        monkeypatch.setattr(Path, "rename", renamed)
+        packed = pack_folder(write(tmp_path / "in", ["crew.py", "a/b.txt", "a/c/d.txt"]))
         unpack(packed.data, packed.sha256, tmp_path / "cache")
-        assert (old.exists(), new.exists()) == (False, True)
+        assert str(tmp_path / "cache") in synced
 
     @pytest.mark.parametrize("spoil", [lambda d: d[:-9], lambda d: b"", lambda d: b"nonsense", lambda d: d[:20] + d])
     def test_damaged_data_is_refused(self, tmp_path, spoil):
