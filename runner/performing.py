@@ -12,10 +12,14 @@ import mmap
 import struct
 from typing import NamedTuple
 
+from runner import acknowledged
+from runner.acknowledged import Acknowledged, Log, Logs
+
 _PAGE = struct.Struct("=48s20sq")  # the process, as claims name it; what it is at; under which token
 _IDLE = bytes(20)
 
 _memory: mmap.mmap | None = None
+_logs: Logs | None = None
 
 
 class Performed(NamedTuple):
@@ -26,9 +30,13 @@ class Performed(NamedTuple):
 
 
 class Page:
-    """Where one process says what it is at. Said before the claim is asked for, so no claim is ever ahead of it."""
+    """Where one process says what it is at. Said before the claim is asked for, so no claim is ever ahead of it.
 
-    def __init__(self, memory: "mmap.mmap | bytearray", start: int, process: str) -> None:
+    ``log`` is for what the store acknowledges to it.
+    """
+
+    def __init__(self, memory: "mmap.mmap | bytearray", start: int, process: str, log: Log) -> None:
+        self.log = log
         self._memory, self._start = memory, start
         self._process = process.encode()
         self._task = _IDLE
@@ -39,9 +47,10 @@ class Page:
         self._task = digest(ref)
         self._say(0)
 
-    def claimed(self, token: int) -> None:
+    def claimed(self, ref: str, token: int) -> None:
         """It was given."""
         self._say(token)
+        self.log.claimed(ref, token)
 
     def over(self) -> None:
         """The process is at nothing: what it had claimed is committed, handed back, or dropped."""
@@ -54,15 +63,16 @@ class Page:
 
 def share(places: int) -> None:
     """In the main process, before its pool forks: have a page for each of so many processes."""
-    global _memory
+    global _memory, _logs
     _memory = mmap.mmap(-1, _PAGE.size * places)
+    _logs = Logs(places)
 
 
 def page(place: int | None, process: str) -> Page:
     """The page of a process that has this place in its pool. Beyond what was shared, it is one that nobody reads."""
-    if _memory is None or place is None or not 0 <= place < len(_memory) // _PAGE.size:
-        return Page(bytearray(_PAGE.size), 0, process)
-    return Page(_memory, place * _PAGE.size, process)
+    if _memory is None or _logs is None or place is None or not 0 <= place < len(_memory) // _PAGE.size:
+        return Page(bytearray(_PAGE.size), 0, process, acknowledged.nowhere())
+    return Page(_memory, place * _PAGE.size, process, _logs.log(place))
 
 
 def performed() -> dict[str, Performed]:
@@ -75,6 +85,11 @@ def performed() -> dict[str, Performed]:
         if name := process.rstrip(b"\0"):
             found[name.decode("ascii", "replace")] = Performed(task, token)
     return found
+
+
+def remembered() -> list[Acknowledged]:
+    """What the store has lately acknowledged to these processes, and to those that had their places before."""
+    return _logs.claims() if _logs is not None else []
 
 
 def digest(ref: str) -> bytes:

@@ -21,6 +21,7 @@ from runner import outgoing, performing
 from runner.performing import Performed
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
 from runner.settings import WorkerSettings
 from runner.tasks.stops import DRAINS, RECHECK
@@ -80,6 +81,10 @@ class Presence(threading.Thread):
         self._frozen_since: dict[int, float] = {}
         self._dropped: SeenTwice[HeldClaim] = SeenTwice()
         self._strays: SeenTwice[Performed] = SeenTwice()
+        self._look_back = LookBack(worker)
+        self._server = ""
+        self._number = 0  # of our last beat, as the store counts them
+        self._rewound = False  # or so it may be
         self.registered = threading.Event()
 
     # -- from other threads, signal handlers and pool children
@@ -143,6 +148,8 @@ class Presence(threading.Thread):
         if self._former is not None:
             self._former.close()
             self._former = None
+        self._rewound |= self.registered.is_set() and (server != self._server or not before.stood)
+        self._server = server
         self._take(before)
         if not before.stood and self.registered.is_set():
             log.warning("worker %s had lost its lease and is back; its tasks look if they still hold", self._worker)
@@ -156,6 +163,9 @@ class Presence(threading.Thread):
             self._register()
             return
         self._take(answer)
+        if self._rewound:
+            self._look_back(workers.client, performing.remembered())
+            self._rewound = False
         performed = performing.performed()
         for claim in answer.claims:
             if performing.performs(performed.get(claim.process), claim.ref, claim.token):
@@ -168,7 +178,10 @@ class Presence(threading.Thread):
     def _compare(self, claims: Iterable[HeldClaim], performed: Mapping[str, Performed]) -> None:
         """What the store says that we hold, with what our processes are at."""
         dropped = {c for c in claims if not performing.performs(performed.get(c.process), c.ref, c.token)}
-        for claim in self._dropped.again(dropped):
+        twice = self._dropped.again(dropped)
+        if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
+            self._look_back(self._workers().client, performing.remembered())
+        for claim in twice:
             if self._workers().take_back(self._worker, claim, reason="no process of its worker was doing it"):
                 log.warning("nobody here does task %s (token %d), handed back", claim.ref, claim.token)
         held = {Performed(performing.digest(claim.ref), claim.token) for claim in claims}
@@ -176,6 +189,8 @@ class Presence(threading.Thread):
             self._tell(RECHECK)
 
     def _take(self, answer: Beat) -> None:
+        self._rewound |= answer.stood and answer.number <= self._number
+        self._number = answer.number
         if answer.recheck != self._recheck:
             self._recheck = answer.recheck
             self._tell(RECHECK)

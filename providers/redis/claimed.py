@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from runner.acknowledged import Log
 from runner.errors import ClaimLost
 from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
 from runner.outgoing import CallsOut
@@ -29,10 +30,17 @@ class ClaimedTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
+    ``log`` is told what the store acknowledged: what it knows and the store forgot, `LookBack` counts.
     ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
     """
 
-    def __init__(self, line: Line, claim: Claim, outgoing: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        line: Line,
+        claim: Claim,
+        outgoing: Callable[[str], None] | None = None,
+        log: Log | None = None,
+    ) -> None:
         self._line = line
         self._claim = claim
         job = claim.job
@@ -48,6 +56,7 @@ class ClaimedTask:
         self._reached = 0  # records that this attempt came by or made: how far it is
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._out = CallsOut(claim.token, outgoing)
+        self._log = log
         self._noted = False
         self._me, self._said = secrets.token_hex(4), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
@@ -69,6 +78,8 @@ class ClaimedTask:
         with self._lock:
             self._open.subtract(instead_of)
             self._open[entry] += 1
+            if self._log is not None:
+                self._log.began(self._open.text())
             if not held:
                 self._out.count(entry, 1)
             if time.monotonic() - self._heard > AWAY or outage.is_on:
@@ -116,6 +127,8 @@ class ClaimedTask:
                 details=json.dumps(usage.details) if usage.details else "",
                 told=_flat(about) if about else "",
             )
+            if self._log is not None:
+                self._log.recorded(step, text_of_one(entry) if entry is not None else "", self._open.text())
             if entry is not None:
                 self._out.count(entry, -1)
 
@@ -125,6 +138,8 @@ class ClaimedTask:
             if not held:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
+            if self._log is not None:
+                self._log.began(self._open.text())
             self._note_open()
 
     def _note_open(self, new: Tally | None = None) -> None:
@@ -243,6 +258,8 @@ class ClaimedTask:
         )
         if answer[0] == "changed":
             return "changed"
+        if self._log is not None:
+            self._log.ended("commit")
         if len(answer) > 3:
             self.told = (answer[3], answer[4])
         return str(answer[2])
@@ -279,7 +296,12 @@ class ClaimedTask:
         slots["replayed"] = tally_text(slots["replayed"])
         with self._lock:
             self._note_open_again()
-        return self._fenced(script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots)
+        answer = self._fenced(
+            script, home=self._home, run=self._run, task=self._task, worker=self._claim.worker, **slots
+        )
+        if self._log is not None:
+            self._log.ended(operation)
+        return answer
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         with self._lock:

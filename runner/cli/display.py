@@ -70,6 +70,8 @@ class Display:
                 self._line(f"log       {shown}: {fields['text']}")
                 if self._live is not None:
                     err.print(Text.assemble((f"{shown}: ", "dim"), fields["text"]))
+            case "store_rewound":
+                self._line(f"forgotten {shown}: the store went back in time; what it forgot is done again")
             case "write_refused":
                 self._line(f"refused   {shown}: a late write of a worker that no longer holds it")
 

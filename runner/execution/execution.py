@@ -114,7 +114,7 @@ class Executor:
             claim = self._claim(job)
             if isinstance(claim, Refusal):
                 return claim
-            self._page.claimed(claim.token)
+            self._page.claimed(job.ref, claim.token)
             logs.started(claim)
             began = time.monotonic()
             decision = self._do(claim)
@@ -128,7 +128,7 @@ class Executor:
             self._retire(claim.adapter)
         crashpoints.reached("claimed, not begun")
         gate = Gate()
-        task = ClaimedTask(self._line, claim, self._outgoing)
+        task = ClaimedTask(self._line, claim, self._outgoing, self._page.log)
         journal = Journal(claim.recorded, task, gate)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)

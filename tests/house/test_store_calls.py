@@ -32,6 +32,7 @@ CATCHING = {
     "tasks/presence.py",
     "tasks/transport.py",
     "runner/supervisor.py",
+    "providers/redis/rewound.py",
     "providers/redis/workers.py",
     "providers/redis/provider.py",
     "runner/client/client.py",

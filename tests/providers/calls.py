@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from runner.acknowledged import Acknowledged
 from runner.ledger import Entry, Usage
 from runner.plan import Plan, PlannedTask
 from runner.plan.growth import Growth
@@ -16,6 +17,7 @@ from runner.providers.redis import jobs, keys, scripts
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.pace import RunPace
 from runner.providers.redis.provider import RedisProvider
+from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of
 
@@ -147,7 +149,11 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     for worker in ("w0", "w1"):
         workers.beat(worker, 5000, "{}")
     driver.take("b")
-    workers.take_back("w0", workers.beat("w0", 5000).claims[0], reason="nobody does it")
+    (held,) = workers.beat("w0", 5000).claims
+    gone = Acknowledged(held.ref, held.token, {"s#1": '[["model", "A", "gpt", 1, 0]]'}, '[["step", "", "", 1, 0]]')
+    for ended in ("", "release"):  # what the store never knew
+        scripts.load("look_back")(driver.redis, **LookBack("w0").slots(replace(gone, ended=ended)))
+    workers.take_back("w0", held, reason="nobody does it")
     driver.take()
     workers.reap("w0", reason="it is gone", max_attempts=1)  # and fails the run
     workers.beat("w0", 5000, "{}")

@@ -5,9 +5,17 @@ from typing import Any
 
 import pytest
 
+from runner import acknowledged, performing
+from runner.acknowledged import Acknowledged, Log, Logs
 from runner.errors import ClaimLost
+from runner.ledger import Entry, Usage
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.jobs import Claim
+from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of
+
+GPT = Entry("model", "A", "gpt")
 
 
 def test_no_token_is_given_twice(server: Any, driver: Driver, clock: Any, backup: Callable[[str], Any]) -> None:
@@ -26,3 +34,96 @@ def test_no_token_is_given_twice(server: Any, driver: Driver, clock: Any, backup
     assert driver.commit(newer) == "completed"
     with pytest.raises(ClaimLost):
         driver.commit(older)
+
+
+@pytest.fixture
+def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
+    """What the processes of a worker remember."""
+    return Logs(2)
+
+
+def task_of(driver: Driver, logs: Logs, claim: Claim) -> ClaimedTask:
+    log = logs.log(0)
+    log.claimed(claim.job.ref, claim.token)
+    return ClaimedTask(driver.line, claim, None, log)
+
+
+def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any]) -> None:
+    # Given a step recorded and a call of a model under way, when the backup is taken
+    run = driver.submit(plan_of("a"))
+    claim = driver.take("a")["a"]
+    task = task_of(driver, logs, claim)
+    task.begin_step()
+    task.record_step("one", "1", replayed=0)
+    task.begin_step(GPT)
+    task.note("log", "what was begun has come to the store")
+    before = backup(server.url)
+    # When the call is recorded, and one more, another is made, and it is all forgotten
+    for step in ("two", "three"):
+        task.record_step(step, "2", replayed=0, entry=GPT, usage=Usage(10, 1))
+        task.begin_step(GPT)
+    before.restore()
+    look_back = LookBack("w0")
+    for _ in range(2):  # a second look finds nothing new
+        look_back(driver.redis, logs.claims())
+    # Then each call that was answered and forgotten is in doubt, the one under way is not: it goes on
+    told = driver.events(run, "store_rewound")
+    assert [(e["task"], e["forgotten"], e["steps"]) for e in told] == [("a", "steps", "2")]
+    record = driver.runs.get(run)
+    assert (record.ledger["paid"], record.ledger["in_doubt"]) == (1, 2)
+    # And the claim, taken back, adds nothing: what the store had as under way is what is counted
+    (held,) = driver.workers.beat("w0", 5000).claims
+    assert driver.workers.take_back("w0", held, reason="nobody does it")
+    assert driver.runs.get(run).ledger["in_doubt"] == 2
+
+
+def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
+    """A store that was only away is believed, whatever became of the tasks."""
+    run = driver.submit(plan_of("a", "b", "c", "d"))
+    for name, claim in sorted(driver.take().items(), key=lambda item: "dabc".index(item[0])):
+        task = task_of(driver, logs, claim)
+        task.begin_step(GPT)
+        task.record_step("one", "1", replayed=0, entry=GPT)
+        if name == "a":
+            task.commit('{"raw": "a"}', (), replayed=0)
+        elif name == "b":
+            task.release(replayed=0)
+        elif name == "c":
+            task.begin_step(GPT)
+            task.note("log", "under way")
+            driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
+    in_doubt = driver.runs.get(run).ledger["in_doubt"]
+    LookBack("w0")(driver.redis, logs.claims())
+    assert driver.events(run, "store_rewound") == []
+    assert driver.runs.get(run).ledger["in_doubt"] == in_doubt
+    assert not caplog.records
+
+
+def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
+    logs = Logs(1)
+    log = logs.log(0)
+    for i in range(1000):
+        log.claimed(f"r|main|t{i}", i)
+        log.recorded("s", "", "")
+        log.recorded("x" * acknowledged.SMALLEST, "", "")
+        log.ended("commit")
+    kept = logs.claims()
+    assert 50 < len(kept) < 200
+    assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, "", "commit")
+    assert [claim.token for claim in kept] == list(range(1000 - len(kept), 1000))
+    monkeypatch.setattr(acknowledged, "WINDOW", -1)
+    assert logs.claims() == []
+
+
+def test_a_dead_process_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(performing, "_memory", None)
+    monkeypatch.setattr(performing, "_logs", None)
+    assert performing.remembered() == []
+    performing.share(2)
+    performing.page(1, "7").claimed("r|main|a", 3)
+    performing.page(1, "8").claimed("r|main|b", 4)
+    performing.page(2, "9").claimed("r|main|c", 5)
+    assert [claim.ref for claim in performing.remembered()] == ["r|main|a", "r|main|b"]
+    assert set(performing.performed()) == {"8"}
+    assert isinstance(performing.page(None, "x").log, Log)

@@ -1,0 +1,45 @@
+-- Look what the store still has of that which it acknowledged to one claim; what it forgot is told, and counted as in doubt.
+--
+-- KEYS home run task journal outputs
+-- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text
+-- USES emit account intact
+--
+-- ended: the operation by which the claim was given up, or "". steps: those that were recorded.
+-- begun: what was under way. Returns {"gone"} if there is no such run, {"kept"}, or {"forgotten", how many steps, 1 if
+-- the claim itself or its end was forgotten, else 0}.
+local r = redis.call("HMGET", run, "id", "token")
+if not r[1] then return {"gone"} end
+local done = redis.call("HGET", outputs, key)
+-- A journal goes with the commit: who gave the task back before that has nothing to miss.
+if done and (ended ~= "commit" or string.match(done, '^{"seq":%d+,"token":(%d+)') == token) then return {"kept"} end
+local t = redis.call("HMGET", task, "token", "begun")
+local holds = t[1] == token
+local found, doubtful, many = {}, {}, 0
+for _, one in ipairs(steps) do
+  if done or redis.call("HEXISTS", journal, one[1]) == 0 then
+    many = many + 1
+    for _, entry in ipairs(one[2]) do found[#found + 1] = entry end
+  end
+end
+local lost = ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
+if many == 0 and not lost then return {"kept"} end
+local left = holds and noted(t[2]) or {}
+intact_run(home, run, name)
+account(run, name, key, "in_doubt", found)
+if ended == "" and not holds then
+  account(run, name, key, "in_doubt", begun)
+elseif holds then
+  -- What was under way at the time to which the store went back, and recorded since, is counted already.
+  for _, one in ipairs(found) do
+    for _, open in ipairs(left) do
+      if open[1] == one[1] and open[2] == one[2] and open[3] == one[3] then open[4] = math.max(open[4] - one[4], 0) end
+    end
+  end
+  for _, open in ipairs(left) do
+    if open[4] > 0 then doubtful[#doubtful + 1] = open end
+  end
+  redis.call("HSET", task, "begun", #doubtful > 0 and cjson.encode(doubtful) or "")
+end
+emit(run, "store_rewound", "branch", name, "task", key, "token", token, "worker", worker,
+     "forgotten", ended ~= "" and ended or (lost and "claim" or "steps"), "steps", many)
+return {"forgotten", many, lost and 1 or 0}

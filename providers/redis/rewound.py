@@ -1,0 +1,86 @@
+"""A store that went back in time: what it has forgotten of that which it acknowledged is counted, and told."""
+
+import json
+import logging
+from collections.abc import Iterable, Iterator
+
+from runner.acknowledged import Acknowledged
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import Client
+from runner.providers.redis.patience import not_now
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 200  #: claims that are looked at in one round trip
+
+
+class LookBack:
+    """Compares what a worker was told with what the store has. Each thing that is missing counts once."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._settled: set[tuple[str, int, str]] = set()
+
+    def __call__(self, client: Client, claims: Iterable[Acknowledged]) -> None:
+        """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
+        told = [claim for claim in claims if (claim.ref, claim.token, "") not in self._settled]
+        steps, forgotten, gone = 0, set[str](), set[str]()
+        for claim, (verdict, *found) in self._look(client, told):
+            run_id = keys.unref(claim.ref)[0]
+            if verdict == "gone":
+                gone.add(run_id)
+                self._settled.add((claim.ref, claim.token, ""))
+            elif verdict == "forgotten":
+                many, lost = map(int, found)
+                steps += many
+                forgotten.add(claim.ref)
+                self._settled |= {(claim.ref, claim.token, step) for step in ([""] if lost else claim.steps)}
+        if forgotten or gone:
+            log.error(
+                "the store went back in time and forgot what it had acknowledged of %d task(s) (%s), with %d step(s): "
+                "they are done again, and counted as in doubt; %d run(s) are unknown to it (%s)",
+                len(forgotten), _some(forgotten), steps, len(gone), _some(gone),
+            )  # fmt: skip
+
+    def _look(self, client: Client, claims: list[Acknowledged]) -> Iterator[tuple[Acknowledged, list[int | str]]]:
+        script = scripts.load("look_back")
+        scripts.teach(client, "look_back")
+        for start in range(0, len(claims), AT_ONCE):
+            some = claims[start : start + AT_ONCE]
+            pipe = client.pipeline(transaction=False)
+            for claim in some:
+                pipe.execute_command("EVALSHA", script.sha, *script.arguments(self.slots(claim)))
+            for claim, answer in zip(some, pipe.execute(raise_on_error=False), strict=True):
+                if isinstance(answer, list):
+                    yield claim, answer
+                elif (later := not_now(answer)) is not None:
+                    raise later
+
+    def slots(self, claim: Acknowledged) -> dict[str, str | int]:
+        """What the script is given to look at one claim."""
+        run_id, name, task = keys.unref(claim.ref)
+        branch = keys.branch_key(run_id, name)
+        steps = [
+            (step, json.loads(paid or "[]"))
+            for step, paid in claim.steps.items()
+            if (claim.ref, claim.token, step) not in self._settled
+        ]
+        return {
+            "home": keys.home_of(run_id),
+            "run": keys.run_key(run_id),
+            "task": keys.key("task_key", branch_key=branch, name=task),
+            "journal": keys.key("journal_key", branch_key=branch, name=task),
+            "outputs": keys.key("outputs_key", branch_key=branch),
+            "name": name,
+            "key": task,
+            "token": claim.token,
+            "ended": claim.ended,
+            "steps": json.dumps(steps),
+            "begun": claim.begun,
+            "worker": self._worker,
+        }
+
+
+def _some(names: set[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:3]) + (", ..." if len(found) > 3 else "")

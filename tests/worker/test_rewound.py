@@ -1,0 +1,149 @@
+"""The store goes back in time under living workers: what it forgot is done again, said, and counted."""
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.client import Client
+from runner.errors import NotFound
+from runner.testing import Fleet, RedisServer, eventually
+
+TWO_TASKS = """
+    crew = Crew(tasks=[
+        Task(name="a", run=steps("a", 3, 0, held_at=1)),
+        Task(name="b", run=steps("b", 2, 0, held_at=1)),
+    ])
+"""
+
+
+class PowerCut:
+    """The machine dies before what was written last is on disk."""
+
+    def __init__(self, folder: Path, _backup: Callable[[str], Any]) -> None:
+        self.server = RedisServer(folder / "s")
+        self.server.start()
+        self.url = self.server.url
+        self._kept = folder / "kept"
+
+    def remember(self) -> None:
+        shutil.copytree(self.server.folder / "appendonlydir", self._kept)
+
+    def go_back(self) -> None:
+        self.server.kill()
+        shutil.rmtree(self.server.folder / "appendonlydir")
+        shutil.move(self._kept, self.server.folder / "appendonlydir")
+        self.server.start()
+
+    def end(self) -> None:
+        self.server.kill()
+
+
+class Failover:
+    """The master dies, and a replica that lagged behind takes its place."""
+
+    def __init__(self, folder: Path, _backup: Callable[[str], Any]) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.master = RedisServer(folder / "m", ("--port", str(port)))
+        self.replica = RedisServer(folder / "r", ("--replicaof", "127.0.0.1", str(port)))
+        self.master.start()
+        self.replica.start()
+        self.address = folder / "address"
+        self.address.symlink_to(self.master.socket)
+        self.url = f"unix://{self.address}"
+
+    def remember(self) -> None:
+        with Redis.from_url(self.master.url) as master, Redis.from_url(self.replica.url) as replica:
+            eventually(lambda: replica.info("replication").get("master_link_status") == "up", why="it replicates")
+            assert master.wait(1, 10_000) == 1
+            replica.replicaof("NO", "ONE")
+
+    def go_back(self) -> None:
+        self.address.unlink()
+        self.address.symlink_to(self.replica.socket)
+        self.master.kill()
+
+    def end(self) -> None:
+        self.master.kill()
+        self.replica.kill()
+
+
+class Restored:
+    """A backup is put back into the server that runs: no connection is lost."""
+
+    def __init__(self, folder: Path, backup: Callable[[str], Any]) -> None:
+        self._take = backup
+        self.server = RedisServer(folder / "s")
+        self.server.start()
+        self.url = self.server.url
+
+    def remember(self) -> None:
+        self._backup = self._take(self.url)
+
+    def go_back(self) -> None:
+        self._backup.restore()
+
+    def end(self) -> None:
+        self.server.kill()
+
+
+@pytest.fixture(params=[PowerCut, Failover, Restored], ids=lambda how: how.__name__)
+def store(request: pytest.FixtureRequest, backup: Callable[[str], Any]) -> Iterator[Any]:
+    with RedisServer() as short:  # its folder has a path that is short enough for sockets
+        found = request.param(short.folder, backup)
+        yield found
+        found.end()
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_what_the_store_forgot_is_done_again_told_and_counted(
+    pool: str, store: Any, crew_of: Callable[..., Path], trace: Any
+) -> None:
+    with (
+        Fleet(store.url) as fleet,
+        Client(store.url) as client,
+        Redis.from_url(store.url, decode_responses=True) as redis,
+    ):
+        # Given a store that remembers a run in its first task, after one of three steps
+        worker = fleet.start("--concurrency", "1", "--pool", pool)
+        main = worker.main_pid()
+        handle = client.submit(crew_of(TWO_TASKS))
+        eventually(lambda: trace.held("a"), why="the first task is at work")
+        store.remember()
+        # When that is over, with two steps more and its commit, the next has recorded a step, there is another run, and
+        # the worker has shown that it lives: all of it acknowledged, all of it forgotten
+        trace.let_go("a")
+        eventually(lambda: trace.held("b"), why="the second task is at work")
+        unknown = client.submit(crew_of(TWO_TASKS, "late"))
+        (about,) = redis.keys("runner:{p0}:worker:*")
+        before = int(redis.hget(about, "beats") or 0)
+        eventually(lambda: int(redis.hget(about, "beats") or 0) > before + 2, why="it beats")
+        store.go_back()
+        # Then the run goes on by itself, on the same worker
+        eventually(lambda: trace.held("b") == 2, within=60, why="the second task is there again")
+        trace.let_go()
+        result = handle.wait(60)
+        assert result.status == "completed"
+        assert result.outputs == {"a": "0 1 2", "b": "0 1"}
+        assert worker.main_pid() == main
+        # And what was done twice is in doubt: what the steps themselves wrote down says how much that is
+        assert trace.repeated() == 3
+        assert result.ledger["in_doubt"] == 3
+        assert result.ledger["paid"] == 5
+        # And it is told, among the run's events and in the worker's log
+        told = {e.fields["task"]: e.fields for e in handle.events() if e.type == "store_rewound"}
+        assert {task: (fields["forgotten"], fields["steps"]) for task, fields in told.items()} == {
+            "a": ("commit", "2"),
+            "b": ("claim", "1"),
+        }
+        assert "the store went back in time" in fleet.log()
+        assert "nobody here does task" in fleet.log()
+        # And of a run that it never heard of it knows nothing
+        with pytest.raises(NotFound):
+            client.run(unknown.id)
