@@ -13,6 +13,12 @@ with RedisServer() as redis, Fleet(redis.url) as fleet:
     ...
     worker.kill_group()
 
+from runner.testing import Cut, FaultProxy
+
+with RedisServer() as redis, FaultProxy(redis) as proxy, Fleet(proxy.url) as fleet:
+    proxy.decide = lambda command: Cut(applied=True) if command.name == "commit" else None
+    ...
+
 from runner.testing import ProviderConformance      # needs pytest, which the rest does not
 
 class TestMine(ProviderConformance):
@@ -29,16 +35,24 @@ from runner.modelserver import Answer, Call, ModelRequest, ModelServer, Rule
 
 if TYPE_CHECKING:
     from runner.testing.conformance import ProviderConformance
+    from runner.testing.fault_proxy import Command, Cut, Delay, Fault, FaultProxy, Lose, Refuse
     from runner.testing.fleet import Fleet, RedisServer, WorkerProcess, children_of, eventually
 
 __all__ = [
     "Answer",
     "Call",
+    "Command",
+    "Cut",
+    "Delay",
+    "Fault",
+    "FaultProxy",
     "Fleet",
+    "Lose",
     "ModelRequest",
     "ModelServer",
     "ProviderConformance",
     "RedisServer",
+    "Refuse",
     "Rule",
     "WorkerProcess",
     "children_of",
@@ -51,6 +65,10 @@ def __getattr__(name: str) -> Any:
         from runner.testing import fleet
 
         return getattr(fleet, name)
+    if name in ("Command", "Cut", "Delay", "Fault", "FaultProxy", "Lose", "Refuse"):
+        from runner.testing import fault_proxy
+
+        return getattr(fault_proxy, name)
     if name != "ProviderConformance":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest

@@ -1,0 +1,165 @@
+"""Runs behind a proxy, and their account: what the trace and the model server counted against what the ledger says."""
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from scene import HERE, label_of
+
+from runner.client import Client, Prepared, RunHandle, RunResult, prepare
+from runner.testing import Call, Command, Fault, FaultProxy, Fleet, ModelRequest, ModelServer, RedisServer
+
+CREWS = ("graph", "agents", "growing")
+
+
+def script(request: ModelRequest) -> Any:
+    """One use of a tool, then an answer: made of the conversation alone."""
+    if request.turn == 0:
+        task = "second" if "task=second" in request.text else "first"
+        return Call("look", {"thing": f"{label_of(request)}/{task}"})
+    return "it is there"
+
+
+@dataclass
+class Outcome:
+    """One run with blows."""
+
+    repeated: int = 0
+    in_doubt: int = 0
+    verdict: str = "right"
+    wrong: list[str] = field(default_factory=list)
+
+    def is_wrong(self, verdict: str, what: str) -> None:
+        """Note what is."""
+        self.verdict = verdict
+        self.wrong.append(what)
+
+
+@dataclass
+class Ring:
+    """A server, a proxy before it, workers behind that, and a client that goes around it."""
+
+    redis: RedisServer
+    proxy: FaultProxy
+    client: Client
+    fleet: Fleet
+    models: ModelServer
+    crews: dict[str, Prepared] = field(default_factory=dict)
+    unharmed: dict[str, dict[str, str]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def start(self, workers: int, concurrency: int) -> None:
+        """Start the workers."""
+        for _ in range(workers):
+            self.fleet.start("--concurrency", str(concurrency), wait=False)
+        for worker in self.fleet.workers:
+            worker.ready()
+
+    def learn(self, crew: str, watch: Callable[[Command], Fault | None]) -> None:
+        """Run it unharmed, twice: what it gives, and what its workers ask of the server once they are warm."""
+        for look in (lambda _: None, watch):
+            handle, label = self.submit(crew)
+            self.proxy.decide = look
+            result = self.end(handle, 60)
+            self.proxy.decide = lambda _: None
+            assert result.status == "completed", result
+            self.unharmed[crew] = _without(result.outputs, label)
+
+    def submit(self, crew: str) -> tuple[RunHandle, str]:
+        """A new run, and its label."""
+        if crew not in self.crews:
+            self.crews[crew] = prepare(f"{HERE / 'crews' / 'ring.py'}:{crew}")
+        label = f"n{next(self.numbers)}x"
+        handle = self.client.submit(
+            self.crews[crew], {"label": label}, max_checkpoints=2, checkpoint_on=["task_completed", "task_started"]
+        )
+        return handle, label
+
+    def end(self, handle: RunHandle, deadline: float) -> RunResult:
+        """Wait for its end; a person's question is answered."""
+        while (result := handle.wait(deadline)).status == "waiting":
+            self.client.answer(handle.id, approve=True)
+        return result
+
+    def run(self, crew: str, aim: Callable[[Command], Fault | None], *, deadline: float, calm: bool) -> Outcome:
+        """A run while ``aim`` deals its blows. Where it is ``calm``, nothing breaks: no restart, no recovery."""
+        outcome = Outcome()
+        mains = self.mains()
+        self.proxy.decide = aim
+        handle, label = self.submit(crew)
+        try:
+            result = self.end(handle, deadline)
+        except TimeoutError:
+            outcome.is_wrong("hung", f"hung for {deadline:g} s")
+            self.proxy.decide = lambda _: None
+            handle.cancel()
+            return outcome
+        finally:
+            self.proxy.decide = lambda _: None
+        self._account(outcome, crew, label, result)
+        if calm and self.mains() != mains:
+            outcome.is_wrong("wrong", "a worker restarted itself")
+        if calm and result.recoveries:
+            outcome.is_wrong("wrong", f"{result.recoveries} recoveries, though nothing broke")
+        return outcome
+
+    def mains(self) -> list[int]:
+        """The workers' main processes."""
+        return [worker.main_pid() for worker in self.fleet.workers]
+
+    def _account(self, outcome: Outcome, crew: str, label: str, result: RunResult) -> None:
+        if result.status != "completed":
+            outcome.is_wrong("failed", f"it is {result.status}: {result.error}")
+            return
+        if _without(result.outputs, label) != self.unharmed[crew]:
+            outcome.is_wrong("wrong", f"its outputs are {result.outputs}")
+        ledger = result.ledger
+        did = self.steps(label)
+        asked = Counter(request.digest for request in self.models.log if label_of(request).startswith(label))
+        outcome.repeated = sum(did.values()) - len(did) + sum(asked.values()) - len(asked)
+        outcome.in_doubt = ledger["in_doubt"] + (ledger.get("tools") or {}).get("in_doubt", 0)
+        if outcome.repeated > outcome.in_doubt:
+            outcome.is_wrong("wrong", f"{outcome.repeated} done again, {outcome.in_doubt} in doubt: {did}, {ledger}")
+        tasks = [
+            event.fields["task"] for event in self.client.run(result.run_id).events() if event.type == "task_completed"
+        ]
+        if len(tasks) != len(set(tasks)):
+            outcome.is_wrong("wrong", f"committed twice: {tasks}")
+
+    def steps(self, label: str) -> Counter[str]:
+        """How often each step of a run was done."""
+        with contextlib.suppress(FileNotFoundError), open(self.fleet.settings["CHAOS_TRACE"]) as trace:  # noqa: PTH123
+            return Counter(line for line in trace if line.startswith(f"step {label}/"))
+        return Counter()
+
+    def log(self) -> str:
+        """What the workers said."""
+        return self.fleet.log()
+
+
+def _without(outputs: dict[str, str], label: str) -> dict[str, str]:
+    return {task: text.replace(label, "LABEL") for task, text in outputs.items()}
+
+
+@contextlib.contextmanager
+def ring(workers: int = 2, concurrency: int = 2, **settings: str) -> Iterator[Ring]:
+    """All of it, for as long as the context lasts."""
+    with (
+        RedisServer() as redis,
+        FaultProxy(redis) as proxy,
+        ModelServer(script) as models,
+        Client(redis.url) as client,
+        Fleet(proxy.url) as fleet,
+    ):
+        fleet.settings = {
+            **models.environment,
+            "CHAOS_TRACE": str(fleet.folder / "trace"),
+            "RUNNER_LEASE": "3",
+            **settings,
+        }
+        stage = Ring(redis, proxy, client, fleet, models)
+        stage.start(workers, concurrency)
+        yield stage
