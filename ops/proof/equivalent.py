@@ -1,0 +1,3 @@
+"""Checks without which nothing changes that anybody sees, by script and check, each with the reason."""
+
+EQUIVALENT: dict[str, str] = {}
