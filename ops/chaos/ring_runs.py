@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from scene import HERE, label_of
@@ -68,13 +69,16 @@ class Ring:
             assert result.status == "completed", result
             self.unharmed[crew] = _without(result.outputs, label)
 
-    def submit(self, crew: str) -> tuple[RunHandle, str]:
+    def submit(self, crew: str, **inputs: Any) -> tuple[RunHandle, str]:
         """A new run, and its label."""
         if crew not in self.crews:
             self.crews[crew] = prepare(f"{HERE / 'crews' / 'ring.py'}:{crew}")
         label = f"n{next(self.numbers)}x"
         handle = self.client.submit(
-            self.crews[crew], {"label": label}, max_checkpoints=2, checkpoint_on=["task_completed", "task_started"]
+            self.crews[crew],
+            {"label": label, **inputs},
+            max_checkpoints=2,
+            checkpoint_on=["task_completed", "task_started"],
         )
         return handle, label
 
@@ -99,7 +103,7 @@ class Ring:
             return outcome
         finally:
             self.proxy.decide = lambda _: None
-        self._account(outcome, crew, label, result)
+        self.account(outcome, crew, label, result)
         if calm and self.mains() != mains:
             outcome.is_wrong("wrong", "a worker restarted itself")
         if calm and result.recoveries:
@@ -110,7 +114,8 @@ class Ring:
         """The workers' main processes."""
         return [worker.main_pid() for worker in self.fleet.workers]
 
-    def _account(self, outcome: Outcome, crew: str, label: str, result: RunResult) -> None:
+    def account(self, outcome: Outcome, crew: str, label: str, result: RunResult) -> None:
+        """Hold what a run came to against the unharmed one, the trace, and the model server's count."""
         if result.status != "completed":
             outcome.is_wrong("failed", f"it is {result.status}: {result.error}")
             return
@@ -145,13 +150,15 @@ def _without(outputs: dict[str, str], label: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def ring(workers: int = 2, concurrency: int = 2, **settings: str) -> Iterator[Ring]:
-    """All of it, for as long as the context lasts."""
+def ring(
+    workers: int = 2, concurrency: int = 2, *, folder: Path | None = None, around: bool = True, **settings: str
+) -> Iterator[Ring]:
+    """All of it, for as long as the context lasts. The client goes ``around`` the proxy, or through it."""
     with (
-        RedisServer() as redis,
+        RedisServer(folder) as redis,
         FaultProxy(redis) as proxy,
         ModelServer(script) as models,
-        Client(redis.url) as client,
+        Client((redis if around else proxy).url) as client,
         Fleet(proxy.url) as fleet,
     ):
         fleet.settings = {

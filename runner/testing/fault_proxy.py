@@ -126,6 +126,11 @@ class FaultProxy:
         """What a fleet takes for its Redis."""
         return f"unix://{self.socket}"
 
+    def move_to(self, server: RedisServer) -> None:
+        """From now on stand before another server, as an address does after a failover: what was open is cut."""
+        self._server = server
+        self._run(self._cut_all())
+
     def refuse(self, code: str, seconds: float) -> None:
         """Refuse everything for so long, as a server does that is full, demoted or loading."""
         self._refusing = (code, time.monotonic() + seconds)
@@ -151,9 +156,13 @@ class FaultProxy:
 
     async def _end(self) -> None:
         self._listener.close()
-        for connection in self._connections:
+        await self._cut_all()
+
+    async def _cut_all(self) -> None:
+        cut = list(self._connections)
+        for connection in cut:
             connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await asyncio.gather(*cut, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -1,9 +1,10 @@
 """Crews that between them use every command a task sends: steps, reads, retries, models, growth, a person's answer.
 
-Each step leaves a line in `CHAOS_TRACE`; ``label`` tells the runs apart.
+Each step leaves a line in `CHAOS_TRACE`; ``label`` tells the runs apart, ``pause`` is how many seconds a step takes.
 """
 
 import os
+import time
 from pathlib import Path
 
 from runner import LLM, Agent, Crew, Task, tool
@@ -16,15 +17,17 @@ def leave(line: str) -> None:
         trace.write(line + "\n")
 
 
-def work(label: str, name: str, i: int) -> int:
+def work(label: str, name: str, i: int, pause: float) -> int:
     leave(f"step {label}/{name}/{i}")
+    time.sleep(pause)
     return i
 
 
 def steps(name: str, n: int):
     def run(ctx) -> str:
         ctx.log(f"{name} begins")
-        done = [ctx.step("work", work, ctx.inputs["label"], name, i) for i in range(n)]
+        pause = ctx.inputs.get("pause", 0)
+        done = [ctx.step("work", work, ctx.inputs["label"], name, i, pause) for i in range(n)]
         ctx.progress(n, n, "steps")
         return f"{name} {done} after {sorted(ctx.outputs[key].raw for key in ctx.outputs)}"
 
@@ -34,7 +37,7 @@ def steps(name: str, n: int):
 def flaky(ctx) -> str:
     """Fails the first time that it is done."""
     mark = f"failed {ctx.inputs['label']}"
-    value = ctx.step("work", work, ctx.inputs["label"], "flaky", 0)
+    value = ctx.step("work", work, ctx.inputs["label"], "flaky", 0, 0)
     if mark not in Path(os.environ["CHAOS_TRACE"]).read_text().splitlines():
         leave(mark)
         raise RuntimeError("the first time")
@@ -84,7 +87,8 @@ class Growing(Flow):
 
     @start("again")
     def begin(self):
-        self.state["rounds"] = self.step("work", work, self.state["label"], "begin", self.state.get("rounds", 0)) + 1
+        label, pause, rounds = self.state["label"], self.state.get("pause", 0), self.state.get("rounds", 0)
+        self.state["rounds"] = self.step("work", work, label, "begin", rounds, pause) + 1
 
     @listen(begin)
     def left(self):
