@@ -1,5 +1,6 @@
 """What a client asks of the store: create a run, read it, follow it, cancel it, let it go on."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,11 @@ class Runs:
         script = scripts.load("put_bundle")
         bundle = keys.key("bundle_key", home=keys.home(), sha=sha)
         return bool(script(self.client, bundle=bundle, data=data or b"", grace_ms=BUNDLE_GRACE_MS))
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget a bundle's data, if that is what is stored: it can be put again then. Returns whether it was."""
+        bundle, digest = keys.key("bundle_key", home=keys.home(), sha=sha), hashlib.sha1(damaged, usedforsecurity=False)
+        return bool(scripts.load("drop_bundle")(self.client, bundle=bundle, digest=digest.hexdigest()))
 
     def bundle(self, sha: str) -> bytes:
         """A bundle's data. Raises `NotFound`."""

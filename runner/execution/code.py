@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from runner import adapters, signing
 from runner.adapters import Adapter
-from runner.errors import Unsigned
+from runner.errors import BundleDamaged, Unsigned
 from runner.plan import Plan
 from runner.source import loader, unpacked
 from runner.source.project import at_home
@@ -21,6 +21,9 @@ class Bundles(Protocol):
 
     def bundle(self, sha: str) -> bytes:
         """The data of one."""
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget data that is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,18 @@ class CodeCache:
             if sha in self._held and (self._folder / sha).is_dir():
                 self._use(sha)
                 return self._folder / sha
-        root, handle = unpacked.hold(sha, self._folder, lambda: self._source.bundle(sha))
+        data = b""
+
+        def fetch() -> bytes:
+            nonlocal data
+            data = self._source.bundle(sha)
+            return data
+
+        try:
+            root, handle = unpacked.hold(sha, self._folder, fetch)
+        except BundleDamaged:
+            self._source.drop_bundle(sha, data)
+            raise
         with self._lock:
             if sha in self._held:  # another thread was first, or somebody removed the folder
                 os.close(self._held[sha])

@@ -105,6 +105,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     runs.put_bundle("sha", None)
     runs.put_bundle("sha", b"code")
     runs.put_bundle("sha", None)
+    runs.put_bundle("damaged", b"codf")
+    runs.drop_bundle("damaged", b"codf")
     workers.elect("me", "", 5000)
     workers.beat("w0", 5000)
     run = driver.submit(plan_of("a", "b", "c: a b", "d: c"), bundle="sha", checkpoint_on=",*,", max_checkpoints="3")

@@ -11,6 +11,8 @@ if redis.call("HEXISTS", bundle, "data") == 1 then
   return 1
 end
 if data == "" then return 0 end
-redis.call("HSET", bundle, "data", data, "active", 0)
-redis.call("PEXPIRE", bundle, grace_ms)
+redis.call("HSET", bundle, "data", data)
+redis.call("HSETNX", bundle, "active", 0)
+-- Of one that was damaged, runs may be at work.
+if tonumber(redis.call("HGET", bundle, "active")) == 0 then redis.call("PEXPIRE", bundle, grace_ms) end
 return 1

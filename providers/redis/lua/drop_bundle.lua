@@ -1,0 +1,10 @@
+-- Forget the data of a bundle that turned out to be damaged: who submits its crew again stores it again.
+--
+-- KEYS bundle
+-- ARGV digest:text
+--
+-- digest: the sha1 of the damaged data. Returns 1 if that was there.
+local data = redis.call("HGET", bundle, "data")
+if not data or redis.sha1hex(data) ~= digest then return 0 end
+redis.call("HDEL", bundle, "data")
+return 1
