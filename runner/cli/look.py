@@ -1,7 +1,6 @@
 """The verbs that only read: runs, show, wait, events, doctor."""
 
 import dataclasses
-import json
 import shlex
 import time
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
+from runner.plain import json_text
 from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
@@ -136,7 +136,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
 
 def _in_short(inputs: Mapping[str, Any]) -> str:
     """Inputs in a line; ``--json`` has them in full."""
-    shown = [f"{name}={cut(json.dumps(value, ensure_ascii=False), 60)}" for name, value in inputs.items()]
+    shown = [f"{name}={cut(json_text(value), 60)}" for name, value in inputs.items()]
     return cut(", ".join(shown), 300)
 
 
