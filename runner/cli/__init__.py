@@ -12,7 +12,7 @@ from runner.errors import Exit, RunnerError
 #: Where each verb is: a command imports what it needs itself, and not what the others do.
 VERBS = {
     "submit": "submit", "worker": "fleet", "supervisor": "fleet", "flower": "fleet", "up": "fleet",
-    "runs": "look", "show": "look", "wait": "look", "events": "look", "doctor": "look", "checkpoint": "checkpoint",
+    "runs": "look", "show": "look", "wait": "look", "events": "look", "doctor": "doctor", "checkpoint": "checkpoint",
     "resume": "steer", "cancel": "steer", "answer": "steer", "fork": "branches", "diff": "branches",
     "offline": "offline", "files": "files",
 }  # fmt: skip

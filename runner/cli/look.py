@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options, spending, tasks
-from runner.cli.diagnosis import diagnose
 from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
@@ -202,22 +201,3 @@ def _event_line(event: Event) -> str:
     clock = time.strftime("%H:%M:%S", time.localtime(event.at / 1000)) + f".{event.at % 1000:03d}"
     fields = " ".join(f"{name}={value}" for name, value in event.fields.items() if name not in ("task", "branch"))
     return f"{clock}  {event.type:<25} {event.fields.get('task', '')}  {fields}".rstrip()
-
-
-@click.command(short_help="Check that everything needed is there.")
-@options.as_json
-@options.redis_url
-def doctor(as_json: bool, redis_url: str | None) -> int:
-    """Say what Redis, which workers and what settings this machine would use, and what is wrong with them."""
-    options.apply_environment(redis_url=redis_url)
-    findings = diagnose()
-    if as_json:
-        print_json([finding.__dict__ for finding in findings])
-    else:
-        for finding in findings:
-            mark, style = ("ok", "green") if finding.ok else ("!!", "red")
-            out.print(Text.assemble((mark, style), f"  {finding.what}: {finding.found}"), soft_wrap=True)
-            if not finding.ok and finding.hint:
-                out.print(Text(f"    {finding.hint}", style="yellow"), soft_wrap=True)
-    bad = [finding for finding in findings if not finding.ok]
-    return int(bad[0].exit_code) if bad else 0

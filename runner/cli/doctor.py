@@ -1,0 +1,54 @@
+"""``runner doctor``: of everything, or of one worker."""
+
+import json
+
+import click
+
+from runner.cli import options
+from runner.plain import printable
+
+
+@click.command(short_help="Check that everything needed is there.")
+@click.option(
+    "--worker",
+    metavar="HOST:PID|self",
+    help="Look at this worker only: exit code 1 if it does not beat or is stopped. self: the one in this container.",
+)
+@options.as_json
+@options.redis_url
+def doctor(worker: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Say what Redis, which workers and what settings this machine would use, and what is wrong with them."""
+    options.apply_environment(redis_url=redis_url)
+    return _worker(worker, as_json) if worker is not None else _everything(as_json)
+
+
+def _worker(which: str, as_json: bool) -> int:
+    from runner.cli.health import worker_health
+
+    health = worker_health(which)
+    if as_json:
+        click.echo(
+            json.dumps([{"what": "worker", "found": health.found, "ok": health.ok, "exit_code": health.exit_code}])
+        )
+    else:
+        click.echo(f"{'ok' if health.ok else '!!'}  worker {printable(health.found)}")
+    return health.exit_code
+
+
+def _everything(as_json: bool) -> int:
+    from rich.text import Text
+
+    from runner.cli.diagnosis import diagnose
+    from runner.cli.stdio import out, print_json
+
+    findings = diagnose()
+    if as_json:
+        print_json([finding.__dict__ for finding in findings])
+    else:
+        for finding in findings:
+            mark, style = ("ok", "green") if finding.ok else ("!!", "red")
+            out.print(Text.assemble((mark, style), f"  {finding.what}: {finding.found}"), soft_wrap=True)
+            if not finding.ok and finding.hint:
+                out.print(Text(f"    {finding.hint}", style="yellow"), soft_wrap=True)
+    bad = [finding for finding in findings if not finding.ok]
+    return int(bad[0].exit_code) if bad else 0

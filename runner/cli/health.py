@@ -1,0 +1,105 @@
+"""What ``runner doctor --worker`` looks at: one worker, as its lease says and, on its own machine, its processes.
+
+Health checks of containers call this twice a minute: it imports little.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import Exit, UsageError
+from runner.providers.redis.connection import check, connect
+from runner.providers.redis.workers import WorkerInfo, Workers
+
+SELF = "self"
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was found of it, in words."""
+
+    found: str
+    ok: bool
+    exit_code: int
+
+
+def worker_health(which: str) -> Health:
+    """How the worker ``HOST:PID`` is, or ``self``: the one whose processes are to be seen from here.
+
+    Raises `UsageError` where that is none, or not one alone, and `StoreUnreachable`.
+    """
+    host, pid = _address(which)
+    workers = _workers()
+    now = workers.now()
+    found: dict[str, WorkerInfo] = {}
+    for worker in sorted(workers.registered(), key=lambda worker: worker.lapses_at):  # a number may come again
+        fields = worker.fields
+        here = which != SELF or not Path("/proc/self").exists() or Path(f"/proc/{fields.get('pid')}").exists()
+        if fields.get("host") == host and pid in (0, fields.get("pid")) and here:
+            found[f"{host}:{fields['pid']}"] = worker
+    if len(found) > 1:
+        raise UsageError(f"several workers run on {host}; say which: --worker {' or --worker '.join(sorted(found))}")
+    if not found:
+        name = f"on {host} with processes to be seen from here" if which == SELF else which
+        return Health(f"no worker is registered {name}", ok=False, exit_code=int(Exit.FAILED))
+    ((name, worker),) = found.items()
+    wrong = _lapsed(worker, now) or (_stopped(worker.fields["pid"]) if host == socket.gethostname() else "")
+    left = (worker.lapses_at - now) / 1000
+    return Health(
+        f"{name}: {wrong or f'it beats; its lease stands for {left:.1f} s more'}",
+        ok=not wrong,
+        exit_code=int(Exit.FAILED) if wrong else 0,
+    )
+
+
+def _address(which: str) -> tuple[str, int]:
+    if which == SELF:
+        return socket.gethostname(), 0
+    host, _, pid = which.rpartition(":")
+    if not host or not pid.isdigit() or not int(pid):
+        raise UsageError(f"--worker takes HOST:PID as `runner doctor` lists it, or self; not {which!r}")
+    return host, int(pid)
+
+
+def _workers() -> Workers:
+    url = os.environ.get("RUNNER_REDIS_URL")
+    if not url:
+        from runner.store import open_store  # the embedded server's: it brings much along
+
+        return open_store().workers
+    client = connect(url)
+    check(client, url)
+    return Workers(client)
+
+
+def _lapsed(worker: WorkerInfo, now: int) -> str:
+    return (
+        f"no heartbeat; its lease lapsed {(now - worker.lapses_at) / 1000:.1f} s ago" if worker.lapses_at < now else ""
+    )
+
+
+def _stopped(pid: int) -> str:
+    """Which of its processes are stopped, where none works without them; "" for none, or where there is no /proc."""
+    state, parent = _process(pid)
+    if state in "Tt":
+        return f"its main process {pid} is stopped"
+    if _process(parent)[0] in "Tt":
+        return f"its parent {parent} is stopped"
+    children = [int(child) for tasks in Path(f"/proc/{pid}/task").glob("*/children") for child in _read(tasks).split()]
+    if children and all(_process(child)[0] in "Tt" for child in children):
+        return f"all processes of its pool are stopped ({len(children)})"
+    return ""
+
+
+def _process(pid: int) -> tuple[str, int]:
+    """The state of a process, a letter, and its parent; "-" if it is not there."""
+    fields = _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    return (fields[0], int(fields[1])) if len(fields) > 1 else ("-", 0)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
