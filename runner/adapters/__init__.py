@@ -15,10 +15,11 @@ from runner.home import Home
 from runner.plan import Plan
 from runner.plan.growth import Grow
 from runner.source.isolation import on_import
+from runner.source.program import Program
 from runner.work import Work
 
 #: The adapters that say ``disposable``, by name, and the modules that make a process ready for their crews.
-SURROUNDINGS = dict.fromkeys(("crewai", "crewai-flow"), "runner.adapters.crewai.surroundings")
+SURROUNDINGS = dict.fromkeys(("crewai", "crewai-flow", "crewai-program"), "runner.adapters.crewai.surroundings")
 
 
 class Adapter(Protocol):
@@ -83,6 +84,10 @@ def adapter_of(thing: object) -> Adapter | None:
         from runner.adapters.flow import FLOW
 
         return FLOW
+    if isinstance(thing, Program):
+        from runner.adapters.crewai import CREWAI_PROGRAM
+
+        return CREWAI_PROGRAM
     if _has_crewai():
         from runner.adapters.crewai import CREWAI
         from runner.adapters.crewai.flows import CREWAI_FLOW

@@ -12,7 +12,8 @@ from runner import adapters, signing
 from runner.adapters import Adapter
 from runner.errors import BundleDamaged, Unsigned
 from runner.plan import Plan
-from runner.source import loader, unpacked
+from runner.source import doing, loader, unpacked
+from runner.source.program import CALL
 from runner.source.project import at_home
 
 
@@ -93,7 +94,7 @@ class CodeCache:
         token = loader.given.set(given)
         try:
             found = replace(
-                self._load(sha, module, attr, name), made_with=given.used
+                self._load(sha, module, attr, name, given), made_with=given.used
             )  # unlocked: one slow import holds nobody else up
         finally:
             loader.given.reset(token)
@@ -108,10 +109,14 @@ class CodeCache:
                 self._loaded.popitem(last=False)
         return found
 
-    def _load(self, sha: str, module: str, attr: str, name: str) -> Loaded:
+    def _load(self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any]) -> Loaded:
         if sha in self._used:  # its crews are good for one task each
             loader.unload(sha)
         root = self.root(sha)
+        if attr.endswith(CALL):
+            whole = doing.program(root, module, attr, key=sha, inputs=inputs)
+            adapter = adapters.required(whole)
+            return Loaded(whole, adapter, adapter.plan(whole, name))
         with at_home(root):
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)

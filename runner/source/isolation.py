@@ -18,7 +18,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from importlib.abc import MetaPathFinder
@@ -56,18 +56,52 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
 on_import: dict[str, Callable[[], object]] = {}
 """What is called when code of a bundle has imported a package from outside, by the package's name."""
 
-loading: ContextVar[bool] = ContextVar("runner_loading", default=False)
-"""Whether a crew file is being read: nothing in it is to run for real."""
+
+class Reading:
+    """A crew file is read, or called to be read: nothing in it is to run for real. ``came_to`` are the crews, flows
+    and models that it would have had work."""
+
+    def __init__(self) -> None:
+        self.came_to: list[object | None] = []
+
+
+_read: ContextVar[Reading | None] = ContextVar("runner_reading", default=None)
+_readings: list[Reading] = []
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Reading]:
+    """While this is open, code of a crew is read."""
+    one = Reading()
+    token = _read.set(one)
+    _readings.append(one)
+    try:
+        yield one
+    finally:
+        _readings.remove(one)
+        _read.reset(token)
+
+
+def being_read() -> Reading | None:
+    """What is being read, if code that comes here does so because of that: in a thread that it began, too."""
+    found = _read.get()
+    if found is None and _readings and threading.current_thread() is not threading.main_thread():
+        return _readings[-1]
+    return found
+
 
 _JSON_CREW = b"from runner.adapters.crewai import finding\n\ncrew = finding.from_json(__file__)\n"
 
 
 class KickedOff(BaseException):
-    """A crew file that is being read came to the kickoff of a crew or a flow: this is the one that it means."""
+    """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
+    a model by itself."""
 
-    def __init__(self, crew: object) -> None:
+    def __init__(self, crew: object | None) -> None:
         super().__init__("kicked off while it is read")
         self.crew = crew
+        if (read := being_read()) is not None:
+            read.came_to.append(crew)
 
 
 class Namespace:
@@ -86,6 +120,7 @@ class Namespace:
         self._finders: dict[str, FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
+        self.stopped: dict[str, KickedOff] = {}  # at a kickoff while they were imported: its modules, by name
         self.builtins = {**vars(builtins), "__import__": self.import_, "input": _input}
 
     def owns(self, name: str) -> bool:
@@ -120,8 +155,19 @@ class Namespace:
         """The names that ``sys.modules`` holds for this bundle."""
         return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
 
+    def unexecuted(self, name: str) -> ModuleType:
+        """A module of this bundle, in its place, none of whose code was run; the packages around it are imported."""
+        full = f"{self.name}.{name}"
+        importlib.import_module(full.rpartition(".")[0])
+        spec = importlib.util.find_spec(full)
+        assert spec is not None
+        module = sys.modules[full] = importlib.util.module_from_spec(spec)
+        module.__dict__["__builtins__"] = self.builtins
+        return module
+
     def drop(self) -> None:
         """Forget all modules; objects that still use them go on working."""
+        self.stopped.clear()
         for name in self.modules():
             sys.modules.pop(name, None)
 
@@ -210,8 +256,9 @@ class _Loader(SourceFileLoader):
         module.__dict__["__builtins__"] = self._space.builtins
         try:
             super().exec_module(module)
-        except KickedOff as end:  # what the file does with the result is none of ours
-            if all(value is not end.crew for value in vars(module).values()):
+        except KickedOff as end:  # what comes after is looked at, and not done
+            self._space.stopped[module.__name__] = end
+            if end.crew is not None and all(value is not end.crew for value in vars(module).values()):
                 module.__dict__["crew"] = end.crew
 
     def path_stats(self, path: Any) -> Mapping[str, Any]:  # noqa: ARG002
@@ -286,7 +333,7 @@ def finder() -> _Finder:
 
 def _input(prompt: object = "", /) -> str:
     """``input`` as it is, but not while a crew file is read: that happens on workers, too, where nobody is."""
-    if loading.get():
+    if being_read() is not None:
         raise BadCrew(
             "input() asks somebody, and who runs this is not there: make it an input of the kickoff, for --input "
             "NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make"

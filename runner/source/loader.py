@@ -4,6 +4,7 @@ Each bundle has a namespace of its own (`runner.source.isolation`), kept under a
 ``key_of`` a folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
 """
 
+import asyncio
 import difflib
 import hashlib
 import importlib
@@ -15,8 +16,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
@@ -25,7 +25,13 @@ from pydantic import ValidationError
 
 from runner.errors import BadCrew, MissingDependency, RunnerError, Stop, said
 from runner.source import script
-from runner.source.isolation import PREFIX, KickedOff, Namespace, finder, loading
+from runner.source.arguments import Given as Given
+from runner.source.arguments import arguments
+from runner.source.arguments import given as given
+from runner.source.arguments import needed as needed
+from runner.source.continuation import is_whole
+from runner.source.isolation import PREFIX, KickedOff, Namespace, finder, reading
+from runner.source.program import CALL, Program
 from runner.source.project import source_of
 from runner.source.target import Target
 from runner.source.validation import in_words
@@ -35,21 +41,11 @@ KEPT = 32  # bundles that stay imported in one process
 _ENTRIES = ("run", "kickoff")  # what `crewai run` calls in a main.py
 _EXTRAS = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}  # what installs a module, as pip has it
 
-_METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
+METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
 
 _users: Counter[str] = Counter()
 _clock = itertools.count()
 _lock = threading.RLock()  # over _users and the finder's list, never held during an import
-
-
-class Given(dict[str, object]):
-    """The inputs of a run; ``used`` are those that a class was made with."""
-
-    used: frozenset[str] = frozenset()
-
-
-given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
-"""The inputs of the run: classes that cannot be made without arguments are made with those of their names."""
 
 
 class ModuleMissing(MissingDependency):
@@ -65,19 +61,20 @@ def key_of(folder: Path) -> str:
     return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
 
 
-def load(root: Path, module: str, *, key: str, only: str | None = None) -> ModuleType:
+def load(root: Path, module: str, *, key: str, only: str | None = None, live: bool = False) -> ModuleType:
     """The module of that dotted name in ``root``, imported once per key.
 
-    ``only`` names the one package in ``root`` that belongs to the crew, where ``root`` holds more than that.
+    ``only`` names the one package in ``root`` that belongs to the crew, where ``root`` holds more than that. What it
+    kicks off when it is imported is kicked off only if it is ``live``: else it is read.
     """
     with using(key):
-        space = _namespace(key, root, only)
+        space = space_for(key, root, only)
         with space.lock:
             was_loaded = any(sys.modules.get(name) for name in space.modules() if name != space.name)
             before = list(sys.path)
-            reading = loading.set(True)
             try:
-                return importlib.import_module(f"{space.name}.{module}")
+                with nullcontext() if live else reading():
+                    return importlib.import_module(f"{space.name}.{module}")
             except (KeyboardInterrupt, Stop):
                 raise
             except BaseException as error:
@@ -85,7 +82,6 @@ def load(root: Path, module: str, *, key: str, only: str | None = None) -> Modul
                     space.drop()  # what it imported before it failed goes too
                 raise explain(error, root, f"{module}: ") from error
             finally:
-                loading.reset(reading)
                 space.keep_paths(before)
 
 
@@ -192,7 +188,14 @@ def find_crew(
     if attr is None and script.NAME in vars(module):
         attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:
-        return attr, _named_crew(module, attr, is_crew)
+        return _named(attr, _named_crew(module, attr, is_crew))
+    made = makers(module)
+    entry = next((name for name in made if name in _ENTRIES), None)
+    if _does_more(module):
+        name = entry if entry and not script.has_block(module) else script.NAME
+        return _named(name, Program(name))
+    if entry and isinstance(program := _tried(module, entry, is_crew), Program):
+        return _named(entry, program)
     crews: dict[int, tuple[str, object]] = {}
     # Public names first, so that they name what also has a private one; private crews count if they are all there is.
     for name, value in sorted(vars(module).items(), key=lambda item: item[0].startswith("_")):
@@ -205,13 +208,12 @@ def find_crew(
         raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
     # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
     is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
-    made = [] if is_own else makers(module)
-    made = [name for name in made if name in _ENTRIES][:1] or ([] if left else made)
+    made = [] if is_own else [entry] if entry else [] if left else made
     if len(made) > 1:
         names = ", ".join(made)
         raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
     if made:
-        return made[0], _named_crew(module, made[0], is_crew)
+        return _named(made[0], _named_crew(module, made[0], is_crew))
     if not left:
         raise BadCrew(
             f"{file}: no crew in it; {_what_else(module, is_crew)}: write crew = Crew(...) in it, "
@@ -220,12 +222,39 @@ def find_crew(
     return left[0]
 
 
+def _tried(module: ModuleType, entry: str, is_crew: Callable[[object], bool]) -> object:
+    """What a project's entry point comes to; None if it cannot be called here."""
+    try:
+        return _named_crew(module, entry, is_crew)
+    except BadCrew:
+        return None
+
+
+def _named(attr: str, crew: object) -> tuple[str, object]:
+    """With the name under which a worker finds it."""
+    return (crew.attr if isinstance(crew, Program) else attr), crew
+
+
+def _does_more(module: ModuleType) -> bool:
+    """Whether the file, or what it imports, kicks something off when it is imported that is not all it does."""
+    space = finder().spaces.get(module.__name__.partition(".")[0])
+    stopped = space.stopped if space is not None else {}
+    return any(name != module.__name__ or not _is_all(end) for name, end in stopped.items())
+
+
+def _is_all(end: KickedOff) -> bool:
+    return end.crew is not None and is_whole(end)
+
+
 def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]) -> object:
     file = _file(module)
+    if attr == Program(script.NAME).attr:
+        return Program(script.NAME)
+    attr, is_program = attr.removesuffix(CALL), attr.endswith(CALL)
     value: object = module
     walked: list[str] = []
     if attr == script.NAME and attr not in vars(module) and script.has_block(module):
-        crew = _call(lambda: script.run(module), file, module)
+        crew = _call(lambda: script.run(module), file, module, attr)
         if not is_crew(crew):
             raise BadCrew(f"{file}: what stands under if __name__ == {attr!r} kicks off no crew")
         vars(module)[attr] = crew
@@ -233,7 +262,7 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
         if inspect.isclass(value) and not isinstance(
             inspect.getattr_static(value, name, None), (staticmethod, classmethod)
         ):
-            value = _call(value, f"{file}:{'.'.join(walked)}", module)  # a method wants an instance
+            value = _call(value, f"{file}:{'.'.join(walked)}", module, attr)  # a method wants an instance
         if not hasattr(value, name):
             owner = f"{file}:{'.'.join(walked)}" if walked else file
             near = difflib.get_close_matches(name, [n for n in dir(value) if not n.startswith("__")], n=1)
@@ -241,16 +270,16 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
             raise BadCrew(f"{owner} has no {name!r}{hint}")
         value = getattr(value, name)
         walked.append(name)
+    if is_program:
+        return Program(attr)
     if not is_crew(value) and callable(value):
         is_class = inspect.isclass(value)
-        value = _call(value, f"{file}:{attr}", module)
-        method = next((name for name in _METHODS if is_class and hasattr(value, name)), None)
+        value = _call(value, f"{file}:{attr}", module, attr)
+        method = next((name for name in METHODS if is_class and hasattr(value, name)), None)
         if method and not is_crew(value):
             value = getattr(value, method)
-            value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module)
+            value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
         if not is_crew(value):
-            if inspect.iscoroutine(value):
-                value.close()
             raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, not a crew")
     if not is_crew(value):
         crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
@@ -259,54 +288,34 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
     return value
 
 
-def _call(function: object, label: str, module: ModuleType) -> object:
+def _call(function: object, label: str, module: ModuleType, attr: str) -> object:
+    """What it gives, or the crew or flow that it kicks off. Where it does more than that, it is a program."""
     assert callable(function)
-    arguments: dict[str, object] = _arguments(function, label) if inspect.isclass(function) else {}
+    given: dict[str, object] = arguments(function, label) if inspect.isclass(function) else {}
     try:
-        inspect.signature(function).bind(**arguments)
+        inspect.signature(function).bind(**given)
     except TypeError as error:
         raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
     except ValueError:
         pass  # a builtin that does not tell its signature
-    reading = loading.set(True)
-    try:
-        return function(**arguments)
-    except KickedOff as end:
-        return end.crew
-    except (KeyboardInterrupt, Stop):
-        raise
-    except BaseException as error:
-        space = finder().spaces.get(module.__name__.partition(".")[0])
-        raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
-    finally:
-        loading.reset(reading)
+    with reading() as read:
+        try:
+            value = function(**given)
+            value = asyncio.run(value) if inspect.iscoroutine(value) else value
+        except KickedOff as end:
+            return end.crew if len(read.came_to) == 1 and _is_all(end) else Program(attr)
+        except (KeyboardInterrupt, Stop):
+            raise
+        except BaseException as error:
+            if read.came_to:  # it goes on without what the kickoff would have given
+                return Program(attr)
+            space = finder().spaces.get(module.__name__.partition(".")[0])
+            raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
+    return Program(attr) if read.came_to else value
 
 
-def needed(owner: type) -> list[str]:
-    """The arguments that a class cannot be made without, where all of them can be given by name."""
-    try:
-        found = list(inspect.signature(owner).parameters.values())
-    except (TypeError, ValueError):
-        return []
-    found = [one for one in found if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-    return [] if any(one.kind is one.POSITIONAL_ONLY for one in found) else [one.name for one in found]
-
-
-def _arguments(owner: type, label: str) -> dict[str, object]:
-    """What a class that needs arguments is made with: the run's inputs of those names."""
-    names, inputs = needed(owner), given.get()
-    if not names:
-        return {}
-    inputs = Given() if inputs is None else inputs
-    if lacking := [name for name in names if name not in inputs]:
-        listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
-        raise BadCrew(f"{label} is made with {listed}: give {options}")
-    found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
-    inputs.used = frozenset({*inputs.used, *found})
-    return found
-
-
-def _namespace(key: str, root: Path, only: str | None) -> Namespace:
+def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
+    """The namespace of a bundle, made if there is none."""
     with _lock:
         spaces = finder().spaces
         # Never taken out and put back: other threads look their imports up in there without the lock.

@@ -14,12 +14,16 @@ NAME = "__main__"
 def names_in(module: ModuleType) -> set[str]:
     """The globals and attributes that the block names, and those of what it uses of its own bundle; empty if none."""
     code = _code(module)
-    if code is None:
-        return set()
-    bundle = f"{module.__name__.partition('.')[0]}."
+    return names_used(code, vars(module)) if code is not None else set()
+
+
+def names_used(code: CodeType, known: dict[str, object]) -> set[str]:
+    """The globals and attributes that code names, and those of what it uses of its own bundle. ``known`` are its
+    globals."""
+    bundle = f"{str(known.get('__name__')).partition('.')[0]}."
     found: set[str] = set()
     seen: set[int] = set()
-    left: list[tuple[CodeType, dict[str, object]]] = [(code, vars(module))]
+    left = [(code, known)]
     while left:
         code, known = left.pop()
         names = set(names_of(code))
@@ -43,6 +47,15 @@ def names_of(code: CodeType) -> Iterator[str]:
             yield from names_of(inner)
 
 
+def is_call_of(module: ModuleType, name: str) -> bool:
+    """Whether all that the block does is to call that function."""
+    body = _body(module)[1]
+    calls = [one.value for one in body if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    while calls and len(body) == 1 and isinstance(calls[0].func, ast.Attribute) and len(calls[0].args) == 1:
+        calls = [one for one in calls[0].args if isinstance(one, ast.Call)]  # asyncio.run(...), sys.exit(...)
+    return len(body) == 1 and any(isinstance(one.func, ast.Name) and one.func.id == name for one in calls)
+
+
 def has_block(module: ModuleType) -> bool:
     """Whether the file has such a block."""
     return _code(module) is not None
@@ -51,8 +64,21 @@ def has_block(module: ModuleType) -> bool:
 def run(module: ModuleType) -> None:
     """Do what the block says, in the module itself: its functions may use what the block sets."""
     code = _code(module)
-    if code is None:
-        return
+    if code is not None:
+        _run(code, module)
+
+
+def run_file(module: ModuleType) -> None:
+    """Do all that the file does as a script, that block in its place, in a module that was not executed."""
+    file = Path(module.__file__ or "")
+    tree = ast.parse(file.read_bytes(), str(file))
+    for one in tree.body:
+        if isinstance(one, ast.If) and is_guard(one.test):
+            one.test = ast.copy_location(ast.Constant(value=True), one.test)
+    _run(compile(tree, str(file), "exec", dont_inherit=True), module)
+
+
+def _run(code: CodeType, module: ModuleType) -> None:
     before, sys.argv = sys.argv, [str(module.__file__)]  # what was typed is for this product
     try:
         exec(code, vars(module))
@@ -61,18 +87,22 @@ def run(module: ModuleType) -> None:
 
 
 def _code(module: ModuleType) -> CodeType | None:
-    file = Path(module.__file__ or "")
-    if file.suffix != ".py":
-        return None
-    tree = ast.parse(file.read_bytes(), str(file))
-    body = [line for one in tree.body if isinstance(one, ast.If) and _is_guard(one.test) for line in one.body]
+    tree, body = _body(module)
     if not body:
         return None
     future = [one for one in tree.body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
-    return compile(ast.Module([*future, *body], []), str(file), "exec", dont_inherit=True)
+    return compile(ast.Module([*future, *body], []), str(module.__file__), "exec", dont_inherit=True)
 
 
-def _is_guard(test: ast.expr) -> bool:
+def _body(module: ModuleType) -> tuple[ast.Module, list[ast.stmt]]:
+    """The file, and what stands in such blocks of it."""
+    file = Path(module.__file__ or "")
+    tree = ast.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
+    return tree, [line for one in tree.body if isinstance(one, ast.If) and is_guard(one.test) for line in one.body]
+
+
+def is_guard(test: ast.expr) -> bool:
+    """Whether it is ``__name__ == "__main__"``."""
     if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
         return False
     sides = (test.left, test.comparators[0])

@@ -25,6 +25,7 @@ from runner.source.project import (
 )
 
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_CALLED = re.compile(rf"{_DOTTED.pattern}(\(\))?")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def _split(text: str) -> tuple[str, str | None]:
     place, colon, attr = text.rpartition(":")
     if not colon:
         place, attr = text, ""
-    elif not _DOTTED.fullmatch(attr):
+    elif not _CALLED.fullmatch(attr):
         raise BadCrew(f"{text}: what stands after the colon is to be the name of a crew, as in crew.py:my_crew")
     if not place:
         raise BadCrew("no crew file given: name one, as in crew.py, crew.py:my_crew or package.module:my_crew")

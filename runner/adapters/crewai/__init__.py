@@ -9,7 +9,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.config import CheckpointConfig
-from runner.plan import Plan
+from runner.plan import Plan, PlannedTask
+from runner.source import script
+from runner.source.program import Program
 from runner.work import Work
 
 
@@ -76,3 +78,50 @@ class CrewAIAdapter:
 
 
 CREWAI = CrewAIAdapter()
+
+
+class CrewAIProgramAdapter:
+    """Plans and performs what does more than one kickoff: a function, a method, or a file as a script, as one task."""
+
+    name = "crewai-program"
+    disposable = True
+
+    def accepts(self, thing: object) -> bool:
+        """Programs."""
+        return isinstance(thing, Program)
+
+    def plan(self, crew: Program, name: str) -> Plan:
+        """One task, that is called as the function is. Its kickoffs say themselves which inputs they need."""
+        return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
+
+    def checkpoints(self, crew: Program) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
+        """None: crews that it kicks off keep theirs as they do in one process."""
+        return None
+
+    def source(self, crew: Program, key: str) -> object:  # noqa: ARG002 - the port's names
+        """The program."""
+        return crew
+
+    def warm(self, crew: Program, key: str) -> None:
+        """Nothing: CrewAI imports what it needs."""
+
+    def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """None: in one process nobody calls it again."""
+        return 0, 0.0
+
+    def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
+        """None: it writes its files itself."""
+        return {}
+
+    def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
+        """None: what it returns is nobody's but the run's."""
+        return {}
+
+    def perform(self, crew: Program, work: Work) -> str:
+        """Do all of it."""
+        from runner.adapters.crewai import programs
+
+        return programs.perform(crew, work)
+
+
+CREWAI_PROGRAM = CrewAIProgramAdapter()

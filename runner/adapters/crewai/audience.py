@@ -12,7 +12,7 @@ from typing import Any
 
 from crewai.events import crewai_event_bus
 
-from runner.source.isolation import loading
+from runner.source.isolation import being_read
 from runner.work import Work
 
 _BOOKKEEPERS = frozenset({"crewai", "crewai_core", "crewai_tools", "runner"})
@@ -113,7 +113,7 @@ def watch() -> None:
         return
 
     def unless_quiet(source: Any, event: Any) -> Any:
-        if event.type == "flow_created" and (_quiet.get() or loading.get()):
+        if event.type == "flow_created" and (_quiet.get() or being_read() is not None):
             return None
         return emit(source, event)
 

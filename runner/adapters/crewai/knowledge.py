@@ -13,7 +13,7 @@ from pathlib import Path
 from crewai.knowledge.knowledge import Knowledge
 
 from runner.journal.nesting import journal_here
-from runner.source.isolation import loading
+from runner.source.isolation import being_read
 
 _read: list[Knowledge] = []
 """The knowledge of crews that were made while a file was read."""
@@ -27,7 +27,7 @@ def watch() -> None:
 
     @wraps(add)
     def add_sources(self: Knowledge) -> None:
-        if loading.get():
+        if being_read() is not None:
             _read.append(self)
         else:
             _once(self, add)

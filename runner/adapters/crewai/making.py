@@ -8,7 +8,7 @@ from crewai import Crew
 from runner.adapters.crewai import configs
 from runner.errors import BadCrew, Stop
 from runner.source import loader
-from runner.source.isolation import KickedOff, loading
+from runner.source.isolation import KickedOff, reading
 
 _made: dict[int, tuple[Any, Any, Crew]] = {}
 """By the id of a class: it, an instance of it, and its crew. CrewAI knows what methods of an instance gave by the
@@ -37,21 +37,19 @@ def made(thing: Any) -> Crew:
 
 def _make(owner: Any) -> tuple[Any, Crew]:
     name = owner.__name__
-    reading = loading.set(True)
     try:
-        instance = owner()
-        try:
-            crew = instance.crew()
-        except KickedOff as kicked_off:
-            crew = kicked_off.crew
+        with reading():
+            instance = owner()
+            try:
+                crew = instance.crew()
+            except KickedOff as kicked_off:
+                crew = kicked_off.crew
     except (KeyboardInterrupt, Stop):
         raise
     except BaseException as error:
         if found := configs.missing(error):
             raise BadCrew(f"{name}: {found}") from error
         raise loader.explain(error, Path(), f"{name}: ") from error
-    finally:
-        loading.reset(reading)
     if not isinstance(crew, Crew):
         raise BadCrew(f"{name}.crew() gave a {type(crew).__qualname__}, not a crew")
     return instance, crew

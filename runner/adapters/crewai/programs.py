@@ -1,0 +1,142 @@
+"""Functions and files that do more than one kickoff, as one task: its kickoffs, and what comes between and after them.
+
+What their models and tools gave is recorded as it comes, and what their callbacks did; so when the task begins anew it
+goes through all that again without paying, up to where it was.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import json
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crewai import Crew, CrewOutput
+from crewai.events.event_context import get_current_parent_id
+from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
+from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+from crewai.lite_agent_output import LiteAgentOutput
+from pydantic import BaseModel
+
+from runner import output as outputs
+from runner.adapters.crewai import callbacks, people, planned, telling, tools, values
+from runner.errors import TaskError
+from runner.plan.used import EVERYTHING
+from runner.source.program import Program
+from runner.work import Work
+
+
+def perform(program: Program, work: Work) -> str:
+    """Do all of it. Returns what is to be stored: what it returned, or else what its last kickoff gave."""
+    work.uses.input(EVERYTHING)
+    nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
+    with (
+        telling.told(nobody, work),
+        tools.journaled(nobody, work),
+        people.asking(nobody, work),
+        callbacks.recorded_inside(nobody, work.journal),
+        _given(work.inputs),
+        _heard() as given,
+    ):
+        returned = _done(program)
+    return _stored(returned, given[-1:], work)
+
+
+def _done(program: Program) -> Any:
+    assert program.do is not None
+    try:
+        found = program.do()
+        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise TaskError(f"{program.name} ended with exit code {end.code}") from end
+        return None
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+@contextlib.contextmanager
+def _given(inputs: Mapping[str, Any]) -> Iterator[None]:
+    """The run's inputs go over those that kickoffs are given, and to each that needs one of their names."""
+
+    def begins(context: Any) -> None:
+        if get_current_parent_id() is not None:
+            return  # a crew in a flow's method: it gets what that gives it
+        own = dict(context.payload or {})
+        wanted = {name: value for name, value in inputs.items() if name in own or name in _wanted(context)}
+        if wanted:
+            context.payload = {**own, **wanted}
+
+    register_hook(InterceptionPoint.EXECUTION_START, begins)
+    try:
+        yield
+    finally:
+        unregister_hook(InterceptionPoint.EXECUTION_START, begins)
+
+
+def _wanted(context: Any) -> set[str]:
+    """The inputs that the texts of a crew, or the state of a flow, have a place for."""
+    if isinstance(crew := getattr(context, "crew", None), Crew):
+        return planned.placeholders(planned.texts(crew))
+    state = getattr(getattr(context, "flow", None), "state", None)
+    return set(type(state).model_fields) - {"id"} if isinstance(state, BaseModel) else set()
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[list[Any]]:
+    """What kickoffs give while this is open, the last one last."""
+    found: list[Any] = []
+
+    def ends(context: Any) -> None:
+        if context.status == "completed":
+            found[:] = [context.payload]
+
+    def take(_: Any, event: Any) -> None:
+        if event.type == "lite_agent_execution_completed":
+            found[:] = [event.output]
+
+    token = add_stream_sink(take)
+    register_hook(InterceptionPoint.EXECUTION_END, ends)
+    try:
+        yield found
+    finally:
+        unregister_hook(InterceptionPoint.EXECUTION_END, ends)
+        reset_stream_sinks(token)
+
+
+def _stored(returned: Any, given: list[Any], work: Work) -> str:
+    if returned is not None:
+        try:
+            return _dumped(returned)
+        except TypeError:
+            kind = type(returned).__qualname__
+            work.note("task_log", f"{work.key} returned a {kind}, which is not JSON: the result is its last kickoff's")
+    for one in given:
+        with contextlib.suppress(TypeError):
+            return _dumped(one)
+    return outputs.dump("", None)
+
+
+def _dumped(value: Any) -> str:
+    if isinstance(value, CrewOutput | LiteAgentOutput):
+        return values.dump(value) if isinstance(value, CrewOutput) else outputs.dump(*_of_agent(value))
+    return outputs.dump(*outputs.from_value(_plain(value)))
+
+
+def _of_agent(value: LiteAgentOutput) -> tuple[str, Any]:
+    return value.raw, json.loads(value.pydantic.model_dump_json()) if value.pydantic is not None else None
+
+
+def _plain(value: Any) -> Any:
+    """With what kickoffs gave as its JSON, or else its text."""
+    if isinstance(value, CrewOutput | LiteAgentOutput):
+        raw, data = (value.raw, values.json_of(value)) if isinstance(value, CrewOutput) else _of_agent(value)
+        return raw if data is None else data
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return value

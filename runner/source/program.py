@@ -1,0 +1,22 @@
+"""A function, a method or a file of a crew that does more than one kickoff: all it does is one task."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+CALL = "()"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is done when ``name`` is called in its file; of ``__main__``, all that the file does as a script.
+
+    ``do`` does it and gives what it returns; there is none where the file is only read.
+    """
+
+    name: str
+    do: Callable[[], object] | None = field(default=None, compare=False)
+
+    @property
+    def attr(self) -> str:
+        """What it is found by in its module, which is not called to be read."""
+        return f"{self.name}{CALL}"
