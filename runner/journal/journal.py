@@ -34,8 +34,8 @@ RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 class Journal:
     """The steps of one task in flight.
 
-    ``watched``: somebody wants to hear of its calls of models. ``all_again``: the task begins anew, and asks for all
-    that is recorded; one that goes on in a conversation does not.
+    ``watched``: somebody wants to hear of its calls of models; ``calls`` is how many came to it, recorded or made.
+    ``all_again``: the task begins anew, and asks for all that is recorded; one that goes on in a conversation does not.
     """
 
     def __init__(
@@ -51,16 +51,15 @@ class Journal:
         self._recorder = recorder
         self.gate = self._gate = gate
         self._occurrences: Counter[str] = Counter()
-        self._calls = Places(self._recorded)
+        self._calls, self._reached = Places(self._recorded), Reached(self._recorded)
         self._doing: list[Frame] = []
         self._lock = threading.Lock()
-        self._reached = Reached(self._recorded)
         self.watched = watched
         self.all_again = all_again
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
-        self._over = False
+        self.calls, self._over = 0, False
 
     def close(self) -> None:
         """The task is over. A thread that it left behind records nothing any more, and stops."""
@@ -189,6 +188,7 @@ class Journal:
         outer = self._sole_frame() if stray else frames.current.get()
         entry = Entry("model", caller.get().agent, model)
         with self._lock:
+            self.calls += 1
             place = self._calls.take(self._within(outer), digest, stray=stray)
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:

@@ -301,7 +301,8 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
     with reading() as read:
         try:
             value = function(**given)
-            value = asyncio.run(value) if inspect.iscoroutine(value) else value
+            if inspect.iscoroutine(value):  # for its kickoff; a crew that it returns is none
+                asyncio.run(value)
         except KickedOff as end:
             return end.crew if len(read.came_to) == 1 and _is_all(end) else Program(attr)
         except (KeyboardInterrupt, Stop):

@@ -312,7 +312,7 @@ from runner.client.submission import prepare
 for file in json.load(sys.stdin):
     try:
         found = prepare(file)
-        print(json.dumps([found.attr, found.adapter.name]))
+        print(json.dumps([found.attr, found.adapter]))
     except UsageError as error:
         print(json.dumps(str(error)))
 """

@@ -133,6 +133,32 @@ def test_cached_tokens_cost_what_they_cost(crew_of: Any, models: ModelServer, fl
     assert spending.in_words(ledger) == "; 20,200 tokens (16,000 of them cached); cost $0.0320"
 
 
+def test_all_calls_in_flight_at_a_crash_are_in_doubt(
+    models: ModelServer, crew_of: Callable[[str], Path], fleet: Any, client: Client
+) -> None:
+    task = """
+    def a(ctx):
+        return " ".join(both(*"123456"))
+    crew = Crew(tasks=[Task(name="a", run=a)])
+    """
+    worker = fleet.start("--concurrency", "1")
+    all_there, killed = threading.Barrier(6), threading.Event()
+
+    def kill_when_all_are_there(request: Any) -> str:
+        if not killed.is_set() and all_there.wait(60) == 0:
+            killed.set()
+            for child in worker.children():
+                os.kill(child, signal.SIGKILL)
+        assert killed.wait(60)
+        return f"<{request.text}>"
+
+    models.use(kill_when_all_are_there)
+    result = client.submit(crew_of(CREW.format(url=models.url) + task)).wait(60)
+    assert result.outputs == {"a": "<1> <2> <3> <4> <5> <6>"}
+    found = balanced(result, models)
+    assert (found["paid"], found["in_doubt"], result.recoveries) == (6, 6, 1)
+
+
 def test_a_kill_at_every_call_costs_that_call(
     models: ModelServer, crew: Path, fleet: Any, client: Client, well_told: Any
 ) -> None:

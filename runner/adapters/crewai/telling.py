@@ -11,8 +11,10 @@ from typing import Any
 
 from crewai import Crew
 from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
+from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 
 from runner.adapters.crewai import planned
+from runner.adapters.crewai.unseen import Unseen
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
@@ -32,18 +34,24 @@ def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
 
     Of the ``flow`` whose method is at work its own machine tells.
     """
-    token = add_stream_sink(_Teller(crew, work, flow).take)
+    teller = _Teller(crew, work, flow)
+    token = add_stream_sink(teller.take)
+    register_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
     try:
         yield
     finally:
+        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
         reset_stream_sinks(token)
+    if count := teller.unseen.count:
+        calls = "1 call of a model" if count == 1 else f"{count} calls of models"
+        work.note("task_log", f"{calls} went past the journal: in no account, and made again if the task begins anew")
 
 
 class _Call:
     """One call of a model by CrewAI, as the transport saw it."""
 
-    def __init__(self, before: Caller) -> None:
-        self.before = before
+    def __init__(self, before: Caller, seen: int = -1) -> None:
+        self.before, self.seen = before, seen
         self.heard: list[Heard] = []
 
 
@@ -59,6 +67,7 @@ class _Teller:
     def __init__(self, crew: Crew, work: Work, flow: Any) -> None:
         self._crew, self._work, self._flow = crew, work, flow
         self._own = {id(one) for one in (crew, *crew.tasks)}
+        self.unseen = Unseen(work.journal)
         self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
 
     def take(self, source: Any, event: Any) -> None:
@@ -72,7 +81,7 @@ class _Teller:
             return
         about = {"timestamp": event.timestamp, "agent_role": _role(event), "task_name": event.task_name}
         if kind in _CALLS:
-            event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, event)))
+            event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, source, event)))
         else:
             inner = getattr(event, "crew_name", None)
             event_bus.emit(
@@ -80,12 +89,12 @@ class _Teller:
                 BaseEvent(type=kind, task_id=event.task_name, **about, **({"crew_name": inner} if inner else {})),
             )
 
-    def _of_call(self, kind: str, event: Any) -> dict[str, Any]:
+    def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
         """The figures of a call; in between its calls of models are the agent's that makes it."""
         found = {"model": event.model, "from_agent": _role(event), "call_id": event.call_id}
         calls = _calls.get() or {}
         if kind == "llm_call_started":
-            call = _Call(caller.get())
+            call = _Call(caller.get(), self._work.journal.calls)
             most = self._most.get(event.agent_id or "")
             caller.set(Caller(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
             _calls.set({**calls, event.call_id: call})
@@ -95,6 +104,7 @@ class _Teller:
         _calls.set({name: one for name, one in calls.items() if one is not call})
         if kind == "llm_call_failed":
             return {**found, "error": "it was not answered"}
+        self.unseen.answered(source, len(call.heard), call.seen)
         usage = Usage(*map(sum, zip(*(one.usage for one in call.heard), strict=True)))
         return {
             **found,

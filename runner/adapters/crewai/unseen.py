@@ -1,0 +1,38 @@
+"""Calls of models that CrewAI made and that no journal saw, because they go through no transport that is journaled.
+
+They are in no account, and made again when their task begins anew: a run says how many there were.
+"""
+
+from typing import Any
+
+from runner.journal import Journal
+
+
+class Unseen:
+    """Counts, in one task, what CrewAI says that it asked, beside what passed the journal.
+
+    CrewAI's own models tell when they have answered; of others CrewAI tells that they are asked.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._answered = self._unheard = self._asked = 0
+
+    def answered(self, model: Any, heard: int, before: int) -> None:
+        """A model answered a call, in which the journal saw so many, and had seen ``before`` when it began."""
+        if _is_own(model):
+            self._answered += heard
+            self._unheard += not heard and self._journal.calls == before
+
+    def asked(self, context: Any) -> None:
+        """A model is about to be asked: a hook of CrewAI's."""
+        self._asked += not _is_own(context.llm)
+
+    @property
+    def count(self) -> int:
+        """How many there were, at least: one that is made again by its client counts for two that are seen."""
+        return self._unheard + max(0, self._asked - max(0, self._journal.calls - self._answered))
+
+
+def _is_own(model: Any) -> bool:
+    return type(model).__module__.partition(".")[0] == "crewai"
