@@ -26,6 +26,12 @@ from runner.errors import Exit, NotFound, RunnerError
 
 logger = logging.getLogger(__name__)
 
+REDIS_SCHEMES = (
+    *("redis://", "rediss://", "valkey://", "valkeys://", "unix://"),
+    *("redis+sentinel://", "rediss+sentinel://", "valkey+sentinel://", "valkeys+sentinel://"),
+)
+"""How the URL of a Redis begins."""
+
 _ID = re.compile(r"(\d{8}T\d{6})_([0-9a-f]{8})")
 MAX_BRANCH = 200  #: bytes of a branch's name: a file's may have 255
 _SECOND = 1_000_000

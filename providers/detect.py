@@ -2,18 +2,17 @@
 
 from pathlib import Path
 
-from runner.providers.base import BaseProvider
+from runner.providers.base import REDIS_SCHEMES, BaseProvider
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider, is_sqlite
 
 _SUFFIXES = {".db", ".sqlite", ".sqlite3"}
-_REDIS = ("redis://", "rediss://", "unix://")
 
 
 def detect_provider(location: str | Path) -> BaseProvider:
     """The provider of a location, or of one checkpoint: Redis for its URLs, SQLite for its files, else JSON files."""
     text = str(location)
-    if text.startswith(_REDIS):
+    if text.startswith(REDIS_SCHEMES):
         from runner.providers.redis.provider import RedisProvider  # a crew file pays for Redis when it uses it
 
         return RedisProvider()

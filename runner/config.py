@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_validator
 
 from runner.events.types import CheckpointEventType as CheckpointEventType
-from runner.providers.base import BaseProvider
+from runner.providers.base import REDIS_SCHEMES, BaseProvider
 from runner.providers.detect import detect_provider
 from runner.providers.json import JsonProvider
 
@@ -92,7 +92,7 @@ class CheckpointConfig(BaseModel):
             self.provider = detect_provider(self.location)
         if not self.location:
             raise ValueError("location must not be empty: a directory, a database file or a Redis URL")
-        if self.provider.provider_type in ("json", "sqlite") and self.location.startswith(("redis://", "rediss://")):
+        if self.provider.provider_type in ("json", "sqlite") and self.location.startswith(REDIS_SCHEMES):
             raise ValueError(
                 f"location is a Redis URL, and {type(self.provider).__name__} writes files: leave provider out"
             )

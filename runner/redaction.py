@@ -63,7 +63,7 @@ def redact(text: str, *secrets: str | None) -> str:
 def redact_url(url: str) -> str:
     """A URL without its password, wherever that stands: before the last ``@``, even mistyped, or in the query."""
     url = re.sub(r"^([a-z+]*:?/*)(?:([^:@/?#]*):)?.*@", _hidden, url, flags=re.IGNORECASE | re.DOTALL)
-    return re.sub(r"([?&]password=)[^&]*", rf"\1{MASK}", url)
+    return re.sub(r"([?&]\w*password=)[^&]*", rf"\1{MASK}", url)
 
 
 CLEAN = "clean"

@@ -36,13 +36,16 @@ class WorkerSettings:
 
     A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
     task that kills its workers ``max_attempts`` times without getting further fails its run. A worker that took nothing
-    for ``stall`` seconds, while jobs waited and it had processes free, starts anew.
+    for ``stall`` seconds, while jobs waited and it had processes free, starts anew. Each commit waits until
+    ``wait_replicas`` have it, for ``wait_timeout`` at most.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
     drain_timeout: float = field(default_factory=lambda: _number("RUNNER_DRAIN_TIMEOUT", 10.0, 0.0))
     max_attempts: int = field(default_factory=lambda: int(_number("RUNNER_MAX_ATTEMPTS", 5, 1)))
     resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
+    wait_replicas: int = field(default_factory=lambda: int(_number("RUNNER_WAIT_REPLICAS", 0, 0)))
+    wait_timeout: float = field(default_factory=lambda: min(_number("RUNNER_WAIT_TIMEOUT", 1.0, 0.001), 5.0))
     stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
 
     @property

@@ -4,13 +4,15 @@ import contextlib
 import os
 import time
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Queue
 
 from runner.errors import StoreUnreachable, said
+from runner.providers.base import REDIS_SCHEMES as SCHEMES
+from runner.providers.redis import address
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.protocol import served
@@ -27,7 +29,14 @@ def state_url() -> str:
 
 
 def kombu_url(url: str) -> str:
-    """kombu's spelling of a unix socket, and of the database on it."""
+    """kombu's spelling of a Redis, where it has one of its own: of a unix socket, and of sentinels."""
+    if not url.startswith(SCHEMES):
+        return url
+    url = address.standard(url)
+    if (watched := address.watched(url)) is not None:
+        login = ":".join(quote(watched.login.get(name, ""), safe="") for name in ("username", "password"))
+        at = f"{login}@" if watched.login else ""
+        return ";".join(f"sentinel://{at}{host}:{port}/{watched.db}" for host, port in watched.sentinels)
     if not url.startswith("unix://"):
         return url
     place, _, options = url.removeprefix("unix://").partition("?")
@@ -38,6 +47,28 @@ def kombu_url(url: str) -> str:
 def broker_url() -> str:
     """Celery's broker: the state's Redis unless another was named."""
     return kombu_url(os.environ.get("RUNNER_BROKER_URL") or state_url())
+
+
+def _watched() -> address.Watched | None:
+    url = os.environ.get("RUNNER_BROKER_URL") or state_url()
+    return address.watched(address.standard(url)) if url.startswith(SCHEMES) else None
+
+
+def transport_options() -> dict[str, Any]:
+    """What kombu is to know of the broker beside its URL."""
+    watched = _watched()
+    if watched is None:
+        return {}
+    asked = {**watched.options, **watched.sentinel_login, "socket_connect_timeout": 5.0, "socket_timeout": 5.0}
+    return {"master_name": watched.name, "sentinel_kwargs": asked}
+
+
+def transport_security() -> dict[str, Any] | None:
+    """What TLS needs, where the URL that kombu gets does not say it."""
+    watched = _watched()
+    if watched is None or not watched.options:
+        return None
+    return {"ssl_cert_reqs": "required", **{name: one for name, one in watched.options.items() if name != "ssl"}}
 
 
 def own_broker() -> bool:
@@ -56,6 +87,7 @@ def make_app() -> Celery:
     queue = os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
     app.conf.update(
         broker_url=broker_url(),
+        broker_use_ssl=transport_security(),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={
@@ -64,6 +96,7 @@ def make_app() -> Celery:
             "socket_keepalive": True,
             "health_check_interval": 10,
             "priority_steps": [0],
+            **transport_options(),
             "client_name": os.environ.get("RUNNER_WORKER_ID", "runner") + ":celery",
         },
         accept_content=["json"],
@@ -100,7 +133,12 @@ def check_broker() -> None:
     """Raise `StoreUnreachable`, with the address tried, unless the broker answers and lets us in."""
     if own_broker():
         return
-    connection: Any = Connection(broker_url(), connect_timeout=5, transport_options={"socket_connect_timeout": 5})  # type: ignore[no-untyped-call]
+    connection: Any = Connection(  # type: ignore[no-untyped-call]
+        broker_url(),
+        connect_timeout=5,
+        ssl=transport_security(),
+        transport_options={"socket_connect_timeout": 5, **transport_options()},
+    )
     try:
         connection.connect()
     except Exception as error:  # each transport has its own

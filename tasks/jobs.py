@@ -16,7 +16,7 @@ from celery.worker.request import Request
 from runner import outgoing, performing
 from runner.execution import Decision, Executor, Fail, Release, Retry, places
 from runner.providers.redis import jobs as store
-from runner.providers.redis.connection import connect
+from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.patience import REFUSED
@@ -90,6 +90,7 @@ class Process:
                 outgoing=self._outgoing,
                 page=performing.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
+                replicas=Replicas(self.settings.wait_replicas, self.settings.wait_timeout),
             )
             self._local.executor = found
         return found

@@ -12,6 +12,7 @@ from typing import Any
 from kombu.asynchronous import get_event_loop
 from kombu.transport import TRANSPORT_ALIASES, redis
 
+from runner.providers.redis import address
 from runner.providers.redis.connection import NoticingClient
 from runner.providers.redis.patience import NOT_NOW, NotNow, outage
 
@@ -69,17 +70,25 @@ class Poller(redis.MultiChannelPoller):
             outage.ends(asked, reached=False)
 
 
-class Channel(redis.Channel):
+class _Noticing:
     """Commands whose refusals are noticed."""
 
     def _get_client(self) -> Any:
         return NoticingClient
 
 
+class Channel(_Noticing, redis.Channel):
+    """Of a server."""
+
+
+class SentinelChannel(_Noticing, redis.SentinelChannel):
+    """Of whichever server is the master."""
+
+
 class Transport(redis.Transport):
     """kombu's for Redis. A refusal that passes is one of the errors after which it may be used again."""
 
-    Channel = Channel
+    Channel: Any = Channel
     connection_errors = (*redis.Transport.connection_errors, NotNow)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -87,7 +96,14 @@ class Transport(redis.Transport):
         self.cycle: Any = Poller()
 
 
+class SentinelTransport(Transport):
+    """The same, where sentinels say which server it is."""
+
+    default_port: Any = address.SENTINEL_PORT
+    Channel: Any = SentinelChannel
+
+
 def install() -> None:
     """Have Celery's worker use it."""
-    for scheme in ("redis", "rediss"):
-        TRANSPORT_ALIASES[scheme] = f"{__name__}:{Transport.__name__}"
+    for scheme, kind in (("redis", Transport), ("rediss", Transport), ("sentinel", SentinelTransport)):
+        TRANSPORT_ALIASES[scheme] = f"{__name__}:{kind.__name__}"

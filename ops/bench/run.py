@@ -16,7 +16,9 @@ import machine
 from servers import serving
 from table import Row, markdown
 
-NAMES = ("child", "worker", "frozen", "term", "steps", "crew", "runs", "calls", "storage", "fork", "heartbeat")
+NAMES = (
+    "child", "worker", "frozen", "term", "steps", "crew", "runs", "calls", "storage", "replicas", "fork", "heartbeat",
+)  # fmt: skip
 
 
 def arguments() -> argparse.Namespace:
@@ -35,6 +37,7 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     import forks
     import handover
     import heartbeat
+    import replicas
     import storage
     import throughput
 
@@ -50,6 +53,8 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if "storage" in wanted:
         with serving() as server:
             yield from storage.measure(server, tasks=2000 if quick else 10_000)
+    if "replicas" in wanted:
+        yield from replicas.measure(tasks=200 if quick else 1000)
     if "fork" in wanted:
         with serving() as server:
             yield from forks.measure(server, tasks=1000)

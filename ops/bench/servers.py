@@ -41,13 +41,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Server]:
-    """A server for as long as the context lasts."""
+def serving(*arguments: str) -> Iterator[Server]:
+    """A server for as long as the context lasts; ``arguments`` are more of its own."""
     server = Server(Path(tempfile.mkdtemp(prefix="bench-")))
     process = subprocess.Popen(
         [
             find_binary(), "--port", "0", "--unixsocket", server.socket, "--dir", server.folder,
-            "--logfile", server.folder / "log", *SETTINGS,
+            "--logfile", server.folder / "log", *SETTINGS, *arguments,
         ]
     )  # fmt: skip
     try:

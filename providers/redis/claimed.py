@@ -258,6 +258,8 @@ class ClaimedTask:
         )
         if answer[0] == "changed":
             return "changed"
+        with self._lock:
+            self._line.replicated()
         if self._log is not None:
             self._log.ended("commit")
         if len(answer) > 3:

@@ -1,9 +1,9 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
-import re
+import logging
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
@@ -17,12 +17,14 @@ from redis.exceptions import (
     ResponseError,
 )
 from redis.retry import Retry
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from runner.errors import StoreUnreachable, UsageError
+from runner.errors import StoreUnreachable
+from runner.providers.redis import address
 from runner.providers.redis.patience import NOT_NOW, NotNow, in_words, not_now, noticing, patiently
 from runner.redaction import redact_url
 
-_HINT = "It is redis://USER:PASSWORD@HOST:PORT/DB; a / # ? : or @ in the password is written %2F %23 %3F %3A %40."
+log = logging.getLogger(__name__)
 
 Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
@@ -93,6 +95,14 @@ def _leave(pool: Any, error: NotNow) -> None:
         pool.disconnect(inuse_connections=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """How many replicas are to have what was committed before its worker goes on, and for how many seconds it waits."""
+
+    many: int = 0
+    seconds: float = 1.0
+
+
 class Line:
     """One connection of its own, for one caller at a time, on which an answer can be left for later.
 
@@ -102,16 +112,19 @@ class Line:
     off in the middle (an interrupt, a lost server) closes the connection, so no answer is ever taken for another's.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, replicas: Replicas = Replicas()) -> None:
+        self._replicas = replicas
+        self._behind = False
         self._connection: Any = patiently(client.connection_pool.get_connection)
         self._unread = 0
+        self._closed = False
         self.fresh = True
         """Whether the server may not know our scripts: a new connection may be to a new server."""
 
     def later(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
         try:
-            self._connection.send_command(*command)
+            self._send(*command)
             self._unread += 1
         except NOT_NOW:
             self.close()
@@ -126,7 +139,7 @@ class Line:
     def ask(self, *command: Any) -> Any:
         """The same, once."""
         try:
-            self._connection.send_command(*command)
+            self._send(*command)
             while self._unread:
                 self._unread -= 1
                 try:
@@ -144,9 +157,31 @@ class Line:
             self.close()
             raise
 
+    def replicated(self) -> None:
+        """Wait until enough replicas have what was written here, or the time is up: the log says so, once in a row."""
+        if not self._replicas.many:
+            return
+        try:
+            have = int(self.execute_command("WAIT", self._replicas.many, int(self._replicas.seconds * 1000)))
+        except ResponseError as error:  # an ACL may forbid it
+            log.error("what is committed cannot be waited for at replicas: %s", error)
+            return
+        behind = have < self._replicas.many
+        if behind and not self._behind:
+            wanted = (self._replicas.many, self._replicas.seconds)
+            log.warning("%d of %d replicas had a commit after %g s; going on without them", have, *wanted)
+        self._behind = behind
+
+    def _send(self, *command: Any) -> None:
+        if self._closed:
+            self._connection.connect()  # it would go to the same server again by itself, whoever is the master now
+            self._closed = False
+        self._connection.send_command(*command)
+
     def close(self) -> None:
         """Close the socket; the next command opens it again."""
         self._unread = 0
+        self._closed = True
         self.fresh = True
         self._connection.disconnect()
 
@@ -168,7 +203,7 @@ def connect(
     single: bool = False,
     decode: bool = True,
 ) -> Client:
-    """A client that asks once, for ``redis://``, ``rediss://`` or ``unix://``. Times are in seconds.
+    """A client that asks once. URLs are those of `address`, times in seconds.
 
     Opens nothing yet, unless it is to have a ``single`` connection, of which the server can tell that it closed.
     Raises `UsageError` for what is no URL of a Redis.
@@ -194,31 +229,33 @@ def _open(
     single: bool = False,
     decode: bool = True,
 ) -> Client:
-    if "@" in url.partition("://")[2] and "@" not in urlsplit(url).netloc:
-        raise UsageError(f"{redact_url(url)} is not a Redis URL: its password ends it early. {_HINT}")
+    url = address.standard(url)
+    options: dict[str, Any] = {
+        "client_name": name,
+        "decode_responses": decode,
+        "encoding_errors": "surrogateescape",  # outputs that are packed are no text
+        "socket_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+    }
+    if not url.startswith("unix:"):
+        options |= {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}
     try:
-        if not url.startswith("unix:") and "://" in url and not re.fullmatch(r"/?|/\d+", urlsplit(url).path):
-            raise ValueError(url)  # or it would be another database, in silence
-        return noticing(
-            partial(
-                kind.from_url,
-                url,
-                client_name=name,
-                single_connection_client=single,
-                decode_responses=decode,
-                encoding_errors="surrogateescape",  # outputs that are packed are no text
-                socket_timeout=timeout,
-                retry=Retry(NoBackoff(), 0),
-                **(
-                    {}
-                    if url.startswith("unix:")
-                    else {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}
-                ),
-            )
-        )
+        if (watched := address.watched(url)) is not None:
+            pool = _master_of(watched, options)
+            return noticing(partial(kind, connection_pool=pool, single_connection_client=single))
+        return noticing(partial(kind.from_url, url, single_connection_client=single, **options))
     except ValueError as error:
-        why = str(error) if "scheme" in str(error) else "its host, port or database cannot be read"
-        raise UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_HINT}") from None
+        raise address.refused(url, *([str(error)] if "scheme" in str(error) else [])) from None
+
+
+def _master_of(watched: address.Watched, options: dict[str, Any]) -> SentinelConnectionPool:
+    """Connections to whichever server the sentinels call the master when each is opened."""
+    times = {name: options[name] for name in ("socket_connect_timeout", "socket_keepalive", "retry")}
+    # A sentinel that does not answer is not waited for: there are others.
+    asked = {**times, **watched.options, **watched.sentinel_login, "socket_timeout": times["socket_connect_timeout"]}
+    sentinels = Sentinel(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    found = {"db": watched.db, **options, **watched.options, **watched.login}
+    return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]
 
 
 def check(client: Client, url: str) -> None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode
 
 from runner.errors import UsageError
+from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.base import CheckpointNotFound
 from runner.providers.redis import keys
 
-SCHEMES = ("redis://", "rediss://", "unix://")
 DEFAULT_PREFIX = "checkpoints"
 
 _known: dict[str, str] = {}
@@ -90,4 +90,4 @@ def _bare(url: str) -> str:
     return f"{scheme}://{rest}{'?' if asked else ''}{asked}"
 
 
-_SECRET = {"password", "username"}
+_SECRET = {"password", "username", "sentinel_password", "sentinel_username"}

@@ -34,7 +34,7 @@ from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Client, Line, patient
+from runner.providers.redis.connection import Client, Line, Replicas, patient
 from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.pace import RunPace
@@ -82,9 +82,10 @@ class Executor:
         outgoing: Outgoing,
         page: Page,
         retire: Retire,
+        replicas: Replicas,
     ) -> None:
         self._client = patient(url, name=f"runner:{worker}:{process}")
-        self._line = Line(self._client)
+        self._line = Line(self._client, replicas)
         self._runs = Runs(self._client)
         self._code = CodeCache(self._runs, cache)
         self._signatures = Signatures(lambda run: self._runs.field(run, "signature"))

@@ -64,7 +64,11 @@ def test_a_host_that_nobody_knows(unreachable):
 
 @pytest.mark.parametrize("verb", ["submit", "runs", "worker"])
 @pytest.mark.parametrize(
-    "url", ["http://localhost:6379", "localhost:6379", "redis//x", "redis://localhost:port", "redis://localhost/name"]
+    "url",
+    [
+        *("http://localhost:6379", "localhost:6379", "redis//x", "redis://localhost:port", "redis://localhost/name"),
+        *("redis+sentinel://localhost", "redis+sentinel://localhost/store?nothing=1", "valkey://localhost/name"),
+    ],
 )
 def test_not_a_redis_url_is_bad_usage(verb, url, cli, write_crew):
     said = cli(verb, *([write_crew(GOOD)] if verb == "submit" else []), RUNNER_REDIS_URL=url)

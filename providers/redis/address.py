@@ -1,0 +1,100 @@
+"""Where a Redis is, as URLs say it.
+
+``redis://USER:PASSWORD@HOST:PORT/DB``, with TLS ``rediss://``; the same as ``valkey://`` and ``valkeys://``; and
+``unix://PATH``. Behind Sentinel ``redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB``, with TLS
+``rediss+sentinel://``: the hosts are the sentinels', user and password the server's; the sentinels' own are
+``?sentinel_username=`` and ``?sentinel_password=``. What TLS needs stands in the query: ``ssl_ca_certs``,
+``ssl_certfile``, ``ssl_keyfile``.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from runner.errors import UsageError
+from runner.redaction import redact_url
+
+SENTINEL_PORT = 26379
+
+_HINT = "It is redis://USER:PASSWORD@HOST:PORT/DB; a / # ? : or @ in the password is written %2F %23 %3F %3A %40."
+_SENTINEL_HINT = (
+    "It is redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB, of the sentinels, and the master's name."
+)
+
+_SAME = {
+    "valkey": "redis",
+    "valkeys": "rediss",
+    "valkey+sentinel": "redis+sentinel",
+    "valkeys+sentinel": "rediss+sentinel",
+}
+_OF_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A server behind sentinels: whichever is the master of that name. ``options`` are those of TLS, for both."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    name: str
+    db: int
+    login: dict[str, str]
+    sentinel_login: dict[str, str]
+    options: dict[str, Any]
+
+
+def standard(url: str) -> str:
+    """The URL with the names that redis-py and kombu know. Raises `UsageError` for what is none, by its looks."""
+    given = url
+    scheme, mark, rest = url.partition("://")
+    name, plus, sentinel = scheme.partition("+")
+    url = _SAME.get(name, name) + plus + sentinel + mark + rest
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise refused(given) from None
+    if "@" in rest and "@" not in parts.netloc:
+        raise UsageError(f"{redact_url(given)} is not a Redis URL: its password ends it early. {_HINT}")
+    if mark and not plus and name != "unix" and not re.fullmatch(r"/?|/\d+", parts.path):
+        raise refused(given)  # or it would be another database, in silence
+    for option, _ in parse_qsl(parts.query):
+        if option.startswith("ssl_") and not parts.scheme.startswith("rediss"):
+            raise UsageError(f"{redact_url(given)} has {option} and is not encrypted: write rediss:// or valkeys://")
+    return url
+
+
+def refused(url: str, why: str = "its host, port or database cannot be read") -> UsageError:
+    """What is said of a URL that is none."""
+    return UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_HINT}")
+
+
+def watched(url: str) -> Watched | None:
+    """What a URL of sentinels says; None for any other. Raises `UsageError`."""
+    if not url.partition("://")[0].endswith("+sentinel"):
+        return None
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    path = re.fullmatch(r"/([^/]+)(?:/(\d*))?", parts.path)
+    ports = [re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", host) for host in hosts.split(",")]
+    if not path or not all(ports) or parts.scheme not in ("redis+sentinel", "rediss+sentinel"):
+        why = "a host, a port, the master's name or the database cannot be read"
+        raise UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_SENTINEL_HINT}")
+    options: dict[str, Any] = {"ssl": True} if parts.scheme.startswith("rediss") else {}
+    sentinel_login = {}
+    for name, value in parse_qsl(parts.query):
+        if name in _OF_SENTINELS:
+            sentinel_login[_OF_SENTINELS[name]] = value
+        elif name.startswith("ssl_"):
+            options[name] = value.lower() in ("1", "true", "yes") if name == "ssl_check_hostname" else value
+        else:
+            raise UsageError(f"{redact_url(url)} is not a Redis URL: it knows no {name}. {_SENTINEL_HINT}")
+    user, _, password = login.partition(":")
+    given = {"username": unquote(user), "password": unquote(password)}
+    return Watched(
+        tuple((found[1].strip("[]"), int(found[2] or SENTINEL_PORT)) for found in ports if found),
+        unquote(path[1]),
+        int(path[2] or 0),
+        {name: value for name, value in given.items() if value},
+        sentinel_login,
+        options,
+    )
