@@ -56,7 +56,8 @@ class LuaScript:
         self.types: list[str] = [kind or "text" for _, kind in typed]
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
         body = " ".join([*libraries, source])
-        kinds = dict.fromkeys(kind.rstrip("?") for kind in self.types)
+        kinds = [kind.rstrip("?") for kind in self.types]
+        kinds += [kind for kind in _types() if re.search(rf"\b{kind}\(|pcall\({kind},", body)]
         checks = [
             f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}',
             *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
@@ -117,6 +118,11 @@ def _bind(name: str, value: str, kind: str) -> str:
     if kind.rstrip("?") in _AS_GIVEN:
         return f"local {name}={value}" + (f' if {name}~="" then {checked} end' if kind.endswith("?") else f" {checked}")
     return f'local {name}={value}~="" and {checked} or nil' if kind.endswith("?") else f"local {name}={checked}"
+
+
+@cache
+def _types() -> list[str]:
+    return sorted(p.name.removesuffix(".lua") for p in _FOLDER.joinpath("types").iterdir())
 
 
 def _with_those_used(kinds: list[str]) -> list[str]:

@@ -1,16 +1,17 @@
 -- Note which steps are being done, so that a crash in them is counted as in doubt.
 --
 -- KEYS run task
--- ARGV name:text key:text token:int begun:entries? new:entries?
+-- ARGV name:text key:text token:int begun:text new:text
 -- USES account
 --
 -- begun: all of them, as entries of the account; new: those of them that are done whatever this answers. Both "" for none.
 -- Where the claim is lost, whoever took it back has counted those of before as in doubt; the new ones are counted here.
 -- Returns 1, or 0 where the claim is lost (the step's own record will be refused).
 if redis.call("HGET", task, "token") ~= token then
+  local lost = new ~= "" and entries(new, "new")
   redis.call("HLEN", ledger_key(run))
-  if redis.call("HLEN", run) > 0 then account(run, name, key, "in_doubt", new) end
+  if lost and redis.call("HLEN", run) > 0 then account(run, name, key, "in_doubt", lost) end
   return 0
 end
-redis.call("HSET", task, "begun", begun_text)
+redis.call("HSET", task, "begun", begun)
 return 1

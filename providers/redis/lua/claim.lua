@@ -14,7 +14,7 @@
 -- failures count since the branch was last resumed, failed since ever;
 -- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease).
 local r = redis.call("HMGET", run, "id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew",
-                     "standin", "token", "created_at", "protocol")
+                     "standin", "token", "created_at", "protocol", "checkpoint_on")
 local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
@@ -28,9 +28,9 @@ if not mine then
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end
   if not redis.call("ZSCORE", workers_key(home), worker) then return {"unregistered"} end
   redis.call("ZCARD", queued_key(home))
-  redis.call("ZCARD", due_key(home))
   local newer = tonumber(r[12] or "1") > PROTOCOL
   if newer or string.find(unfit, "," .. (r[5] or "") .. ",", 1, true) then
+    redis.call("ZCARD", due_key(home))
     redis.call("HSET", task, "state", "delayed")
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
     redis.call("ZADD", due_key(home), at + 1000, ref)
@@ -59,7 +59,7 @@ for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
 end
 local recorded = redis.call("HGETALL", journal_key(branch, key))
 if not mine then
-  intact_branch(branch)
+  intact_checkpoints(branch, r[13])
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", claims_key(home, worker))
   take_along(home, run, at, name, key)
@@ -92,5 +92,5 @@ end
 local first = redis.call("HGET", branch, "begun") == scope .. " " .. claimed
 return {"claimed", tonumber(token), {tonumber(t[5] or "0"), tonumber(t[12] or "0")}, {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
         {tonumber(scope), tonumber(started or "0"), tonumber(claimed), first and 1 or 0,
-         redis.call("HGET", run, "checkpoint_on") or "", at_work,
+         r[13] or "", at_work,
          redis.call("HGET", branch, "opener") == key and 1 or 0}, {b[2] or "", b[3] or ""}, context, recorded}

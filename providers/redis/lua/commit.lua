@@ -2,7 +2,7 @@
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name:text key:text token:int worker:text output:text trace:text replayed:entries? next:tasks growth:growth? stamp:text
--- USES now queued emit refuse send unlock goes_on close account checkpoint lifetime finish wait grow intact
+-- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait grow intact
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
@@ -22,18 +22,26 @@ local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens"
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
 local unlocked = growth and #next or 0
-intact_run(home, run, name)
-intact_branch(branch)
-intact_tasks(branch, next)
+local r, b = redis.call("HMGET", run, "id", "queue", "envelope", "checkpoint_on"), redis.call("HMGET", branch, "status", "left")
+redis.call("XLEN", events_key(run))
+redis.call("LLEN", order_key(branch))
+redis.call("SCARD", open_key(branch))
 redis.call("HLEN", claims_key(home, worker))
-if not goes_on(run, name) then
+intact_checkpoints(branch, r[4])
+if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) end
+if b[1] ~= "running" then
   intact_ends(home, run, math.huge)
-elseif tonumber(redis.call("HGET", branch, "left")) + unlocked <= 1 then
+elseif #next > 0 then
+  intact_queue(home, r[2], r[3])
+  redis.call("HLEN", waits_key(branch))
+  intact_tasks(branch, next)
+end
+if tonumber(b[2]) + unlocked <= 1 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
 end
 local at = now()
-local id = redis.call("HGET", run, "id")
+local id = r[1]
 local seq = redis.call("HINCRBY", branch, "seq", 1)
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
@@ -51,7 +59,7 @@ local told = emit(run, "task_completed", "branch", name, "task", key, "commit_se
 if growth then grow(run, name, branch, key, seq, growth) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", unlocked - 1)
-if not goes_on(run, name) then
+if b[1] ~= "running" then
   -- What was paid for is kept. A resume finds what this unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end

@@ -1,7 +1,7 @@
 -- Record a step that was done, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:entries? paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
+-- ARGV name:text key:text token:int step:text value:text begun:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
 -- USES emit refuse account
 --
 -- begun: the steps that are still being done. paid: what this one is in the account; "" where others stand for it.
@@ -11,15 +11,15 @@
 -- Returns {"recorded"} or {"refused"}.
 local t = redis.call("HMGET", task, "token", "started", "reached")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
-redis.call("HLEN", journal)
-redis.call("XLEN", events_key(run))
-redis.call("HLEN", ledger_key(run))
+if told then redis.call("XLEN", events_key(run)) end
+if paid or replayed then redis.call("HLEN", ledger_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
-redis.call("HSET", task, "begun", begun_text)
+local first = redis.call("HSETNX", journal, step, value) == 1
+redis.call("HSET", task, "begun", begun)
 -- A task that gets on is not the one that kills its workers. One that records as much as ever, and other things each
 -- time (a prompt with a clock in it), does not get on.
 if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
-if redis.call("HSETNX", journal, step, value) == 1 then
+if first then
   account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details)
   account(run, name, key, "replayed", replayed)
   if redis.call("HLEN", journal) == 1 then

@@ -4,7 +4,12 @@
 -- as a list, what of these tokens has a name in DETAILS. They stand in the run, by that name, and by line under "tokens":
 -- clients of before could not read them in the ledger.
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
-local function noted(entries) return entries and entries ~= "" and cjson.decode(entries) or nil end
+-- Entries as they were noted, unread. What should be entries and is not counts for nothing: it can break no other write.
+local function noted(text)
+  if not text or text == "" then return nil end
+  local ok, found = pcall(entries, text, "noted")
+  return ok and found or nil
+end
 local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
 local function detail(run, field, details)
   local line = cjson.decode(redis.call("HGET", run, "tokens" .. field) or "[0,0,0,0]")

@@ -1,27 +1,35 @@
 -- Redis refuses a write to a key of another type, also in the middle of a script. So what a script may write is looked at
 -- before its first write: where a key is somebody else's (a queue that is called like one of ours), it fails and has
--- changed nothing. Each look costs the same, however much the key holds.
+-- changed nothing. Each look costs the same, however much the key holds. What is called for each task and each step looks by
+-- itself, at no more than it needs.
+local function intact_queue(home, queue, envelope)
+  redis.call("ZCARD", queued_key(home))
+  if envelope ~= "" then redis.call("LLEN", queue) else redis.call("ZCARD", outbox_key(home)) end
+end
 local function intact_run(home, run, name)
   local r = redis.call("HMGET", run, "queue", "envelope", "id")
   if not r[3] then error({err = "ERR " .. SCRIPT .. ".lua: there is no run here"}) end
   redis.call("HLEN", branch_key(run, name))
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", ledger_key(run))
-  redis.call("ZCARD", queued_key(home))
-  if r[2] ~= "" then redis.call("LLEN", r[1]) else redis.call("ZCARD", outbox_key(home)) end
+  intact_queue(home, r[1], r[2])
 end
 local function intact_indexes(home)
   for _, index in ipairs({queued_key(home), due_key(home), outbox_key(home), active_key(home), expiring_key(home)}) do
     redis.call("ZCARD", index)
   end
 end
+local function intact_checkpoints(branch, on)
+  if not on or on == "" then return end
+  redis.call("ZCARD", checkpoints_key(branch))
+  redis.call("HLEN", lineage_key(branch))
+end
 local function intact_branch(branch)
   redis.call("HLEN", outputs_key(branch))
   redis.call("LLEN", order_key(branch))
   redis.call("SCARD", open_key(branch))
   redis.call("HLEN", waits_key(branch))
-  redis.call("ZCARD", checkpoints_key(branch))
-  redis.call("HLEN", lineage_key(branch))
+  intact_checkpoints(branch, "any")
 end
 local function intact_tasks(branch, tasks)
   for _, job in ipairs(tasks) do redis.call("HLEN", task_key(branch, job.task or job)) end
