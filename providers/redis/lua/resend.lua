@@ -12,7 +12,7 @@
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
 intact_indexes(home)
-local sent, waiting, long = 0, depths, {}
+local sent, here, long = 0, {}, {}
 local unknown, unseen = {}, {}
 -- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
 local function jobs_of(run_id)
@@ -41,6 +41,7 @@ for _, ref in ipairs(refs) do
   else
     local queue, relayed = r[1], r[2] == ""
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
+    local waiting = relayed and depths or here  -- two brokers may have a queue of one name
     if not waiting[queue] and not relayed then waiting[queue] = redis.call("LLEN", queue) end
     if not waiting[queue] then
       if not unseen[queue] then unknown[#unknown + 1] = queue end
