@@ -18,9 +18,14 @@ class PlainApp(App[T]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's own, and ours."""
-        return [*super().get_line_filters(), _Plain()]
+        return [*super().get_line_filters(), _PLAIN]
 
 
 class _Plain(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002 - textual's signature
+        if all(segment.text.isprintable() for segment in segments):
+            return segments
         return [segment if segment.control else segment._replace(text=bare(segment.text)) for segment in segments]
+
+
+_PLAIN = _Plain()  # one, for lines are cached by the filters that they went through

@@ -1,12 +1,14 @@
 """The screen on made-up checkpoints, driven by keys as a person would."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.worker import WorkerCancelled
 
 from runner.checkpoints.act import Order
 from runner.checkpoints.model import Branch, Checkpoint, Details, EntityView, TaskView, everything
@@ -107,7 +109,8 @@ class Screen:
         before: list[str] = []
         while len(self.app.workers) or before != self.rows or not any(self.rows[-1:]):
             before = self.rows
-            await self.app.workers.wait_for_complete()
+            with contextlib.suppress(WorkerCancelled):  # another look took its place
+                await self.app.workers.wait_for_complete()
             await self.pilot.pause()
             if self.app.return_value is not None or not self.app.is_running:
                 return

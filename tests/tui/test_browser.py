@@ -408,3 +408,14 @@ def test_where_a_place_does_not_tell_the_tree_says_how_far_each_is(play, fakes, 
         assert "/" not in tree[4], "what is too much to read is left"
 
     play(story, source)
+
+
+def test_no_control_character_of_a_checkpoint_is_drawn(play, fakes):
+    source = fakes.FakeSource(fakes.line([1], "evil\x1b]0;owned\x07\x9b31m"))
+
+    async def story(screen):
+        lines = [strip.text for strip in screen.app.screen._compositor.render_strips()]
+        assert any("evil]0;owned31m" in line for line in lines), lines
+        assert not [line for line in lines if not line.isprintable()]
+
+    play(story, source)
