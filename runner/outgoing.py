@@ -2,7 +2,8 @@
 
 A call is noted in the store before it goes out, or a kill could hide it. A process that is killed between the two
 leaves a call noted that nobody was asked. Who takes its task back on the same machine sees here that it never left, and
-counts it as what it is: not made. Who cannot look counts it as in doubt.
+counts it as what it is: not made. Who cannot look counts it as in doubt. While the store refuses, or is away, a process
+says here also which steps it may not know of.
 
 The file is mapped into the memory of the worker's main process and of its pool's children; each has a page of it.
 """
@@ -38,6 +39,7 @@ class CallsOut:
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
         self._token, self._say, self._out = token, say, Tally()
+        self._unsure: Tally | None = None
         self._tell()
 
     def count(self, entry: Entry, many: int) -> None:
@@ -46,9 +48,22 @@ class CallsOut:
             self._out[entry] = max(self._out[entry] + many, 0)
             self._tell()
 
+    def unsure(self, begun: Tally) -> None:
+        """The store may not know of these steps. Who takes the task back counts them: calls of models by what left."""
+        self._unsure = Tally({entry: many for entry, many in begun.items() if entry.kind != "model"})
+        self._tell()
+
+    def sure(self) -> None:
+        """It knows."""
+        if self._unsure is not None:
+            self._unsure = None
+            self._tell()
+
     def _tell(self) -> None:
         if self._say is not None:
-            self._say(f"{self._token} {self._out.text() or '[]'}")
+            every = Tally(self._out)
+            every.update(self._unsure or {})
+            self._say(f"{self._token} {every.text() or '[]'}")
 
 
 def share(worker: str, store: str) -> str:

@@ -23,7 +23,7 @@ from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
 from runner.redaction import redact
 
-AWAY = 0.2  #: seconds without a word of the store after which a task asks if it is still its worker's; under any lease
+AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
 
 
 class ClaimedTask:
@@ -58,6 +58,8 @@ class ClaimedTask:
         self._out = CallsOut(claim.token, outgoing)
         self._log = log
         self._noted = False
+        self._between: tuple[Entry | None, int] = (None, 0)  # the step that is just being noted (-1) or recorded (+1)
+        line.missed = self._missed
         self._me, self._said = secrets.token_hex(4), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
@@ -70,10 +72,11 @@ class ClaimedTask:
         return step
 
     def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
-        """Note that a step begins. It costs no round trip: nobody waits for the answer.
+        """Note that a step begins: what is done, and that nobody knows of, nobody would count.
 
-        But where nothing was heard for a while, the process may have been frozen, and its claim lost: what it paid for
-        then nobody would count; and where the store refuses for now, the note might be refused. Raises `ClaimLost`.
+        A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nobody waits for
+        the answer, where the store was heard a moment ago. Else the process may have been frozen, and its claim lost,
+        or the store may refuse for now. Raises `ClaimLost`.
         """
         with self._lock:
             self._open.subtract(instead_of)
@@ -82,9 +85,10 @@ class ClaimedTask:
                 self._log.began(self._open.text())
             if not held:
                 self._out.count(entry, 1)
-            if time.monotonic() - self._heard > AWAY or outage.is_on:
-                self._held(self._begin, **self._begun())
-                self._noted = True
+            if entry.kind != "step" or time.monotonic() - self._heard > AWAY or outage.is_on:
+                self._between = (entry, -1)
+                self._note_surely()
+                self._between = (None, 0)
             else:
                 self._note_open(Tally([entry]))
 
@@ -107,6 +111,7 @@ class ClaimedTask:
         with self._lock:
             if entry is not None:
                 self._open[entry] = max(self._open[entry] - 1, 0)
+                self._between = (entry, 1)
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage.told()}
@@ -130,6 +135,7 @@ class ClaimedTask:
             if self._log is not None:
                 self._log.recorded(step, text_of_one(entry) if entry is not None else "", self._open.text())
             if entry is not None:
+                self._between = (None, 0)
                 self._out.count(entry, -1)
 
     def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
@@ -158,9 +164,24 @@ class ClaimedTask:
         return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new.text() if new else ""}
 
     def _note_open_again(self) -> None:
-        """Before the end of the task: where the connection was lost meanwhile."""
-        if self._noted and self._line.fresh:
-            self._note_open()
+        """Before the end of the task: where a note was refused, or lost with its connection."""
+        if self._noted:
+            self._line.settle()
+            if self._line.fresh:
+                self._note_surely()
+
+    def _note_surely(self) -> None:
+        """Say it, and wait for the answer. Raises `ClaimLost`."""
+        self._held(self._begin, **self._begun())
+        self._noted, self._line.fresh = True, False
+
+    def _missed(self) -> None:
+        """The store takes nothing now, and may not have taken a note either: who looks after us is told, if we die."""
+        begun = Tally(self._open)
+        entry, many = self._between
+        if entry is not None:
+            begun[entry] += many
+        self._out.unsure(begun)
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
@@ -213,7 +234,7 @@ class ClaimedTask:
             answer = int(script(self._line, **slots))
         if not answer:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
-        self._heard = time.monotonic()
+        self._sure()
         return answer
 
     def commit(
@@ -305,12 +326,17 @@ class ClaimedTask:
             self._log.ended(operation)
         return answer
 
+    def _sure(self) -> None:
+        """The store has all that it was told."""
+        self._heard = time.monotonic()
+        self._out.sure()
+
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         with self._lock:
             answer = script(self._line, **self._who, **slots)
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
-        self._heard = time.monotonic()
+        self._sure()
         return answer
 
 

@@ -1,6 +1,7 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,7 +13,6 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
-    NoScriptError,
     RedisError,
     ResponseError,
 )
@@ -119,7 +119,9 @@ class Line:
         self._unread = 0
         self._closed = False
         self.fresh = True
-        """Whether the server may not know our scripts: a new connection may be to a new server."""
+        """Whether the server may not know our scripts, or what was sent `later`: see who sends it again."""
+        self.missed: Callable[[], object] = bool
+        """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
 
     def later(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
@@ -140,21 +142,17 @@ class Line:
         """The same, once."""
         try:
             self._send(*command)
-            while self._unread:
-                self._unread -= 1
-                try:
-                    self._connection.read_response()
-                except NoScriptError:
-                    self.fresh = True
-                except ResponseError:
-                    pass
+            self._read_unread()
             return self._connection.read_response()
         except ResponseError as error:
-            if (found := not_now(error)) is not None and found.moved:
-                self.close()
+            if (found := not_now(error)) is not None:
+                self.missed()
+                if found.moved:
+                    self.close()
             raise found or error from None
         except BaseException:
             self.close()
+            self.missed()
             raise
 
     def replicated(self) -> None:
@@ -177,6 +175,24 @@ class Line:
             self._connection.connect()  # it would go to the same server again by itself, whoever is the master now
             self._closed = False
         self._connection.send_command(*command)
+
+    def settle(self) -> None:
+        """Read all that is unread: from here on `fresh` says whether it was taken."""
+        try:
+            self._read_unread()
+        except NOT_NOW:
+            self.close()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_unread(self) -> None:
+        while self._unread:
+            self._unread -= 1
+            try:
+                self._connection.read_response()
+            except ResponseError:
+                self.fresh = True
 
     def close(self) -> None:
         """Close the socket; the next command opens it again."""

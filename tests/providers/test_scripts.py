@@ -389,25 +389,26 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
 def test_what_begins_before_a_lost_claim_is_noticed_is_in_doubt(driver: Driver, lost: str) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
-    tool = Entry("tool")
-    task.begin_step(tool)
+    task.begin_step()
     driver.line.execute_command("PING")
     driver.workers.reap("w0", process="p0", reason="gone", max_attempts=5)
     if lost != "reaped":
         assert driver.commit(driver.take()["a"]) == "completed"
     if lost == "its run is gone":
         driver.redis.flushall()
-    task.begin_step(tool)  # side by side with the first: nobody waits for the answer
-    task.begin_step(Entry("model", "A", "gpt"))
-    task.drop_step(tool)
+    task.begin_step()  # side by side with the first: nobody waits for the answer
+    for entry in (Entry("model", "A", "gpt"), Entry("tool")):  # these do not begin at all
+        with pytest.raises(ClaimLost):
+            task.begin_step(entry)
+    task.drop_step()
     with pytest.raises(ClaimLost):
-        task.record_step("s#1", "1", replayed=0, entry=tool)
+        task.record_step("s#1", "1", replayed=0)
     if lost == "its run is gone":
         assert not driver.redis.keys()
     else:
         found = driver.runs.get(run)
-        assert (found.in_doubt, found.tools_in_doubt) == (1, 2)
-        assert [line.in_doubt for line in driver.runs.ledger(run)] == [1]
+        assert (found.in_doubt, found.tools_in_doubt) == (2, 0)
+        assert driver.runs.ledger(run) == []
 
 
 def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: Any) -> None:
@@ -420,3 +421,45 @@ def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: An
     clock.go_on(40_000)
     assert [here.turn(both), there.turn(both)] == [0, 0]
     assert here.turn(both) == 60
+
+
+def test_a_note_that_was_refused_is_given_again_before_the_task_ends(
+    driver: Driver, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claimed, "AWAY", 3600)
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.begin_step()
+    task.drop_step()
+    redis.config_set("maxmemory", 1)
+    try:
+        task.begin_step()
+        driver.line.settle()
+    finally:
+        redis.config_set("maxmemory", 0)
+    # When the step is broken off, and the task handed back
+    task.release(replayed=0)
+    assert driver.runs.get(run).in_doubt == 1
+
+
+def test_a_tool_begins_when_the_store_knows_of_it(driver: Driver, redis: Redis) -> None:
+    driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    for entry in (Entry("tool"), Entry("model", "", "m")):
+        driver.task(claim).begin_step(entry)
+        assert driver.line._unread == 0
+
+
+def test_what_a_dead_process_was_unsure_of_is_in_doubt(driver: Driver) -> None:
+    """Its page says what it was at when the store took nothing; what the store knows itself is not counted twice."""
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    pages: list[str] = []
+    task = claimed.ClaimedTask(driver.line, claim, pages.append)
+    task.begin_step(Entry("model", "", "m"), held=True)  # noted, and never left
+    task.begin_step()  # noted
+    task._missed()
+    task._open[Entry("step")] += 1  # a note that was refused
+    task._missed()
+    driver.workers.reap("w0", process="p0", reason="its process died", max_attempts=5, out={"p0": pages[-1]})
+    assert driver.runs.get(run).in_doubt == 2

@@ -1,14 +1,20 @@
 -- Take a claim back and make the task runnable elsewhere: the next attempt has a new number, the journal stays.
 -- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
 -- goes_on: whether another worker goes on where this one was stopped. out: nil, or the calls of models that had left its
--- process: one that was noted and never left is in no doubt.
+-- process: one that was noted and never left is in no doubt; and steps of which the note may be missing.
 local function doubtful(begun, out)
-  if not begun or not out then return begun end
-  local left, found = {}, {}
-  for _, one in ipairs(out) do left[cjson.encode({one[2], one[3]})] = one[4] end
-  for _, one in ipairs(begun) do
-    if one[1] == "model" then one[4] = math.min(one[4], left[cjson.encode({one[2], one[3]})] or 0) end
+  if not out then return begun end
+  local said, found = {}, {}
+  for _, one in ipairs(out) do said[cjson.encode({one[1], one[2], one[3]})] = one end
+  for _, one in ipairs(begun or {}) do
+    local which = cjson.encode({one[1], one[2], one[3]})
+    local many = said[which] and said[which][4] or 0
+    one[4] = (one[1] == "model" and math.min or math.max)(one[4], many)
+    said[which] = nil
     if one[4] > 0 then found[#found + 1] = one end
+  end
+  for _, one in pairs(said) do
+    if one[1] ~= "model" and one[4] > 0 then found[#found + 1] = one end
   end
   return found
 end

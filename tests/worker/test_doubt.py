@@ -1,0 +1,98 @@
+"""What was done twice is what is in doubt, also where the store refuses and processes die meanwhile.
+
+The account is a file that steps write to, and the count of a server of models.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.client import Client
+from runner.testing import Fleet, ModelServer, RedisServer
+
+pytestmark = pytest.mark.timeout(120)
+
+REFUSE = """
+    import redis
+    def refuse(ctx):
+        # The store refuses from here on, a moment after it was heard.
+        if ctx.attempt == 1:
+            admin.execute_command(*{refuse!r}.split())
+    admin = redis.Redis.from_url({url!r})
+"""
+STEPS = """
+    def run(ctx):
+        admin.ping()
+        ctx.step("first", trace, "step first")
+        refuse(ctx)
+        ctx.step("late", trace, "step late")
+        return "done"
+
+    crew = Crew(tasks=[Task(name="t", run=run)])
+"""
+CALLS = """
+    def ask(text):
+        import openai
+        with openai.OpenAI(base_url={models!r}, api_key="k", max_retries=0, timeout=60) as client:
+            said = client.chat.completions.create(model="m", messages=[{{"role": "user", "content": text}}])
+            return said.choices[0].message.content
+
+    def run(ctx):
+        admin.ping()
+        ask("first")
+        refuse(ctx)
+        return ask("late")
+
+    crew = Crew(tasks=[Task(name="t", run=run)])
+"""
+
+
+@pytest.fixture
+def killed(own_fleet: Fleet, own_server: RedisServer, eventually: Any) -> Callable[[str], None]:
+    """Kills the pool's child as soon as it waits for the store, which takes writes again after that."""
+
+    def kill(again: str) -> None:
+        worker = own_fleet.workers[-1]
+        eventually(lambda: "waiting for the store: it refuses" in own_fleet.log(), why="the task waits for the store")
+        for child in worker.children():
+            os.kill(child, signal.SIGKILL)
+        with Redis.from_url(own_server.url) as admin:
+            admin.execute_command(*again.split())
+
+    return kill
+
+
+READONLY = ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE")
+NOREPLICAS = ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0")
+
+
+@pytest.mark.parametrize(("refuse", "again"), [READONLY, NOREPLICAS], ids=["READONLY", "NOREPLICAS"])
+def test_a_step_that_begins_as_the_store_refuses_is_counted(
+    refuse: str, again: str, own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, trace: Any,
+    killed: Any,
+) -> None:  # fmt: skip
+    own_fleet.start("--concurrency", "1")
+    handle = own_client.submit(crew_of(REFUSE.format(refuse=refuse, url=own_server.url) + STEPS))
+    killed(again)
+    result = handle.wait(60)
+    assert result.status == "completed", result
+    assert trace.steps()["step first"] == 1
+    assert result.ledger["in_doubt"] == trace.repeated()
+
+
+def test_a_call_leaves_when_the_store_knows_of_it(
+    own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, killed: Any
+) -> None:
+    refuse, again = READONLY
+    with ModelServer(lambda request: f"<{request.text}>") as models:
+        own_fleet.start("--concurrency", "1")
+        crew = REFUSE.format(refuse=refuse, url=own_server.url) + CALLS.format(models=models.url)
+        handle = own_client.submit(crew_of(crew))
+        killed(again)
+        result = handle.wait(60)
+        assert result.outputs == {"t": "<late>"}
+        assert (models.paid, result.ledger["paid"], result.ledger["in_doubt"]) == (2, 2, 0)
