@@ -146,7 +146,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.task(b_again).begin_step(gpt)
     settled()
     workers.reap("w0", process="p0", reason="it died", max_attempts=5, out={"p0": f"{b_again.token} []"})
-    driver.task(b_again).begin_step(gpt)  # too late: it is counted all the same
+    driver.task(b_again).begin_step()  # too late: it is counted all the same
     settled()
     for worker in ("w0", "w1"):
         workers.beat(worker, 5000, "{}")

@@ -423,10 +423,7 @@ def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: An
     assert here.turn(both) == 60
 
 
-def test_a_note_that_was_refused_is_given_again_before_the_task_ends(
-    driver: Driver, redis: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claimed, "AWAY", 3600)
+def test_a_note_that_was_refused_is_given_again_before_the_task_ends(driver: Driver, redis: Redis) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
     task.begin_step()
