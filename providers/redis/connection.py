@@ -162,7 +162,8 @@ class Line:
         try:
             have = int(self.execute_command("WAIT", self._replicas.many, int(self._replicas.seconds * 1000)))
         except ResponseError as error:  # an ACL may forbid it
-            log.error("what is committed cannot be waited for at replicas: %s", error)
+            log.error("commits do not wait for replicas: %s", error)
+            self._replicas = Replicas()
             return
         behind = have < self._replicas.many
         if behind and not self._behind:
