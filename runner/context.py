@@ -3,16 +3,18 @@
 import asyncio
 import contextvars
 import difflib
+import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from runner.output import TaskOutput
 from runner.task import Task
 from runner.work import Work
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _at_work: ContextVar[bool] = ContextVar("runner_at_work", default=False)
 """Whether this context is a task's, or comes of one's."""
@@ -117,6 +119,23 @@ class TaskContext:
     def _step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watch = self._work.watch(str(name), fn) if self._work.watch else None
         return self._work.journal.step(str(name), fn, args, kwargs, watch)
+
+    def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
+        """The function, each call of which is a step: for tools of an agent that another framework made.
+
+        It has the function's name, signature and documentation, by which such frameworks tell a model of it. With an
+        async function it is one.
+        """
+
+        @functools.wraps(fn)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return self.step(fn.__name__, fn, *args, **kwargs)
+
+        @functools.wraps(fn)
+        async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return await cast("Awaitable[Any]", self.step(fn.__name__, fn, *args, **kwargs))
+
+        return cast("Callable[P, T]", acall) if inspect.iscoroutinefunction(fn) else call
 
     def log(self, text: str) -> None:
         """Put a line among the run's events."""
