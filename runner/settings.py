@@ -61,7 +61,16 @@ class WorkerSettings:
 
 def default_queue() -> str:
     """The queue that jobs go to unless told otherwise."""
-    return os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE
+    return queue_name(os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE)
+
+
+def queue_name(name: str) -> str:
+    """The name, unless it could be one of the store's keys. Raises `UsageError`."""
+    if name.startswith("runner:"):
+        raise UsageError(
+            f"a queue is not called {name!r}: what begins with runner: is the store's own; choose another name"
+        )
+    return name
 
 
 def cache_dir() -> Path:

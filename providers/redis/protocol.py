@@ -10,26 +10,16 @@ The number goes up when a worker of before could not do a task on top of what is
 
 import re
 
-from runner.errors import UsageError
-
 PROTOCOL = 2
 READS = tuple(range(1, PROTOCOL + 1))
 FIRST = 1  #: of runs that carry no number
 
-_OURS = "runner:"
-_QUEUE = re.compile(rf"{_OURS}p\d+:", re.ASCII)
+_QUEUE = re.compile(r"runner:p\d+:", re.ASCII)
 
 
 def queue_of(name: str, protocol: int = PROTOCOL) -> str:
-    """Where jobs for workers of a protocol wait, of those who serve the queue called so.
-
-    Raises `UsageError` for a name that could be one of the store's keys.
-    """
-    if name.startswith(_OURS):
-        raise UsageError(
-            f"a queue is not called {name!r}: what begins with {_OURS} is the store's own; choose another name"
-        )
-    return name if protocol == FIRST else f"{_OURS}p{protocol}:{name}"
+    """Where jobs for workers of a protocol wait, of those who serve the queue called so."""
+    return name if protocol == FIRST else f"runner:p{protocol}:{name}"
 
 
 def name_of(queue: str) -> str:

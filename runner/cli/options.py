@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from runner.errors import BadInput
+from runner.settings import queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +55,7 @@ def as_json(function: F) -> F:
 
 def apply_environment(*, redis_url: str | None = None, broker_url: str | None = None, queue: str | None = None) -> None:
     """What was given on the command line holds for this process and those it starts."""
+    queue = queue and queue_name(queue)
     for name, value in (("RUNNER_REDIS_URL", redis_url), ("RUNNER_BROKER_URL", broker_url), ("RUNNER_QUEUE", queue)):
         if value:
             os.environ[name] = value

@@ -26,7 +26,7 @@ from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.records import CheckpointRecord, RunRecord
-from runner.settings import default_queue
+from runner.settings import default_queue, queue_name
 from runner.source import bundle
 from runner.source.target import parse_target
 from runner.states import RunStatus
@@ -83,7 +83,9 @@ class Client:
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         refuse_missing(prepared.plan, given)
-        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue or default_queue(), keep, models)
+        fields = run_fields(
+            prepared, given, max_checkpoints, checkpoint_on, queue_name(queue or default_queue()), keep, models
+        )
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
         crashpoints.reached("run created, nothing waited for")

@@ -271,6 +271,8 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
             "invalid value for '--max-checkpoints': 0 is not in the range",
         ),
         (["wait", "r-1", "--timeout", "inf"], "invalid value for '--timeout': 'inf' is not a number of seconds;"),
+        (["submit", "crew.py", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
+        (["worker", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
         (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
         (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'prefork', 'threads';"),
         (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anybody stop workers: give --basic-auth"),

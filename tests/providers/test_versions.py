@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner.errors import UsageError
 from runner.providers.redis import keys
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, Job, Refusal
@@ -96,5 +95,3 @@ def test_a_run_of_before_whose_broker_is_another_is_taken_along(driver: Driver) 
 def test_queues_have_names_of_their_own() -> None:
     assert served("runner") == ["runner", f"runner:p{PROTOCOL}:runner"]
     assert [name_of(queue) for queue in served("a:b c")] == ["a:b c", "a:b c"]
-    with pytest.raises(UsageError, match="begins with runner: is the store's own"):
-        queue_of("runner:{p0}:queued")
