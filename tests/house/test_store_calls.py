@@ -13,14 +13,12 @@ PATIENT = {("runner/execution/execution.py", "__init__")}
 
 WATCHING = {
     ("tasks/presence.py", "_workers"): "the heartbeat: a loop",
-    (
-        "tasks/jobs.py",
-        "__init__",
-    ): "whether a claim holds: asked in a signal's handler, and again at a beat",
+    ("tasks/jobs.py", "__init__"): "whether a claim holds: in a signal's handler, and again at a beat",
     ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
     ("tasks/housekeeping.py", "run"): "what crashes left behind: a loop",
     ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
     ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
+    ("runner/cli/health.py", "_workers"): "a health check: says what it finds, soon",
     ("runner/store.py", "open_store"): "for people: they are told, with exit code 4",
     ("providers/redis/provider.py", "_client"): "checkpoints of kickoff() here: waits for so long, then says so",
 }
