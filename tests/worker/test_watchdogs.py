@@ -11,6 +11,7 @@ from celery import Celery
 from redis import Redis
 
 from runner.client import Client
+from runner.providers.redis.protocol import queue_of
 from runner.settings import DEFAULT_QUEUE
 from runner.tasks import app as celery_side
 from runner.tasks.presence import Stall
@@ -34,7 +35,7 @@ def test_a_backlog_of_tasks_of_milliseconds_is_no_stall(
     handles = []
     while time.monotonic() < end:
         handles.append(client.submit(crew))
-        eventually(lambda: redis.llen(DEFAULT_QUEUE) < 100, why="the backlog gets short")
+        eventually(lambda: redis.llen(queue_of(DEFAULT_QUEUE)) < 100, why="the backlog gets short")
     # Then it all gets done, by the process that began
     assert {handle.wait(60).status for handle in handles} == {"completed"}
     assert "restarting this worker" not in fleet.log()
@@ -48,7 +49,8 @@ def test_a_worker_that_stopped_consuming_is_restarted(
     main = worker.main_pid()
     with Celery(broker=celery_side.kombu_url(server.url)) as app:
         eventually(
-            lambda: "no longer" in str(app.control.cancel_consumer(DEFAULT_QUEUE, reply=True)), why="it stops consuming"
+            lambda: "no longer" in str(app.control.cancel_consumer(queue_of(DEFAULT_QUEUE), reply=True)),
+            why="it stops consuming",
         )
     handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
     assert handle.wait(60).status == "completed"
@@ -90,7 +92,7 @@ def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
 ) -> None:
     """Where the state's Redis does not see the queue, the broker is asked."""
     with RedisServer() as broker, Redis.from_url(broker.url) as other:
-        url = celery_side.kombu_url(broker.url)
+        url, late = celery_side.kombu_url(broker.url), queue_of("late")
         # Given jobs in a queue that nobody serves, on a broker of its own, and a worker of another queue that leads
         fleet.start("--concurrency", "1", "--broker-url", url, RUNNER_RESEND_AFTER="0.05")
         crew = crew_of("""
@@ -98,7 +100,7 @@ def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
         """)
         done = fleet.runner("submit", str(crew), "--broker-url", url, "--queue", "late", "--detach")
         assert done.returncode == 0, done.stderr
-        eventually(lambda: other.llen("late") == 5, why="they are sent")
+        eventually(lambda: other.llen(late) == 5, why="they are sent")
 
         def looked_at() -> float:
             return min(score for _, score in redis.zrange("runner:{p0}:queued", 0, -1, withscores=True))
@@ -108,9 +110,9 @@ def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
             before = looked_at()
             eventually(lambda before=before: looked_at() > before, why="they are looked at")
         # Then each waits there once; and what is lost with the queue is sent again
-        assert other.llen("late") == 5
-        other.delete("late")
-        eventually(lambda: other.llen("late") == 5, why="they are sent again")
+        assert other.llen(late) == 5
+        other.delete(late)
+        eventually(lambda: other.llen(late) == 5, why="they are sent again")
 
 
 def test_how_long_a_queue_is_says_the_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
