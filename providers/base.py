@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
@@ -86,9 +86,18 @@ class BaseProvider(BaseModel, ABC):
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
         """Remove the oldest checkpoints of a branch until ``max_keep`` are left; 0 leaves none.
 
-        With ``head``, only the line of that checkpoint counts, and what other lines stand on is left alone. Other
-        branches are never touched. Returns how many were removed.
+        ``head`` is the newest one of the run that prunes: the lines of other runs in flight (`hold`) are left alone,
+        and do not count. Other branches are never touched. Returns how many were removed.
         """
+
+    def hold(self, location: str, instead_of: str | None = None) -> None:
+        """A run of this process stands on this checkpoint, and no more on the one with the id ``instead_of``.
+
+        Until `release`, or its process is gone, no other run's `prune` touches its line.
+        """
+
+    def release(self, location: str) -> None:
+        """The run that stands on this checkpoint is over."""
 
     @abstractmethod
     def extract_id(self, location: str) -> str:
@@ -136,14 +145,9 @@ class BaseProvider(BaseModel, ABC):
         return reversed(self.checkpoints(location, branch))
 
 
-def knows_lines(provider: BaseProvider) -> bool:
-    """Whether it can prune one line and leave the others on the branch alone."""
-    return "head" in inspect.signature(provider.prune).parameters
-
-
 def retain(provider: BaseProvider, location: str, max_keep: int, *, branch: str, head: str) -> int:
-    """Prune after a write: the line of ``head`` where the provider can, the branch where it knows no lines."""
-    if knows_lines(provider):
+    """Prune after a write; a provider that knows no lines in flight prunes the branch as a whole."""
+    if "head" in inspect.signature(provider.prune).parameters:
         return provider.prune(location, max_keep, branch=branch, head=head)
     return provider.prune(location, max_keep, branch=branch)
 
@@ -259,25 +263,42 @@ L = TypeVar("L", bound=Linked)
 
 
 def excess(
-    branch: Sequence[L], max_keep: int, head: str | None, complete: Callable[[L], bool] = lambda _: True
+    branch: Sequence[L],
+    max_keep: int,
+    head: str | None,
+    complete: Callable[[L], bool] = lambda _: True,
+    held: Collection[str] = (),
 ) -> list[L]:
     """Which checkpoints of a branch (oldest first) go when ``max_keep`` are kept, in the order in which to remove them.
 
-    A torn one does not count as kept: it goes with what is older than the oldest kept.
+    With ``head``, that one is the newest, whatever clocks said; the lines of those that are ``held`` besides are left
+    alone. A torn one does not count as kept: it goes with what is older than the oldest kept.
     """
-    line = list(branch) if head is None else _line(branch, head)
+    line = list(branch)
+    if head is not None:
+        beside = _beside(branch, head, {other for other in held if other != head})
+        line = [one for one in line if one.id not in beside and one.id != head]
+        newest = [one for one in branch if one.id == head]
+        if not newest:
+            return []
+        line += newest
     cut = len(line)
     kept = 0
     while kept < max_keep and cut:
         cut -= 1
         kept += complete(line[cut])
-    if kept < max_keep:
-        return []
-    # A checkpoint with a child outside the line is in another line too, as is all that is older: that one keeps them.
-    members = {one.id for one in line}
-    shared = {one.parent_id for one in branch if one.id not in members} if head is not None else set()
-    own = max((i + 1 for i, one in enumerate(line) if one.id in shared), default=0)
-    return line[own:cut]
+    return line[:cut] if kept == max_keep else []
+
+
+def _beside(branch: Sequence[L], head: str, others: Collection[str]) -> set[str]:
+    """The lines of other runs in flight: what they stand on, and what is written already and not yet stood on."""
+    own = {one.id for one in _line(branch, head)}
+    found = {one.id for other in others for one in _line(branch, other)}
+    after = set(others)
+    for one in branch:
+        if one.parent_id in after and one.id not in own:
+            after.add(one.id)
+    return found | (after - own)
 
 
 def _line(branch: Sequence[L], head: str) -> list[L]:

@@ -18,6 +18,7 @@ from typing import Literal
 
 from runner.crashpoints import reached
 from runner.errors import BadCheckpoint
+from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -104,7 +105,7 @@ class JsonProvider(BaseProvider):
         return str(path)
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Remove the oldest files of a branch, or of the line of ``head``.
+        """Remove the oldest files of a branch, and leave the lines in flight alone that are not ``head``'s.
 
         In a branch's folder where no file is named as checkpoints are, each JSON file is one: they were renamed.
         """
@@ -114,13 +115,22 @@ class JsonProvider(BaseProvider):
         files = _files_of(folder, branch)
         if not files and head is None:
             files = _files_of(folder, branch, _ANY_JSON)
-        for file in excess(files, max_keep, head, _complete):
+        held = inflight.marked(_mark(folder)) if head is not None else ()
+        for file in excess(files, max_keep, head, _complete, held):
             reached("checkpoints pruned in part")
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
                 removed += 1
         _sweep(folder)
         return removed
+
+    def hold(self, location: str, instead_of: str | None = None) -> None:
+        """By a hidden file beside it, with a lock."""
+        inflight.mark(_mark(Path(location).parent), self.extract_id(location), instead_of)
+
+    def release(self, location: str) -> None:
+        """Remove that file."""
+        inflight.unmark(_mark(Path(location).parent), self.extract_id(location))
 
     def extract_id(self, location: str) -> str:
         """The part of the file's name before ``_p-``."""
@@ -147,6 +157,10 @@ class JsonProvider(BaseProvider):
     def newest_first(self, location: str, branch: str | None = None) -> Iterator[CheckpointInfo]:
         """As above, from the newest; a file is opened when it is come to."""
         return (_info(file) for file in reversed(_files(location, branch)))
+
+
+def _mark(folder: Path) -> str:
+    return f"{folder}/."
 
 
 def _folder(location: str, branch: str) -> Path:

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from runner.crashpoints import reached
 from runner.errors import BadCheckpoint, StoreUnreachable
+from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -77,20 +78,31 @@ class SqliteProvider(BaseProvider):
         return f"{location}#{checkpoint_id}"
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Delete the oldest rows of a branch, or of the line of ``head``, all at once."""
+        """Delete the oldest rows of a branch, but of no line in flight that is not ``head``'s, all at once."""
         check_keep(max_keep)
         check_branch(branch)
         if not Path(location).exists():
             return 0
+        held = inflight.marked(f"{location}-") if head is not None else ()
         with _open(location, "rw") as database, _transaction(database):
             if not _has_table(database):
                 return 0
             rows = [_Row(*row) for row in database.execute(_LINKS, (branch,))]
-            gone = excess(rows, max_keep, head, lambda row: _seems_whole(database, row))
+            gone = excess(rows, max_keep, head, lambda row: _seems_whole(database, row), held)
             for row in gone:
                 database.execute("DELETE FROM checkpoints WHERE id = ?", (row.id,))
                 reached("checkpoints pruned in part")
         return len(gone)
+
+    def hold(self, location: str, instead_of: str | None = None) -> None:
+        """By a file beside the database, with a lock."""
+        path, checkpoint_id = _split(location)
+        inflight.mark(f"{path}-", checkpoint_id, instead_of)
+
+    def release(self, location: str) -> None:
+        """Remove that file."""
+        path, checkpoint_id = _split(location)
+        inflight.unmark(f"{path}-", checkpoint_id)
 
     def extract_id(self, location: str) -> str:
         """What is after the last ``#``."""

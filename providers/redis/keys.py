@@ -59,6 +59,8 @@ key                                  type     holds, and how long
 ``STATES:chains:K``                  hash     entries 100 K to 100 K + 99 -> how many hold it, on which it stands;
                                               likewise
 ``STATES:counter``                   string   the newest number; removed with the last checkpoint
+``STATES:held``                      zset     the newest checkpoint of each run in flight, by the end of its lease; gone
+                                              when the last lease is over
 ===================================  =======  ====================================================================
 
 States do not expire: they are kept until they are pruned, as files are.
@@ -106,6 +108,7 @@ TEMPLATES: dict[str, str] = {
     "entries_key": "{home}:entries",
     "chains_key": "{home}:chains:{bucket}",
     "counter_key": "{home}:counter",
+    "held_key": "{home}:held",
 }
 """Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
 

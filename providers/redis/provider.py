@@ -1,8 +1,10 @@
 """Checkpoints in Redis or Valkey: each costs what is new in it, whatever the state has grown to (`deltas`)."""
 
+import contextlib
 import hashlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from runner.providers.redis.places import Place
 T = TypeVar("T")
 
 PATIENCE = 5.0  #: seconds to wait for a Redis that is away
+LEASE = 15.0  #: seconds that a run counts as in flight after its process was heard of
 _PAGE = 4_000_000  #: bytes to read at once: a script of Redis makes all others wait
 _SLACK = 8_192  #: a line's entries may always be as long as this
 
@@ -97,12 +100,22 @@ class RedisProvider(BaseProvider):
         return f"{place.shown}#{checkpoint_id}"
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
-        """Remove the oldest checkpoints of a branch, or of the line of ``head``, all at once."""
+        """Remove the oldest checkpoints of a branch, but of no line in flight that is not ``head``'s, all at once."""
         check_keep(max_keep)
         check_branch(branch)
         place = self._place(location)
         removed = _run(place, "prune_states", branch=branch, max_keep=max_keep, head=head or "")
         return int(removed)
+
+    def hold(self, location: str, instead_of: str | None = None) -> None:
+        """By a lease, which this process renews."""
+        where, checkpoint_id = places.split(location)
+        _held.hold(self._place(where), checkpoint_id, instead_of)
+
+    def release(self, location: str) -> None:
+        """End the lease."""
+        where, checkpoint_id = places.split(location)
+        _held.release(self._place(where), checkpoint_id)
 
     def extract_id(self, location: str) -> str:
         """What is after the last ``#``."""
@@ -252,6 +265,54 @@ def _client(url: str) -> Client:
     return connection.connect(url, name="runner-states", decode=False)
 
 
+class _Held:
+    """The checkpoints that runs of this process stand on, and the thread that renews their leases."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[Place, str], None] = {}
+        self._lock = threading.RLock()
+        self._is_renewing = False
+
+    def hold(self, place: Place, checkpoint_id: str, instead_of: str | None) -> None:
+        """Take a lease instead of another."""
+        with self._lock:
+            self._places.pop((place, instead_of or ""), None)
+            self._places[place, checkpoint_id] = None
+            begins, self._is_renewing = not self._is_renewing, True
+        _lease(place, checkpoint_id, instead_of or "")
+        if begins:
+            threading.Thread(target=self._renew, name="checkpoints in flight", daemon=True).start()
+
+    def release(self, place: Place, checkpoint_id: str) -> None:
+        """Let one go."""
+        with self._lock:
+            known = self._places.pop((place, checkpoint_id), ()) is None
+        if known:
+            _lease(place, "", checkpoint_id)
+
+    def _renew(self) -> None:
+        while True:
+            time.sleep(LEASE / 3)
+            with self._lock:
+                here = list(self._places)
+                if not here:
+                    self._is_renewing = False
+                    return
+            for place, checkpoint_id in here:
+                with contextlib.suppress(StoreUnreachable):
+                    _lease(place, checkpoint_id, "")
+                    if (place, checkpoint_id) not in self._places:  # released meanwhile
+                        _lease(place, "", checkpoint_id)
+
+    def forget(self) -> None:
+        """In a forked child: they are the parent's."""
+        self.__init__()  # type: ignore[misc]
+
+
+def _lease(place: Place, checkpoint_id: str, instead_of: str) -> None:
+    _run(place, "hold_state", id=checkpoint_id, instead_of=instead_of, lease=int(LEASE * 1000))
+
+
 class _Recent:
     """The states written or read last, so that the next one is written without reading its parent."""
 
@@ -282,5 +343,7 @@ class _Recent:
         self.__init__(self._most, self._most_characters)  # type: ignore[misc]
 
 
+_held = _Held()
+os.register_at_fork(after_in_child=_held.forget)
 _recent = _Recent(8, 64 << 20)
 os.register_at_fork(after_in_child=_recent.clear)

@@ -27,6 +27,7 @@ from runner.events.system_events import (
 from runner.providers.base import BaseProvider, check_branch
 from runner.providers.json import JsonProvider
 from runner.state import locations
+from runner.state.holds import Holds
 from runner.state.kinds import KINDS, kind_of
 from runner.state.lock import StateLock
 from runner.state.migration import VERSION, migrate
@@ -57,7 +58,7 @@ class RuntimeState(RootModel[list[Any]]):
     _lock: StateLock = PrivateAttr(default_factory=StateLock)
     _progress: dict[int, Progress] = PrivateAttr(default_factory=dict)
     _restored: bool = PrivateAttr(default=False)
-    _written: int = PrivateAttr(default=0)
+    _holds: Holds = PrivateAttr(default_factory=Holds)
     _forked: bool = PrivateAttr(default=False)
     _in_flight: set[int] = PrivateAttr(default_factory=set)
 
@@ -89,9 +90,9 @@ class RuntimeState(RootModel[list[Any]]):
         return self._forked
 
     @property
-    def written(self) -> int:
-        """How many checkpoints were written since it was made, restored or forked."""
-        return self._written
+    def holds(self) -> Holds:
+        """The checkpoints that it stands on while its kickoff lasts."""
+        return self._holds
 
     @property
     def restored(self) -> bool:
@@ -260,7 +261,6 @@ class RuntimeState(RootModel[list[Any]]):
 
     def _chain(self, checkpoint_id: str) -> None:
         self._checkpoint_id = self._parent_id = checkpoint_id
-        self._written += 1
 
     # -- reading
 

@@ -33,6 +33,7 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
     restored: RuntimeState | None = getattr(entity, "_restored", None)
     nested = kickoff.depth.get() > 0
     before = kickoff.peek()
+    state: Any = None
     if restored is not None:
         entity._restored = None
         event_bus.set_runtime_state(restored)
@@ -47,6 +48,8 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
             state = event_bus.runtime_state
             yield state if isinstance(state, RuntimeState) else None
     finally:
+        if isinstance(state, RuntimeState) and (not nested or restored is not None):
+            state.holds.end()
         if nested:
             kickoff.enter(before)
             _forget(entity)

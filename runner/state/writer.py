@@ -8,12 +8,9 @@ from runner.errors import Stop, said
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
-from runner.providers.base import knows_lines, retain
-from runner.state import lines
+from runner.providers.base import retain
 from runner.state.resolve import find_checkpoint
 from runner.state.runtime import RuntimeState
-
-_ENDS = frozenset({"crew_kickoff_completed", "flow_finished", "lite_agent_execution_completed"})
 
 logger = logging.getLogger("runner.state")
 
@@ -27,9 +24,6 @@ def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
         return
     if config.wants(event.type):
         write_now(state, config, event)
-    if event.type in _ENDS and config.max_checkpoints is not None and state.root and source is state.root[0]:
-        count = min(state.written, config.max_checkpoints)
-        lines.finished(source, _place(config, state), state.checkpoint_id or "", count)
 
 
 def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -> None:
@@ -41,13 +35,14 @@ def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -
         "agent_role": event.agent_role,
     }
     try:
-        state.write(config.provider, config.location, event.type, about)
+        where = state.write(config.provider, config.location, event.type, about)
     except (KeyboardInterrupt, SystemExit, GeneratorExit, Stop):
         raise
     except BaseException as error:  # a panic of a compiled part is none of Exception's
         logger.warning("no checkpoint was written at %s, and the run goes on: %s", event.type, _line(error))
         return
     logger.info("checkpoint %s written at %s", state.checkpoint_id, event.type)
+    state.holds.move(config, state.branch, state.checkpoint_id or "", where)
     if config.max_checkpoints is not None:
         _prune(state, config, config.max_checkpoints, about)
 
@@ -56,9 +51,6 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
     head = state.checkpoint_id or ""
     try:
         removed = retain(config.provider, config.location, most, branch=state.branch, head=head)
-        if state.root and not state.restored and knows_lines(config.provider):
-            for old, stays in lines.surplus(state.root[0], _place(config, state), most - state.written):
-                removed += config.provider.prune(config.location, stays, branch=state.branch, head=old)
     except Exception as error:
         logger.warning("old checkpoints in %s stay: %s", config.location, _line(error))
         return
@@ -72,10 +64,6 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
         **about,
     )
     event_bus.emit(state, event)
-
-
-def _place(config: CheckpointConfig, state: RuntimeState) -> lines.Place:
-    return type(config.provider).__name__, config.location, state.branch
 
 
 def install() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from runner.providers.base import BaseProvider, CheckpointNotFound
+from runner.testing.fleet import eventually
 from runner.testing.pruning import PruningConformance
 from runner.testing.writers import Elsewhere, ids_of, together, write_line
 
@@ -257,11 +258,11 @@ class ProviderConformance(PruningConformance):
         _check_lines(provider, location, lines)
 
     def test_two_processes_on_one_branch_do_not_prune_each_other(self, provider: BaseProvider, location: str) -> None:
-        processes = [
-            Elsewhere(self.elsewhere(provider), "write_line", location=location, name=f"p{i}", count=30, keep=3)
-            for i in range(2)
-        ]
+        signal = self.another(location)
+        about = {"location": location, "signal": signal, "count": 30, "keep": 3}
+        processes = [Elsewhere(self.elsewhere(provider), "write_and_stay", name=f"p{i}", **about) for i in range(2)]
         with together(*processes):
+            eventually(lambda: len(provider.checkpoints(signal)) == 2, why="both are done, and neither is over")
             lines = [process.end() for process in processes]
         assert sorted(ids_of(provider.checkpoints(location))) == sorted(lines[0][-3:] + lines[1][-3:])
 

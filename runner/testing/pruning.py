@@ -1,15 +1,29 @@
 """What every provider prunes, and what it keeps."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from runner.providers.base import BaseProvider
-from runner.testing.writers import ids_of, write_line
+from runner.testing.fleet import eventually
+from runner.testing.writers import Elsewhere, ids_of, over, together, write_line
 
 
 class PruningConformance:
     """A part of `ProviderConformance`."""
+
+    lapses_within = 60.0
+    """Seconds in which it is known that a process is dead that had a run in flight."""
+
+    @pytest.fixture(autouse=True)
+    def _at_rest(self, provider: BaseProvider, location: str) -> Iterator[None]:
+        yield
+        over(provider, location)
+
+    def elsewhere(self, provider: BaseProvider) -> str:
+        """See `ProviderConformance.elsewhere`."""
+        raise NotImplementedError
 
     def another(self, location: str) -> str:
         """A second location, as empty as the first."""
@@ -78,17 +92,48 @@ class PruningConformance:
         self, provider: BaseProvider, location: str
     ) -> None:
         shared = write_line(provider, location, count=2)
-        left = write_line(provider, location, name="left", count=1, parent_id=shared[-1])
+        left = write_line(provider, location, name="left", count=1, parent_id=shared[-1], keep=3)
         right = write_line(provider, location, name="right", count=4, parent_id=shared[-1], keep=3)
         # The right line has three of its own, and lets go of its fourth; the left one still stands on the shared two.
         assert ids_of(provider.checkpoints(location)) == [*shared, *left, *right[-3:]]
         left += write_line(provider, location, name="left", count=3, parent_id=left[-1], keep=3)
         assert ids_of(provider.checkpoints(location)) == [*right[-3:], *left[-3:]]
 
-    def test_a_line_is_pruned_from_any_of_its_checkpoints(self, provider: BaseProvider, location: str) -> None:
-        ids = write_line(provider, location, count=5)
-        # From the third: the newer two belong to a line that goes on from it, and keep all that is older.
-        assert provider.prune(location, 1, head=ids[2]) == 0
-        assert provider.prune(location, 1, head=ids[4]) == 4
+    def test_runs_one_after_another_leave_no_more_than_one_does(self, provider: BaseProvider, location: str) -> None:
+        for run in range(4):
+            ids = write_line(provider, location, name=f"run {run}", count=3, keep=2)
+            over(provider, location)
+            assert ids_of(provider.checkpoints(location)) == ids[-2:]
+        [last] = write_line(provider, location, count=1, keep=2)
+        assert ids_of(provider.checkpoints(location)) == [ids[-1], last], "the newest, whosever they are"
+
+    def test_a_line_in_flight_does_not_count_and_does_once_it_is_over(
+        self, provider: BaseProvider, location: str
+    ) -> None:
+        first = write_line(provider, location, name="first", count=3, keep=2)
+        second = write_line(provider, location, name="second", count=3, keep=2)
+        assert ids_of(provider.checkpoints(location)) == [*first[-2:], *second[-2:]]
+        over(provider, location, first[-1])
+        assert provider.prune(location, 2, head=second[-1]) == 2
+        assert ids_of(provider.checkpoints(location)) == second[-2:]
+
+    def test_the_line_of_another_process_lives_as_long_as_that(self, provider: BaseProvider, location: str) -> None:
+        signal = self.another(location)
+        about = {"location": location, "signal": signal, "name": "other", "count": 2, "keep": 2}
+        process = Elsewhere(self.elsewhere(provider), "write_and_stay", **about)
+        with together(process):
+            eventually(lambda: provider.checkpoints(signal), why="the other run stands on its second")
+            theirs = ids_of(provider.checkpoints(location))
+            ours = write_line(provider, location, count=5, keep=2)
+            assert ids_of(provider.checkpoints(location)) == [*theirs, *ours[-2:]]
+        eventually(
+            lambda: provider.prune(location, 2, head=ours[-1]) == 2,
+            within=self.lapses_within,
+            why="it is known to be dead",
+        )
+        assert ids_of(provider.checkpoints(location)) == ours[-2:]
+
+    def test_pruning_for_a_checkpoint_that_is_gone_removes_none(self, provider: BaseProvider, location: str) -> None:
+        ids = write_line(provider, location, count=3)
         assert provider.prune(location, 1, head="20200101T000000_00000000") == 0
-        assert ids_of(provider.checkpoints(location)) == ids[4:]
+        assert ids_of(provider.checkpoints(location)) == ids

@@ -21,14 +21,34 @@ def write_line(
     parent_id: str | None = None,
     keep: int | None = None,
 ) -> list[str]:
-    """Write checkpoints, each the parent of the next; with ``keep``, prune the line after each. Returns the ids."""
+    """Write checkpoints, each the parent of the next. Returns the ids.
+
+    With ``keep`` as a run in flight does: it stands on the newest, and prunes after each. `over` ends that.
+    """
     ids = []
     for i in range(count):
         data = json.dumps({"name": name, "i": i})
-        parent_id = provider.extract_id(provider.checkpoint(data, location, parent_id=parent_id, branch=branch))
+        where, before = provider.checkpoint(data, location, parent_id=parent_id, branch=branch), parent_id
+        parent_id = provider.extract_id(where)
         ids.append(parent_id)
         if keep is not None:
+            provider.hold(where, before)
             provider.prune(location, keep, branch=branch, head=parent_id)
+    return ids
+
+
+def over(provider: BaseProvider, location: str, *heads: str) -> None:
+    """The runs that stand on these checkpoints are over; none named: all of this process."""
+    for info in provider.checkpoints(location):
+        if not heads or info.id in heads:
+            provider.release(info.location)
+
+
+def write_and_stay(provider: BaseProvider, location: str, *, signal: str, **line: Any) -> list[str]:
+    """`write_line`, of a run that goes on: it says so by a checkpoint at ``signal``, and does not end."""
+    ids = write_line(provider, location, **line)
+    provider.checkpoint("{}", signal)
+    sys.stdin.readline()
     return ids
 
 

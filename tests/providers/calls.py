@@ -199,5 +199,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
         )
     provider.from_checkpoint(f"{states}#{parent}")
     provider.checkpoints(states)
+    provider.hold(f"{states}#{parent}")
     provider.prune(states, 2)
     provider.prune(states, 1, branch="main")
+    provider.release(f"{states}#{parent}")

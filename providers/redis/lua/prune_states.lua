@@ -1,10 +1,10 @@
--- Remove the oldest checkpoints of a branch, or of the line of one of them, and the entries that nothing needs any more.
+-- Remove the oldest checkpoints of a branch, but of no other run in flight, and the entries that nothing needs any more.
 --
 -- KEYS home
 -- ARGV branch:text max_keep:int head:text
--- USES states
+-- USES now states
 --
--- ``head`` is "" for the whole branch. What is removed, and what another line still stands on, is told in
+-- ``head`` is "" for the whole branch. What is removed, and what is left alone, is told in
 -- `runner.providers.base.excess`, which does the same for the other providers.
 -- Returns how many were removed.
 local checkpoints = checkpoints_key(branch_key(home, branch))
@@ -12,20 +12,31 @@ local ids = redis.call("ZRANGE", checkpoints, 0, -1)
 local every = {}
 for _, id in ipairs(ids) do every[id] = checkpoint_of(home, id) or {number = "0", parent = ""} end
 local line = ids
-local first = 1
 if head ~= "" then
-  local reversed, members = {}, {}
+  if not every[head] then return 0 end
+  local own, beside, after = {}, {}, {}
   local at = head
-  while every[at] and not members[at] do
-    members[at] = true
-    reversed[#reversed + 1] = at
+  while every[at] and not own[at] do
+    own[at] = true
     at = every[at].parent
   end
+  for _, other in ipairs(redis.call("ZRANGEBYSCORE", held_key(home), "(" .. now(), "+inf")) do
+    at = other ~= head and other or ""
+    after[at] = true
+    while every[at] and not beside[at] do
+      beside[at] = true
+      at = every[at].parent
+    end
+  end
+  for _, id in ipairs(ids) do
+    if every[id].parent ~= "" and after[every[id].parent] and not own[id] then
+      after[id] = true
+      beside[id] = true
+    end
+  end
   line = {}
-  for i = #reversed, 1, -1 do line[#line + 1] = reversed[i] end
-  local shared = {}
-  for id, one in pairs(every) do if not members[id] then shared[one.parent] = true end end
-  for i, id in ipairs(line) do if shared[id] then first = i + 1 end end
+  for _, id in ipairs(ids) do if not beside[id] and id ~= head then line[#line + 1] = id end end
+  line[#line + 1] = head
 end
 local cut, kept = #line, 0
 while kept < tonumber(max_keep) and cut > 0 do
@@ -34,9 +45,9 @@ while kept < tonumber(max_keep) and cut > 0 do
 end
 if kept < tonumber(max_keep) then return 0 end
 redis.call("SCARD", branches_key(home))
-for i = first, cut do intact_chain(home, every[line[i]].number, cut - first + 1) end
+for i = 1, cut do intact_chain(home, every[line[i]].number, cut) end
 local removed = 0
-for i = first, cut do
+for i = 1, cut do
   local id = line[i]
   redis.call("ZREM", checkpoints, id)
   redis.call("HDEL", lineage_key(home), id)

@@ -1,0 +1,16 @@
+-- Say on which checkpoint a run in flight stands, for as long as a lease; and on which it stands no more.
+--
+-- KEYS home
+-- ARGV id:text instead_of:text lease:int
+-- USES now
+--
+-- ``id`` is "" where the run is over, ``instead_of`` is "" where there was none before. Returns nothing.
+local held = held_key(home)
+redis.call("ZCARD", held)
+redis.call("ZREM", held, instead_of)
+if id ~= "" then
+  redis.call("ZADD", held, now() + tonumber(lease), id)
+  redis.call("PEXPIRE", held, tonumber(lease))
+end
+redis.call("ZREMRANGEBYSCORE", held, "-inf", now())
+return nil
