@@ -5,13 +5,17 @@ import contextvars
 import difflib
 import functools
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
+from runner import workdir
 from runner.output import TaskOutput
 from runner.task import Task
 from runner.work import Work
+from runner.workdir import TaskFiles
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -81,6 +85,7 @@ class TaskContext:
         self.feedback: str | None = None
         _at_work.set(True)
         self._context = contextvars.copy_context()
+        self._files = workdir.current.get() or TaskFiles(Path.cwd, Path.cwd)
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -136,6 +141,22 @@ class TaskContext:
             return await cast("Awaitable[Any]", self.step(fn.__name__, fn, *args, **kwargs))
 
         return cast("Callable[P, T]", acall) if inspect.iscoroutinefunction(fn) else call
+
+    def path(self, name: str | os.PathLike[str]) -> Path:
+        """Where a file of the crew's folder is, as in ``ctx.path("data/x.csv")``: to be read, not to be written.
+
+        Absolute, on each worker. In `kickoff` it is beside the crew file. Raises ValueError for a name that leads out.
+        """
+        return self._files.path(name)
+
+    @property
+    def workdir(self) -> Path:
+        """A folder to write in. It begins with what the tasks before wrote in theirs.
+
+        New and changed files are kept with the task, are there for those that come after it on whatever machine, and
+        are given back with the run. In `kickoff` it is the working directory, where a run gives them back.
+        """
+        return self._files.workdir
 
     def log(self, text: str) -> None:
         """Put a line among the run's events."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from runner import outgoing
+from runner import outgoing, workdir
 from runner.home import homes, sweep
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW
@@ -40,5 +40,7 @@ class Housekeeping(threading.Thread):
 
 def tidy(client: Client, url: str) -> None:
     """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
-    outgoing.sweep(url, {str(worker.fields.get("out", "")) for worker in Workers(client).registered() if worker.about})
+    workers = Workers(client).registered()
+    outgoing.sweep(url, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
+    workdir.sweep(workdir.workdirs(url, cache_dir()), {worker.id for worker in workers})
     sweep(homes(url, cache_dir()), Runs(client).existing)

@@ -13,7 +13,7 @@ from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
-from runner import outgoing, performing
+from runner import nowhere, outgoing, performing
 from runner.execution import Decision, Executor, Fail, Release, Retry, places
 from runner.providers.redis import jobs as store
 from runner.providers.redis.connection import Replicas, connect
@@ -121,6 +121,7 @@ def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
     end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
     process(on_main_thread=True).stops.install()
+    nowhere.enter(cache_dir())
 
 
 class JobRequest(Request):

@@ -249,12 +249,14 @@ class ClaimedTask:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
         return self._commit(output, specifications(unlocks), "", replayed=replayed, used=used, ms=ms)
 
-    def grow(self, growth: Growth, version: str, *, replayed: Tally | int, ms: int | None = None) -> bool:
+    def grow(
+        self, growth: Growth, version: str, *, replayed: Tally | int, used: Used = NOTHING, ms: int | None = None
+    ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
         ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
         text = json.dumps(grown, ensure_ascii=False)
-        return self._commit(growth.output, ready, text, replayed=replayed, used=NOTHING, ms=ms) != "changed"
+        return self._commit(growth.output, ready, text, replayed=replayed, used=used, ms=ms) != "changed"
 
     def _commit(
         self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None

@@ -106,6 +106,23 @@ def committed(client: Client, run_id: str, branch: str, upto: int | None) -> dic
     return {task: committed_record(stored[name][task], name) for task, (name, _) in seen.items()}
 
 
+def files_left(client: Client, run_id: str, branch: str) -> list[dict[str, Any]]:
+    """The files that tasks left which are committed on a branch, of each by path as they are stored, oldest first.
+
+    One round trip for each branch of its history, and where there are any one more.
+    """
+    history = order(client, run_id, branch)
+    plan = read_plan(client, run_id) if any("todo" in one.fields for one in history) else Plan("", ())
+    seen = visible([one.line(plan, in_order(one)) for one in history])
+    left = [task for task, (_, done) in seen.items() if done.used.files]
+    records = sorted(stored_outputs(client, run_id, branch, left).items(), key=lambda one: int(one[1]["seq"]))
+    found = []
+    for _, record in records:
+        raw = outputs.load(record)[0]
+        found.append({path: raw if text is None else text for path, text in record.get("files", {}).items()})
+    return found
+
+
 def outputs_of(client: Client, run_id: str, branch: str, tasks: list[str]) -> dict[str, Committed]:
     """The outputs of tasks that are surely committed there: one round trip where the branch did them itself."""
     stored = stored_outputs(client, run_id, branch, tasks)

@@ -178,6 +178,10 @@ class Runs:
         """Their records, with all that is stored beside them."""
         return history.stored_outputs(self.client, run_id, branch, tasks)
 
+    def files_left(self, run_id: str, branch: str) -> list[dict[str, Any]]:
+        """The files that the committed tasks of a branch left, as they are stored, oldest first."""
+        return history.files_left(self.client, run_id, branch)
+
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """The tasks between waiting and committed."""
         key = keys.branch_key(run_id, branch)

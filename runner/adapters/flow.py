@@ -203,7 +203,7 @@ class Growing:
     base: Mapping[str, Any]
     new: Mapping[str, Any]
     patch: Mapping[str, Any]
-    record: Mapping[str, Any]
+    record: dict[str, Any]
 
     def __call__(self, shared: Shared) -> Growth:
         """Merge, and move the machine on."""

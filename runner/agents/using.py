@@ -11,10 +11,11 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from runner import nowhere
 from runner.agents.beside import side_by_side
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
-from runner.errors import ModelError, Stop
+from runner.errors import ModelError, Stop, TaskError, said
 from runner.events.bus import event_bus
 from runner.events.call_events import (
     ToolSelectionErrorEvent,
@@ -113,8 +114,10 @@ class _Use:
         except Exception as error:
             if tool.composed and isinstance(error, ModelError):
                 raise  # a coworker's model is away, which is not for another model to judge
-            said = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
-            return f"{ERROR}{type(error).__name__}: {said[:ERROR_LENGTH]}"
+            if nowhere.is_led_astray(error):
+                raise TaskError(f"the tool {self.name!r}: {said(error)}; {nowhere.ADVICE}") from error
+            text = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
+            return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
 
     def _refused(self, kind: Any, why: str) -> str:
         """It cannot be used. Nothing to record: it will be refused again in the same words."""

@@ -8,6 +8,7 @@ from typing import Any
 from runner.below import write_below
 from runner.errors import LeadsOutside
 from runner.providers.redis.records import Committed
+from runner.workdir import bytes_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +17,7 @@ class OutputFile:
 
     task: str
     path: str
-    text: str
-
-    @property
-    def data(self) -> bytes:
-        """What is in it, as bytes."""
-        return self.text.encode("utf-8", "replace")
+    data: bytes
 
     @property
     def size(self) -> int:
@@ -45,16 +41,23 @@ def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | Le
 def files_of(
     outputs: Mapping[str, Committed], wanted: Mapping[str, str], inputs: Mapping[str, Any]
 ) -> Iterator[OutputFile]:
-    """Those of a branch, in the order in which its tasks were done, so that the last of one name counts.
+    """Those of a branch, in the order in which its tasks were done. Of one name the last counts; what a later task
+    removed is not there.
 
-    Where a worker wrote the file it is as it was written there. ``wanted`` names the others, with placeholders, and
-    they have the task's text: a native crew's, and those of outputs that a person edited.
+    What tasks left in their folders is as it was there. ``wanted`` names the others, with placeholders, and they have
+    the task's text: a native crew's, and those of outputs that a person edited.
     """
     from runner.adapters.native import interpolate
 
+    found: dict[str, OutputFile] = {}
     for task, output in sorted(outputs.items(), key=lambda item: item[1].seq):
-        if output.files is not None:
-            for path, text in output.files.items():
-                yield OutputFile(task, path, output.raw if text is None else text)
-        elif task in wanted:
-            yield OutputFile(task, interpolate(wanted[task], inputs), output.raw)
+        for path, content in (output.files or {}).items():
+            data = bytes_of(content, output.raw)
+            if data is None:
+                found.pop(path, None)
+            else:
+                found[path] = OutputFile(task, path, data)
+        if task in wanted and output.files is None:
+            path = interpolate(wanted[task], inputs)
+            found[path] = OutputFile(task, path, output.raw.encode("utf-8", "replace"))
+    yield from found.values()

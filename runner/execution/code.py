@@ -1,9 +1,10 @@
 """The crew of a run, as code: fetched once by its hash, unpacked once, loaded once per process."""
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,23 @@ from runner.errors import BundleDamaged, Unsigned
 from runner.plan import Plan
 from runner.source import doing, loader, unpacked
 from runner.source.program import CALL
-from runner.source.project import at_home
+
+_loading = threading.Lock()
+
+
+@contextlib.contextmanager
+def _at(root: Path) -> Iterator[None]:
+    """While a crew file is read, its relative paths are those of its folder, as where it was submitted.
+
+    A process has one working directory: where tasks share one, their code is loaded one after the other.
+    """
+    with _loading:
+        before = Path.cwd()
+        os.chdir(root)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 class Bundles(Protocol):
@@ -82,8 +99,20 @@ class CodeCache:
         self._held.move_to_end(sha)
         os.utime(self._held[sha])
 
-    def get(self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any] | None = None) -> Loaded:
-        """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`."""
+    def get(
+        self,
+        sha: str,
+        module: str,
+        attr: str,
+        name: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        root: Path | None = None,
+    ) -> Loaded:
+        """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`.
+
+        A task with a process of its own has its code from its own copy of the bundle, at ``root``.
+        """
         key = (sha, module, attr)
         with self._lock:
             if key in self._loaded:
@@ -94,7 +123,7 @@ class CodeCache:
         token = loader.given.set(given)
         try:
             found = replace(
-                self._load(sha, module, attr, name, given), made_with=given.used
+                self._load(sha, module, attr, name, given, root), made_with=given.used
             )  # unlocked: one slow import holds nobody else up
         finally:
             loader.given.reset(token)
@@ -109,15 +138,17 @@ class CodeCache:
                 self._loaded.popitem(last=False)
         return found
 
-    def _load(self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any]) -> Loaded:
+    def _load(
+        self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None
+    ) -> Loaded:
         if sha in self._used:  # its crews are good for one task each
             loader.unload(sha)
-        root = self.root(sha)
-        if attr.endswith(CALL):
-            whole = doing.program(root, module, attr, key=sha, inputs=inputs)
-            adapter = adapters.required(whole)
-            return Loaded(whole, adapter, adapter.plan(whole, name))
-        with at_home(root):
+        root = root or self.root(sha)
+        with _at(root):
+            if attr.endswith(CALL):
+                whole = doing.program(root, module, attr, key=sha, inputs=inputs)
+                adapter = adapters.required(whole)
+                return Loaded(whole, adapter, adapter.plan(whole, name))
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
             adapter = adapters.required(crew)

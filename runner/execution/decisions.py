@@ -23,6 +23,7 @@ class Grown:
 
     grow: Grow
     branch: Branch
+    used: Used
     ms: int
 
 

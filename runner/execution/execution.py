@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters, backoff, crashpoints, standin
+from runner import adapters, backoff, crashpoints, standin, workdir
 from runner import output as outputs
 from runner.calls import journaled
 from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, TaskTimeout, TimedOut
@@ -22,6 +22,7 @@ from runner.execution import logs
 from runner.execution.code import CodeCache, Loaded, Signatures
 from runner.execution.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.execution.failures import describe, trace_of
+from runner.execution.folder import AttemptFolder
 from runner.execution.telling import TaskEvents
 from runner.home import Home, homes
 from runner.inprocess.attempts import ToolWatch
@@ -32,6 +33,7 @@ from runner.performing import Page
 from runner.plan import Plan
 from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
+from runner.plan.used import Used
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, Line, Replicas, patient
@@ -131,11 +133,13 @@ class Executor:
         gate = Gate()
         task = ClaimedTask(self._line, claim, self._outgoing, self._page.log)
         journal = Journal(claim.recorded, task, gate)
+        place = workdir.new_place(workdir.workdirs(self._url, self._cache), self._worker)
+        folder = AttemptFolder(claim, self._runs, self._code, place)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
         try:
             try:
-                decision = context.run(self._perform, claim, task, journal, gate, events)
+                decision = context.run(self._perform, claim, task, journal, gate, events, folder)
             finally:
                 journal.close()
             self._store(decision, task, journal)
@@ -144,6 +148,7 @@ class Executor:
             return Lost()
         finally:
             events.close()
+            folder.leave()
         context.run(_tell, events, decision)
         crashpoints.reached("task committed, job not ended")
         return decision
@@ -161,7 +166,9 @@ class Executor:
                 return claim
             time.sleep(0.05)
 
-    def _perform(self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate, events: TaskEvents) -> Decision:
+    def _perform(
+        self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate, events: TaskEvents, folder: AttemptFolder
+    ) -> Decision:
         failed: BaseException
         loaded: Loaded | None = None
         began = time.monotonic()
@@ -169,7 +176,8 @@ class Executor:
         try:
             self._signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
             adapters.prepare(claim.adapter, self._home(claim.job))
-            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs)
+            root = folder.enter(journal)
+            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root)
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
             growing = adapters.growing(loaded.adapter)
@@ -194,11 +202,19 @@ class Executor:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
                     grow = growing.grow(loaded.crew, work)
+            left = folder.left()
+            if line := folder.not_kept():
+                work.note("task_log", line)
             crashpoints.reached("task done, not committed")
             if growing is not None:
                 assert work.line is not None
-                return Grown(grow, work.line, int((time.monotonic() - began) * 1000))
-            used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
+                if left:
+                    grow.record.update(workdir.beside(outputs.load(grow.record)[0], left))
+                return Grown(grow, work.line, Used(files=bool(left)), int((time.monotonic() - began) * 1000))
+            used = replace(
+                work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key))), files=bool(left)
+            )
+            output = folder.with_files(output, left, loaded)
             unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
             return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
         except ClaimLost:
@@ -273,8 +289,8 @@ class Executor:
         match decision:
             case Commit(output, unlocks, used, ms):
                 task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
-            case Grown(grow, branch, ms):
-                self._grow(task, grow, branch, replayed, ms)
+            case Grown(grow, branch, used, ms):
+                self._grow(task, grow, branch, replayed, used, ms)
             case Ask(step, question):
                 task.ask(step, question, replayed=replayed)
             case Retry(delay, reason, trace):
@@ -286,7 +302,7 @@ class Executor:
             case Lost():
                 pass
 
-    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: Tally, ms: int) -> None:
+    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: Tally, used: Used, ms: int) -> None:
         """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
         while True:
             shared = branch.shared()
@@ -296,7 +312,7 @@ class Executor:
                 task.fail(describe(error), replayed=replayed)
                 return
             crashpoints.reached("growth decided, not committed")
-            if task.grow(growth, shared.version, replayed=replayed, ms=ms):
+            if task.grow(growth, shared.version, replayed=replayed, used=used, ms=ms):
                 return
 
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePath
 from traceback import walk_tb
 from types import FrameType
 
+from runner import nowhere
 from runner.errors import RunnerError, said
 from runner.models.failures import longer_than_waited
 from runner.redaction import redact
@@ -34,6 +35,7 @@ def describe(error: BaseException) -> str:
     frame, line = loader.last_frame(error)
     where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
     where += longer_than_waited(error)
+    where += f"; {nowhere.ADVICE}" if nowhere.is_led_astray(error) else ""
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
 
 

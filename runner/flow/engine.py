@@ -7,6 +7,7 @@ and machine together, under the lock that a checkpoint is taken under, so every 
 import asyncio
 import contextlib
 import contextvars
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +94,7 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
         with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
             question = waiting[0]
             steps = flow._steps.setdefault(question.call, {})
-            steps[question.step] = Journal.text(answer)
+            steps[question.step] = json.dumps(answer)
             del flow._asked[question.call]
             try:
                 return await _Run(flow).go(list(flow._machine.pending.values()), state)

@@ -2,8 +2,11 @@
 
 import contextlib
 import contextvars
+import os
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import uuid4
 
@@ -23,7 +26,9 @@ from runner.flow.machine import MAX_METHOD_CALLS
 from runner.flow.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flow.state import FlowState
 from runner.flow.waiting import wait_for
+from runner.source.target import root_of
 from runner.state import apply_checkpoint, restore
+from runner.workdir import TaskFiles, current
 
 # CrewAI has them all in this module
 __all__ = [
@@ -41,6 +46,13 @@ __all__ = [
 S = TypeVar("S", bound=dict[str, Any] | BaseModel)
 
 _quiet: contextvars.ContextVar[bool] = contextvars.ContextVar("runner_flow_quiet", default=False)
+
+
+class _Workdir:
+    """An attribute that a flow's own code may set to something else."""
+
+    def __get__(self, flow: Any, owner: type) -> Any:
+        return self if flow is None else flow._task_files().workdir
 
 
 class Flow(Happened, Generic[S]):
@@ -199,6 +211,16 @@ class Flow(Happened, Generic[S]):
         The result is what JSON (or the function's return annotation) gives back. An async function gives a coroutine.
         """
         return self._inside("step").journal.step(str(name), function, args, kwargs)
+
+    def path(self, name: str | os.PathLike[str]) -> Path:
+        """Where a file of the flow's folder is, to be read: as ``ctx.path`` of a task."""
+        return self._task_files().path(name)
+
+    workdir = _Workdir()
+    """A folder to write in, whose files are kept: as ``ctx.workdir`` of a task."""
+
+    def _task_files(self) -> TaskFiles:
+        return current.get() or TaskFiles(partial(root_of, type(self)), Path.cwd)
 
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
         """Inside a method: wait for a person, and return what they answered.

@@ -4,9 +4,11 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from runner import backoff
+from runner import backoff, workdir
 from runner import output as outputs
 from runner.adapters import Adapter
 from runner.calls import journaled
@@ -20,11 +22,13 @@ from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 from runner.output import TaskOutput, UsageMetrics
 from runner.plan import Plan
 from runner.plan.used import Used
+from runner.source.target import root_of
 from runner.state.progress import Progress, TaskProgress
 from runner.stopping.gate import Gate
 from runner.stopping.timing import timed
 from runner.tools.keys import originating
 from runner.work import Conversation, Work
+from runner.workdir import TaskFiles
 
 
 class StateGate(Gate):
@@ -209,11 +213,15 @@ class Attempts:
             failed=attempt - 1,
         )
         planned = self._plan.by_key[key]
+        here = workdir.current.set(
+            workdir.current.get() or TaskFiles(partial(root_of, getattr(task, "run", None)), Path.cwd)
+        )
         try:
             gate.check()
             with timed(gate, planned.timeout), journaled(journal), originating(f"{self.origin}:{key}"):
                 stored = self._adapter.perform(self._crew, work)
         finally:
+            workdir.current.reset(here)
             journal.close()
             self._gates.discard(gate)
             steps.end(journal.take_replayed())

@@ -17,7 +17,8 @@ from runner import crashpoints
 from runner.errors import Asked, Interrupted
 from runner.journal import frames, values
 from runner.journal.answers import Answer
-from runner.journal.frames import Frame, hand_over
+from runner.journal.files import Kept, NoFiles, StepFiles
+from runner.journal.frames import Frame, Made, hand_over
 from runner.journal.nesting import Nest
 from runner.journal.places import Place, Places
 from runner.journal.reached import Reached
@@ -52,14 +53,23 @@ class Journal:
         self.gate = self._gate = gate
         self._occurrences: Counter[str] = Counter()
         self._calls, self._reached = Places(self._recorded), Reached(self._recorded)
-        self._doing: list[Frame] = []
+        self._doing = frames.Doing()
         self._lock = threading.Lock()
         self.watched = watched
         self.all_again = all_again
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: Standin | None = None  # who answers what its models are asked, if not they
+        self._files: StepFiles | NoFiles = NoFiles()
         self.calls, self._over = 0, False
+
+    def keep_files(self, files: Kept) -> None:
+        """From here on, what steps do to the files of the task is recorded with them."""
+        self._files = StepFiles(files, self._recorded, self._keep, self._reached.come_by)
+
+    def _keep(self, key: str, text: str) -> None:
+        with self._gate.write():
+            self.keep_result(Frame(self, key, None, None), text)
 
     def close(self) -> None:
         """The task is over. A thread that it left behind records nothing any more, and stops."""
@@ -138,21 +148,12 @@ class Journal:
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
-            self._gate.check()
-            return values.load(recorded, result_type)
+            return self._replay(frame, recorded, result_type)
         if before is not None:
             before()
-        with self._gate.call():
-            self._begin(frame, watch)
-            try:
-                with self._inside(frame):
-                    value = fn(*args, **kwargs)
-            except BaseException as error:
-                self._drop(frame, watch, error)
-                raise
-            text = self._record(name, frame, value, result_type, watch)
-        self._gate.check()
-        return values.load(text, result_type)
+        with self._making(name, frame, result_type, watch) as made:
+            made.value = fn(*args, **kwargs)
+        return values.load(made.text, result_type)
 
     async def _astep(
         self,
@@ -166,26 +167,38 @@ class Journal:
         watch: Watch | None,
     ) -> Any:
         if recorded is not None:
-            self._gate.check()
-            return values.load(recorded, result_type)
+            return self._replay(frame, recorded, result_type)
+        with self._making(name, frame, result_type, watch) as made:
+            made.value = await fn(*args, **kwargs)
+        return values.load(made.text, result_type)
+
+    def _replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
+        self._gate.check()
+        self._files.lay([frame.key])
+        return values.load(recorded, result_type)
+
+    @contextlib.contextmanager
+    def _making(self, name: str, frame: Frame, result_type: Any, watch: Watch | None) -> Iterator[Made]:
+        """While a step is done; what it gave is recorded at the end."""
+        made, mark = Made(), self._files.mark()
         with self._gate.call():
             self._begin(frame, watch)
             try:
-                with self._inside(frame):
-                    value = await fn(*args, **kwargs)
+                with self._doing.inside(frame):
+                    yield made
             except BaseException as error:
                 self._drop(frame, watch, error)
                 raise
-            text = self._record(name, frame, value, result_type, watch)
+            self._files.keep(frame.key, mark)
+            made.text = self._record(name, frame, made.value, result_type, watch)
         self._gate.check()
-        return values.load(text, result_type)
 
     def place_call(self, digest: str, model: str, *, stray: bool = False) -> tuple[Frame, Place, str | None]:
         """Where a call of a model belongs that is about to leave the process, and what was recorded of it.
 
         ``digest`` is the hash of its request. A ``stray`` one comes from a thread that does not know where it is.
         """
-        outer = self._sole_frame() if stray else frames.current.get()
+        outer = self._doing.sole() if stray else frames.current.get()
         entry = Entry("model", caller.get().agent, model)
         with self._lock:
             self.calls += 1
@@ -204,25 +217,8 @@ class Journal:
         own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
         return pauses(self.pacer if self.standin is None else None, [*self.limits.items(), *own], self._gate)
 
-    @contextlib.contextmanager
-    def _inside(self, frame: Frame) -> Iterator[None]:
-        token = frames.current.set(frame)
-        self._doing.append(frame)
-        try:
-            yield
-        finally:
-            self._doing.remove(frame)
-            with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
-                frames.current.reset(token)
-
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
-
-    def _sole_frame(self) -> Frame | None:
-        """The innermost step that is being done, if there is no doubt which."""
-        doing = list(self._doing)
-        inner = [one for one in doing if not any(other.outer is one for other in doing)]
-        return inner[0] if len(inner) == 1 else None
 
     def nest(self, name: str, *about: Any) -> Nest:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
@@ -237,7 +233,9 @@ class Journal:
     def recorded_under(self, prefix: str) -> dict[str, str]:
         """What is recorded under names with this prefix, without it."""
         with self._lock:
-            return {key.removeprefix(prefix): text for key, text in self._recorded.items() if key.startswith(prefix)}
+            found = {key: text for key, text in self._recorded.items() if key.startswith(prefix)}
+        self._files.lay(found)
+        return {key.removeprefix(prefix): text for key, text in found.items()}
 
     def record_as(
         self,
@@ -250,6 +248,7 @@ class Journal:
         told: bool = False,
     ) -> None:
         """Record what somebody else did, under this very key."""
+        self._files.keep(key)
         with self._gate.write(), self._lock:
             self._refuse_if_over()
             self._reached.replay(replayed or Tally())
@@ -294,11 +293,6 @@ class Journal:
         with self._lock:
             identity = values.identity("?", (question,), {})
             return f"{identity}#{self._occurrences[identity]}"
-
-    @staticmethod
-    def text(value: Any) -> str:
-        """A plain value as it stands in a journal."""
-        return json.dumps(value)
 
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """What a person answered to a question: recorded once, however often the task begins anew.

@@ -35,8 +35,8 @@ class Grow(Protocol):
     """A task that is done."""
 
     @property
-    def record(self) -> Mapping[str, Any]:
-        """Its output as it is to be stored."""
+    def record(self) -> dict[str, Any]:
+        """Its output as it is to be stored: the engine adds what it keeps beside."""
 
     def __call__(self, shared: Shared, /) -> Growth:
         """What it makes of the texts as they stand; asked again when they changed before that was stored."""

@@ -12,24 +12,27 @@ EVERYTHING = "*"
 class Used:
     """What one task used: outputs beyond its declared context, and inputs, by name; ``*`` among them is everything.
 
-    What a person gave, ``edited``, used nothing, not even the declared context.
+    What a person gave, ``edited``, used nothing, not even the declared context. ``files``: it left some.
     """
 
     tasks: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
     edited: bool = False
+    files: bool = False
 
     def to_json(self) -> str:
         """What stands behind the task in the order of commits: as little as tells it, mostly nothing."""
-        tasks, inputs = (_short(names) for names in (self.tasks, self.inputs))
-        if not tasks and not inputs:
-            return ""
-        return "".join(f",{json.dumps(part, ensure_ascii=False)}" for part in ((tasks, inputs) if inputs else (tasks,)))
+        parts: list[Any] = [*(_short(names) for names in (self.tasks, self.inputs)), int(self.files)]
+        while parts and not parts[-1]:
+            parts.pop()
+        return "".join(f",{json.dumps(part, ensure_ascii=False)}" for part in parts)
 
     @classmethod
     def from_json(cls, parts: list[Any]) -> "Used":
         """The inverse, from the decoded parts."""
-        return cls(frozenset(parts[0]), frozenset(parts[1] if len(parts) > 1 else ())) if parts else NOTHING
+        if not parts:
+            return NOTHING
+        return cls(frozenset(parts[0]), frozenset(parts[1] if len(parts) > 1 else ()), files=len(parts) > 2)
 
 
 NOTHING = Used()

@@ -117,6 +117,7 @@ class Namespace:
         self._extra: list[str] = []  # folders of the bundle that its code put on sys.path
         # A project's packages are imported from its src, as when it is installed.
         self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
+        self._beside: list[str] = []  # folders of files that were named: scripts find there what is nowhere else
         self._finders: dict[str, FileFinder] = {}
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
@@ -140,7 +141,7 @@ class Namespace:
 
     def find(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """The spec of a module of this bundle; ``path`` is its parent's, None for the top level."""
-        if path is None:
+        if at_top := path is None:
             at_root = [os.fspath(self.root)] if self._only in (None, fullname.partition(".")[2]) else []
             path = [*self._source, *at_root, *self._extra, *self._on_sys_path()]
         folders: list[str] = []
@@ -149,6 +150,10 @@ class Namespace:
             if spec is not None and spec.loader is not None:
                 return spec
             folders += (spec and spec.submodule_search_locations) or ()
+        if not folders and at_top and not _regular_elsewhere(fullname.partition(".")[2]):
+            found = (self._finder(folder).find_spec(fullname) for folder in self._beside)
+            if (spec := next(filter(None, found), None)) is not None:
+                return spec
         return _package_spec(fullname, folders) if folders else self._json_crew(fullname)
 
     def modules(self) -> list[str]:
@@ -178,6 +183,11 @@ class Namespace:
                 self._extra.append(os.path.abspath(entry))  # noqa: PTH100 (links stay as they are)
                 with contextlib.suppress(ValueError):  # another thread was first
                     sys.path.remove(entry)
+
+    def look_beside(self, module: str) -> None:
+        """Where a file of a package is run as a script, Python finds what is beside it, as `import crew`."""
+        parts = module.split(".")[:-1]
+        self._beside += [os.fspath(Path(base, *parts)) for base in (*self._source, os.fspath(self.root)) if parts]
 
     def view(self, module: ModuleType) -> ModuleType:
         """The module as this bundle sees it."""

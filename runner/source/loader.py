@@ -34,7 +34,7 @@ from runner.source.isolation import PREFIX, KickedOff, Namespace, finder, readin
 from runner.source.program import CALL, Program
 from runner.source.project import source_of
 from runner.source.target import Target
-from runner.source.validation import in_words
+from runner.source.validation import in_words, said_by
 
 KEPT = 32  # bundles that stay imported in one process
 
@@ -72,6 +72,7 @@ def load(root: Path, module: str, *, key: str, only: str | None = None, live: bo
         with space.lock:
             was_loaded = any(sys.modules.get(name) for name in space.modules() if name != space.name)
             before = list(sys.path)
+            space.look_beside(module)
             try:
                 with nullcontext() if live else reading():
                     return importlib.import_module(f"{space.name}.{module}")
@@ -140,7 +141,7 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
     if isinstance(error, BadCrew):
         return BadCrew(f"{place}{text}")
     if isinstance(error, ValidationError):
-        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}")
+        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}{said_by(error, frame)}")
     missing: BaseException | None = error
     if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
         missing = error.__cause__ or error.__context__

@@ -3,11 +3,9 @@
 Only files are looked at here; nothing is imported.
 """
 
-import contextlib
-import os
+import ast
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ _UP = 6  # folders above a file in which its project is looked for
 _IMPORTS = re.compile(r"^\s*(from|import)\s+(crewai|runner)\b", re.MULTILINE)
 _HAS = re.compile(r"\bCrew\(|@CrewBase|\bFlow\b|\.kickoff")
 _KICKS = ".kickoff"
+_SCRIPTS = ("kickoff", "run_crew", "run")  # as `crewai create` names them
 _MOST, _LONGEST = 200, 200_000  # files of a folder, characters of a file, that are looked at
 
 _BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what says that a main.py is that of a crew
@@ -36,6 +35,7 @@ class Project:
     name: str
     flow: bool = False
     definition: str = ""
+    main: Path | None = None  #: what one of its scripts, or what alone in it, kicks off
     declared: bool = True  #: as CrewAI's; else it only looks like one
 
     @property
@@ -53,6 +53,8 @@ class Project:
         """The file with its crew or its flow. Raises `BadCrew` where there is none, or no saying which."""
         if self.definition:
             return self._defined()
+        if self.main is not None:
+            return self.main
         name = MAIN_FILE if self.flow else CREW_FILE
         own = self.source / self.name.replace("-", "_").lower() / name
         if own.is_file():
@@ -86,8 +88,23 @@ def project_at(folder: Path) -> Project | None:
     own = _table(tools.get("crewai"))
     name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
     if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
-        return None
+        main = _kicked_off(folder, _table(_table(data.get("project")).get("scripts")))
+        return Project(folder, str(name), main=main, declared=False) if main else None
     return Project(folder, str(name), own.get("type") == "flow", str(own.get("definition") or ""), declared=bool(own))
+
+
+def _kicked_off(folder: Path, scripts: dict[str, Any]) -> Path | None:
+    """The file that ``[project.scripts]`` names, as in ``kickoff = "pkg.main:kickoff"``, or the only ``*/main.py``."""
+    source = source_of(folder)
+    for script in _SCRIPTS:
+        module = str(scripts.get(script, "")).partition(":")[0]
+        file = source.joinpath(*module.split(".")).with_suffix(".py")
+        if module and file.is_file() and _IMPORTS.search(_text(file)):
+            return file
+    mains = [
+        file for file in source.glob(f"*/{MAIN_FILE}") if _IMPORTS.search(text := _text(file)) and _HAS.search(text)
+    ]
+    return mains[0] if len(mains) == 1 and source != folder else None
 
 
 def project_around(file: Path) -> Project | None:
@@ -121,6 +138,32 @@ def main_of(folder: Path) -> Path | None:
     return next((found[0] for found in (kicking, having) if len(found) == 1), None)
 
 
+def has_crew_at_hand(file: Path) -> bool:
+    """Whether a crew file has, by its words, a crew, or what makes one without being told anything."""
+    try:
+        body = ast.parse(_text(file)).body
+    except (SyntaxError, ValueError):
+        return True  # reading it says what is wrong
+    return any(_is_at_hand(one) for one in body)
+
+
+def _is_at_hand(one: ast.stmt) -> bool:
+    names = {node.id for node in ast.walk(one) if isinstance(node, ast.Name)}
+    match one:
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            given = one.args
+            required = len(given.posonlyargs + given.args) - len(given.defaults) + given.kw_defaults.count(None)
+            return not required and not names.isdisjoint({"Crew", "Flow"})
+        case ast.ImportFrom(module=module, names=imported):
+            is_own = (module or "").partition(".")[0] not in ("crewai", "crewai_tools", "runner")
+            return is_own and any("crew" in alias.name.lower() or "flow" in alias.name.lower() for alias in imported)
+        case ast.ClassDef() | ast.If() | ast.With() | ast.Try():
+            return True
+        case ast.Assign() | ast.AnnAssign():
+            return any("crew" in name.lower() or "flow" in name.lower() for name in names)
+    return False
+
+
 def with_crews(folder: Path) -> tuple[list[Path], list[Path]]:
     """The files of a folder that seem to kick a crew off, and those that seem to have one, by their words."""
     kicking, having = [], []
@@ -146,20 +189,6 @@ def environment_file(file: Path) -> Path | None:
         if (folder / ".env").is_file():
             return folder / ".env"
     return None
-
-
-@contextlib.contextmanager
-def at_home(root: Path) -> Iterator[None]:
-    """While a file is read that has ``knowledge`` beside it, that is found as from its own folder."""
-    if not (root / "knowledge").is_dir():
-        yield
-        return
-    before = Path.cwd()
-    os.chdir(root)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _table(value: Any) -> dict[str, Any]:

@@ -102,6 +102,11 @@ def private(content: bytes) -> Why | None:
     return None
 
 
+def may_hold(name: str) -> bool:
+    """Whether a file of that name may be stored, unless somebody says otherwise: no secret, no cache."""
+    return not _NEVER.match_file(name)
+
+
 class Selection:
     """One walk over what a target includes, which ends as soon as it has seen too much."""
 

@@ -4,8 +4,10 @@ Reading it imports nothing: it says which file is meant, what it is called when 
 """
 
 import importlib.util
+import inspect
 import os
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
@@ -15,6 +17,7 @@ from runner.errors import BadCrew
 from runner.source.project import (
     CREW_FILE,
     JSON_CREWS,
+    has_crew_at_hand,
     has_source_folder,
     main_of,
     project_around,
@@ -46,6 +49,13 @@ def parse_target(text: str) -> Target:
         return _from_path(place, attr) or _from_module(place, attr)
     except (OSError, ValueError) as error:  # a name too long for the file system, a NUL in it
         raise BadCrew(f"{text!r}: no such file ({error})") from error
+
+
+def root_of(code: object) -> Path:
+    """The root of the bundle that would hold the module of a function or a class; the working directory without one."""
+    module = sys.modules.get(getattr(inspect.unwrap(code), "__module__", "") if callable(code) else "")
+    file = getattr(module, "__file__", None)
+    return _at_file(Path(file), None).root if file else Path.cwd()
 
 
 def _split(text: str) -> tuple[str, str | None]:
@@ -98,8 +108,10 @@ def _crew_file(folder: Path) -> Path | None:
     """What a folder given as a target stands for."""
     if (project := project_at(folder)) is not None:
         return project.crew_file()
-    plain = (folder / name for name in (CREW_FILE, *JSON_CREWS))
-    return next((file for file in plain if file.is_file()), None) or main_of(folder)
+    plain = next((file for name in (CREW_FILE, *JSON_CREWS) if (file := folder / name).is_file()), None)
+    if plain is not None and plain.name == CREW_FILE and not has_crew_at_hand(plain):
+        return main_of(folder) or plain
+    return plain or main_of(folder)
 
 
 def _python_files(folder: Path) -> list[str]:

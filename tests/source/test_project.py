@@ -83,7 +83,7 @@ def test_a_folder_with_agents_and_tasks_stands_for_its_main(tmp_path: Path) -> N
     assert parse_target(str(tmp_path)).module == "main"
 
 
-def test_a_file_that_is_read_finds_the_knowledge_beside_it(tmp_path: Path) -> None:
+def test_a_file_that_is_read_finds_what_is_in_its_project(tmp_path: Path) -> None:
     root = _write(tmp_path, "src/my_team/__init__.py", "knowledge/a.txt")
     before = Path.cwd()
     code = "import pathlib\nfrom runner import Crew, Task\npathlib.Path('knowledge/a.txt').read_text()\n"
@@ -104,3 +104,51 @@ def test_what_a_project_says_of_its_environment(tmp_path: Path) -> None:
     assert environment == {
         "SET": "before", "OPENAI_API_KEY": "sk-1", "MODEL": "a b", "EMPTY": "", "LINES": "a\nb"
     }  # fmt: skip
+
+
+FLOW = "from runner.flow import Flow, start\nclass Scores(Flow):\n    @start()\n    def a(self): ...\n"
+LIBRARY = "[project]\nname = 'scores'\n"
+
+
+@pytest.mark.parametrize("more", ["[project.scripts]\nkickoff = 'scores.main:kickoff'\n", ""])
+def test_a_project_without_a_word_of_crewai_is_found_by_what_it_kicks_off(tmp_path: Path, more: str) -> None:
+    _write(tmp_path, "src/scores/__init__.py", "src/other/__init__.py")
+    (tmp_path / "pyproject.toml").write_text(LIBRARY + more)
+    (tmp_path / "src/scores/main.py").write_text(FLOW)
+    (tmp_path / "src/other/main.py").write_text("print('not this')\n")
+    found = parse_target(str(tmp_path))
+    assert (found.module, found.include) == ("scores.main", tmp_path)
+    assert prepare(str(tmp_path)).attr == "Scores"
+
+
+def test_a_script_in_src_finds_what_is_beside_it(tmp_path: Path) -> None:
+    _write(tmp_path, "src/pkg/crew.py", "src/pkg/helping/words.py")
+    (tmp_path / "src/pkg/helping/words.py").write_text("WORD = 'owls'\n")
+    (tmp_path / "src/pkg/json.py").write_text("raise AssertionError('the standard library comes first')\n")
+    (tmp_path / "src/pkg/crew.py").write_text(
+        "import json\nfrom helping.words import WORD\nfrom runner import Crew, Task\n"
+        "crew = Crew(name=WORD, tasks=[Task(run=str)])\n"
+    )
+    (tmp_path / "src/pkg/main.py").write_text("from crew import crew\n")
+    assert prepare(str(tmp_path / "src/pkg/main.py")).plan.crew == "owls"
+
+
+@pytest.mark.parametrize(
+    ("crew", "file"),
+    [
+        ("def build_crew(topic):\n    return Crew()\n", "main.py"),
+        ("def build_crew(topic='owls'):\n    return Crew()\n", "crew.py"),
+        ("crew = build()\n", "crew.py"),
+        ("class Team: ...\n", "crew.py"),
+        ("from team import crew\n", "crew.py"),
+        ("def broken(:\n", "crew.py"),
+    ],
+)
+def test_a_crew_file_without_a_crew_at_hand_yields_to_the_main_that_kicks_it_off(
+    tmp_path: Path, crew: str, file: str
+) -> None:
+    (tmp_path / "crew.py").write_text(f"from crewai import Crew\nMODEL = 'x'\n{crew}")
+    (tmp_path / "main.py").write_text(
+        "from crewai import Crew\nfrom crew import build_crew\nbuild_crew('x').kickoff()\n"
+    )
+    assert parse_target(str(tmp_path)).file.name == file

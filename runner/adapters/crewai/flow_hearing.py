@@ -8,7 +8,7 @@ import contextlib
 import contextvars
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,9 +134,9 @@ class Ending:
     told: list[str] = field(default_factory=list)
 
     @property
-    def record(self) -> Mapping[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Its output as it is to be stored."""
-        found: Mapping[str, Any] = self.growing.record
+        found: dict[str, Any] = self.growing.record
         return found
 
     def __call__(self, shared: Shared) -> Growth:

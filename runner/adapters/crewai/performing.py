@@ -66,10 +66,10 @@ def _perform(crew: Crew, work: Work, carried: Carried, heard: hearing.Hearing) -
     tasks = planned.by_key(crew)
     kept = Caches(crew, work)
     carried.take_up(work)
-    with files.collected(tasks.get(work.key), inputs) as written:
+    with files.inside(tasks.get(work.key), inputs) as wanted:
         stored = json.loads(_one_of(crew, tasks, work, inputs, heard))
         beside = {
-            "files": written.found(outputs.load(stored)[0]),
+            "files": {} if wanted else None,  # what was written comes over this
             "usage": usage.of(crew, work),
             "cached": kept.added,
             "tools": carried.left,

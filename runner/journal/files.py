@@ -1,0 +1,76 @@
+"""Files that steps wrote: recorded with the step, and there again where it is replayed."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+_PREFIX = "=files "
+"""What comes before the name of a step in the name under which its files are recorded."""
+
+
+class Kept(Protocol):
+    """The files of a task, which are kept with its steps."""
+
+    def mark(self) -> int:
+        """A point in time."""
+
+    def changed(self, since: int = 0) -> Mapping[str, Any]:
+        """What was written, changed or removed since then, as JSON."""
+
+    def lay(self, files: Mapping[str, Any]) -> None:
+        """Have that be so again."""
+
+
+class StepFiles:
+    """Those of one task. ``recorded`` is its journal, ``record`` adds to it, ``passed`` is told what was come by."""
+
+    def __init__(
+        self,
+        files: Kept,
+        recorded: Mapping[str, str],
+        record: Callable[[str, str], None],
+        passed: Callable[[str], None],
+    ) -> None:
+        self._files = files
+        self._recorded = recorded
+        self._record = record
+        self._passed = passed
+        self._records = 0
+        self._noticed = 0
+
+    def mark(self) -> int:
+        """A point in time, when a step begins."""
+        return self._files.mark()
+
+    def keep(self, step: str, since: int | None = None) -> None:
+        """Record what a step changed, before the step itself is: where that is replayed it has done all of it.
+
+        Of a step of which nobody knows ``since`` when it is at work it is all that was not noticed before.
+        """
+        changed = self._files.changed(self._noticed if since is None else since)
+        self._noticed = self._files.mark()
+        if changed:
+            self._records += 1
+            self._record(_PREFIX + step, json.dumps([self._records, changed], ensure_ascii=False))
+
+    def lay(self, steps: Iterable[str]) -> None:
+        """Have the files be as they were after these steps."""
+        keys = [key for step in steps if (key := _PREFIX + step) in self._recorded]
+        for number, key in sorted((json.loads(self._recorded[key])[0], key) for key in keys):
+            self._passed(key)
+            self._records = max(self._records, number)
+            self._files.lay(json.loads(self._recorded[key])[1])
+
+
+class NoFiles:
+    """Of a task whose files nobody keeps."""
+
+    def mark(self) -> int:
+        """Any point in time."""
+        return 0
+
+    def keep(self, step: str, since: int | None = None) -> None:
+        """Nothing to record."""
+
+    def lay(self, steps: Iterable[str]) -> None:
+        """Nothing to lay."""

@@ -1,0 +1,114 @@
+"""The folder of an attempt: what it begins with, and what of it is kept."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runner import workdir
+from runner.errors import TaskError
+from runner.workdir import TaskFiles, Workdir
+
+
+@pytest.fixture
+def original(tmp_path):
+    folder = tmp_path / "original"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/x.csv").write_text("a,b\n")
+    (folder / "run.sh").write_text("#!/bin/sh\n")
+    (folder / "run.sh").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def make(original, tmp_path):
+    def make(*left, copied=True, keeps=lambda path: True):
+        place = workdir.new_place(tmp_path / "work", "worker")
+        return Workdir(place, lambda: (original if copied else None, left), keeps)
+
+    return make
+
+
+def test_it_is_a_copy_with_what_was_left_before(make, original):
+    work = make({"data/x.csv": "changed", "new/y.bin": {"base64": "/wA="}}, {"run.sh": False, "late.txt": "é"})
+    there = {p.relative_to(work.folder).as_posix(): p.read_bytes() for p in work.folder.rglob("*") if p.is_file()}
+    assert there == {"data/x.csv": b"changed", "new/y.bin": b"\xff\x00", "late.txt": "é".encode()}
+    assert work.changed() == {}
+    assert (original / "data/x.csv").read_text() == "a,b\n"
+
+
+def test_what_is_new_changed_or_gone_is_kept_and_the_original_stays(make, original):
+    work = make()
+    with (work.folder / "data/x.csv").open("r+") as file:  # in place, of the same size
+        file.write("c,d\n")
+    (work.folder / "new").mkdir()
+    (work.folder / "new/y.bin").write_bytes(b"\xff\x00")
+    (work.folder / "run.sh").unlink()
+    assert work.changed() == {"data/x.csv": "c,d\n", "new/y.bin": {"base64": "/wA="}, "run.sh": False}
+    assert (original / "data/x.csv").read_text() == "a,b\n"
+    assert os.access(original / "run.sh", os.X_OK)
+
+
+def test_since_a_mark_only_what_came_after_it(make):
+    work = make(copied=False)
+    (work.folder / "a").write_text("1")
+    assert work.changed() == {"a": "1"}
+    mark = work.mark()
+    (work.folder / "b").write_text("2")
+    assert work.changed(mark) == {"b": "2"}
+    assert work.changed() == {"a": "1", "b": "2"}
+
+
+def test_nothing_is_made_before_it_is_needed(make, tmp_path):
+    work = make()
+    assert (work.changed(), work.mark()) == ({}, 0)
+    work.remove()
+    assert not (tmp_path / "work").exists()
+
+
+def test_what_may_not_be_stored_and_links_are_left_alone(make):
+    work = make(keeps=lambda path: path != ".env")
+    (work.folder / ".env").write_text("KEY=secret")
+    (work.folder / "link").symlink_to("/etc/hostname")
+    (work.folder / "__pycache__").mkdir()
+    (work.folder / "__pycache__/a.pyc").write_text("x")
+    assert work.changed() == {}
+    assert work.not_kept() == [".env"]
+
+
+def test_too_much_is_an_error_that_says_what_to_do(make, monkeypatch):
+    monkeypatch.setattr(workdir, "MOST", 1_000_000)
+    work = make()
+    (work.folder / "small.txt").write_text("x")
+    (work.folder / "big.bin").write_bytes(bytes(2_000_000))
+    with pytest.raises(TaskError) as refused:
+        work.changed()
+    assert str(refused.value) == (
+        "the task left 2 MB of new and changed files in its folder (the biggest: 'big.bin', 2 MB), and 1 MB are kept "
+        "with a task: have it write them where all can reach it, or, what only the task itself needs, in a folder of "
+        "tempfile"
+    )
+
+
+def test_a_name_that_leads_out_is_laid_nowhere(make):
+    work = make({"../out.txt": "x", "in.txt": "y"})
+    assert {path.name for path in work.folder.iterdir()} == {"data", "run.sh", "in.txt"}
+    assert not (work.folder.parent / "out.txt").exists()
+
+
+def test_paths_of_the_bundle(tmp_path):
+    files = TaskFiles(lambda: tmp_path, Path.cwd)
+    assert files.path("data/x.csv") == tmp_path / "data/x.csv"
+    assert files.path("data/../y") == tmp_path / "y"
+    for name in ("../x", "/etc/passwd"):
+        with pytest.raises(ValueError, match="leads out of the crew's folder"):
+            files.path(name)
+
+
+def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
+    for worker in ("alive", "dead", "new"):
+        (tmp_path / worker / "one").mkdir(parents=True)
+    for worker in ("alive", "dead"):
+        os.utime(tmp_path / worker, (1, 1))
+    workdir.sweep(tmp_path, {"alive"})
+    assert {path.name for path in tmp_path.iterdir()} == {"alive", "new"}
