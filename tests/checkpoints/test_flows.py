@@ -266,7 +266,7 @@ def test_steps_of_a_method_in_flight_are_not_done_again(where):
         if event.type == "method_execution_failed":
             state.checkpoint(where)
 
-    event_bus.enable_recording()
+    event_bus.arm_recording()
     event_bus.tap(now)
     try:
         with pytest.raises(Stops):
@@ -295,7 +295,7 @@ def test_every_start_has_one_end_over_a_crash(where):
                 state.checkpoint(where)
                 raise KeyboardInterrupt
 
-    event_bus.enable_recording()
+    event_bus.arm_recording()
     with pytest.raises(KeyboardInterrupt):
         F().kickoff()
     told: list[tuple[str, str]] = []
