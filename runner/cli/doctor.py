@@ -1,11 +1,8 @@
 """``runner doctor``: of everything, or of one worker."""
 
-import json
-
 import click
 
 from runner.cli import options
-from runner.plain import printable
 
 
 @click.command(short_help="Check that everything needed is there.")
@@ -24,14 +21,13 @@ def doctor(worker: str | None, as_json: bool, redis_url: str | None) -> int:
 
 def _worker(which: str, as_json: bool) -> int:
     from runner.cli.health import worker_health
+    from runner.cli.stdio import print_json, tell
 
     health = worker_health(which)
     if as_json:
-        click.echo(
-            json.dumps([{"what": "worker", "found": health.found, "ok": health.ok, "exit_code": health.exit_code}])
-        )
+        print_json([{"what": "worker", "found": health.found, "ok": health.ok, "exit_code": health.exit_code}])
     else:
-        click.echo(f"{'ok' if health.ok else '!!'}  worker {printable(health.found)}")
+        tell(f"{'ok' if health.ok else '!!'}  worker {health.found}")
     return health.exit_code
 
 

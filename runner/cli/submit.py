@@ -17,8 +17,8 @@ from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
 from runner.inprocess import refuse_missing
+from runner.list_prices import configured
 from runner.plain import json_text
-from runner.prices import configured
 from runner.providers.redis.protocol import PROTOCOL
 from runner.settings import LONGEST
 from runner.source import dotenv

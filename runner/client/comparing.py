@@ -3,8 +3,9 @@
 from runner.diff import DONE, PENDING, Side, TaskSide
 from runner.errors import NotFound
 from runner.ledger import summed
+from runner.list_prices import configured
 from runner.plan.branching import meant
-from runner.prices import NO_PRICES, configured
+from runner.prices import NO_PRICES
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from runner.client.files import OutputFile, files_of, write_files
 from runner.errors import Conflict, Exit, LeadsOutside
 from runner.ledger import spent
-from runner.prices import NO_PRICES, configured
+from runner.list_prices import configured
+from runner.prices import NO_PRICES
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 from runner.standin import LABELS

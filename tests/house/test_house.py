@@ -26,7 +26,10 @@ NARROW = {"source": {"pathspec", "pydantic"}, "local_worker.py": set(), "embedde
 
 LONGEST = 440
 #: Files that may be longer, each with its reason.
-LONGER: dict[str, str] = {}
+LONGER: dict[str, str] = {
+    "tests/crewai/test_programs.py": "a few lines of code for each shape of a program",
+    "tests/providers/test_scripts.py": "one section for each script",
+}
 
 
 def check(*command: str, cwd: Path, **environment: str) -> None:

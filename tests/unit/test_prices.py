@@ -6,14 +6,15 @@ import pytest
 
 from runner.errors import UsageError
 from runner.ledger import Line, Usage, summed
-from runner.prices import NO_PRICES, VARIABLE, Prices, configured, money
+from runner.list_prices import VARIABLE, configured
+from runner.prices import NO_PRICES, money
 
 LONG = Usage(92_500, 0, 90_000, 2_000)
 
 
 def test_cached_and_written_tokens_have_prices_of_their_own() -> None:
     """At the list's $3, $0.30, $3.75 and $6 a million."""
-    prices = Prices()
+    prices = configured()
     assert prices.cost("claude-sonnet-4-5", LONG, 1) == pytest.approx(0.0015 + 0.027 + 0.0075)
     an_hour = LONG._replace(cache_write_1h_tokens=2_000)
     assert prices.cost("claude-sonnet-4-5", an_hour, 1) == pytest.approx(0.0015 + 0.027 + 0.012)
@@ -21,12 +22,12 @@ def test_cached_and_written_tokens_have_prices_of_their_own() -> None:
 
 
 def test_reasoning_is_part_of_the_answer() -> None:
-    assert Prices().cost("gpt-5", Usage(0, 1_000, reasoning_tokens=900), 1) == pytest.approx(0.01)
+    assert configured().cost("gpt-5", Usage(0, 1_000, reasoning_tokens=900), 1) == pytest.approx(0.01)
 
 
 def test_long_prompts_cost_more_by_the_call_and_not_by_their_sum() -> None:
     """Gemini costs twice as much from 200,000 tokens of one prompt on."""
-    prices = Prices()
+    prices = configured()
     short, long = prices.cost("gemini-2.5-pro", Usage(150_000), 1), prices.cost("gemini-2.5-pro", Usage(300_000), 1)
     assert short is not None
     assert long == pytest.approx(short * 4)
@@ -39,14 +40,14 @@ def test_long_prompts_cost_more_by_the_call_and_not_by_their_sum() -> None:
      "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "gemini/gemini-2.5-flash", "text-embedding-3-small"],
 )  # fmt: skip
 def test_models_are_found_by_the_names_they_are_asked_by(model: str) -> None:
-    cost = Prices().cost(model, Usage(1_000_000), 1)
+    cost = configured().cost(model, Usage(1_000_000), 1)
     assert cost is not None
     assert 0.01 < cost < 20
 
 
 @pytest.mark.parametrize("model", ["", "gpt", "scripted", "my-model", "a/b/c"])
 def test_a_model_that_is_in_no_list_has_no_price(model: str) -> None:
-    assert Prices().cost(model, Usage(1000, 10), 1) is None
+    assert configured().cost(model, Usage(1000, 10), 1) is None
 
 
 def test_own_prices_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -85,11 +86,11 @@ def test_what_is_no_price_is_refused(given: str, monkeypatch: pytest.MonkeyPatch
 
 def test_what_nobody_paid_for_costs_nothing() -> None:
     line = Line("main", "t", "", "gpt-4o", 0, 4, 0, 0, 0, replayed_tokens=100)
-    assert line.cost(Prices()) == 0
+    assert line.cost(configured()) == 0
     assert line.cost(NO_PRICES) == 0
     paid = Line("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0, cached_tokens=400)
     assert paid.cost(NO_PRICES) is None
-    both = summed([line, paid], Prices())
+    both = summed([line, paid], configured())
     assert both["cost"] == pytest.approx(0.0015 + 0.0005)
     assert (both["currency"], both["prompt_tokens"], both["cached_tokens"]) == ("USD", 1000, 400)
 
