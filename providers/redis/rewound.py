@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from runner.acknowledged import Acknowledged
 from runner.providers.redis import keys, scripts
@@ -24,10 +25,19 @@ class LookBack:
     def __call__(self, client: Client, claims: Iterable[Acknowledged]) -> None:
         """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
         told = [claim for claim in claims if (claim.ref, claim.token, "") not in self._settled]
-        steps, forgotten, gone = 0, set[str](), set[str]()
-        for claim, (verdict, *found) in self._look(client, told):
-            run_id = keys.unref(claim.ref)[0]
-            if verdict == "gone":
+        steps, forgotten, gone, unclear = 0, set[str](), set[str](), list[Acknowledged]()
+
+        def again() -> Iterator[Acknowledged]:
+            """Those that are clear now: what else was forgotten of their runs says that the store went back."""
+            runs = {_run_of(ref) for ref in forgotten}
+            return (claim for claim in unclear if _run_of(claim.ref) in runs)
+
+        looks = (self._look(client, some, rewound) for some, rewound in ((told, False), (again(), True)))
+        for claim, (verdict, *found) in chain.from_iterable(looks):
+            run_id = _run_of(claim.ref)
+            if verdict == "unclear":
+                unclear.append(claim)
+            elif verdict == "gone":
                 gone.add(run_id)
                 self._settled.add((claim.ref, claim.token, ""))
             elif verdict == "forgotten":
@@ -42,22 +52,24 @@ class LookBack:
                 len(forgotten), _some(forgotten), steps, len(gone), _some(gone),
             )  # fmt: skip
 
-    def _look(self, client: Client, claims: list[Acknowledged]) -> Iterator[tuple[Acknowledged, list[int | str]]]:
+    def _look(
+        self, client: Client, claims: Iterable[Acknowledged], rewound: bool
+    ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
         script = scripts.load("look_back")
         scripts.teach(client, "look_back")
-        for start in range(0, len(claims), AT_ONCE):
-            some = claims[start : start + AT_ONCE]
+        left = iter(claims)
+        while some := list(islice(left, AT_ONCE)):
             pipe = client.pipeline(transaction=False)
             for claim in some:
-                pipe.execute_command("EVALSHA", script.sha, *script.arguments(self.slots(claim)))
+                pipe.execute_command("EVALSHA", script.sha, *script.arguments(self.slots(claim, rewound=rewound)))
             for claim, answer in zip(some, pipe.execute(raise_on_error=False), strict=True):
                 if isinstance(answer, list):
                     yield claim, answer
                 elif (later := not_now(answer)) is not None:
                     raise later
 
-    def slots(self, claim: Acknowledged) -> dict[str, str | int]:
-        """What the script is given to look at one claim."""
+    def slots(self, claim: Acknowledged, *, rewound: bool = False) -> dict[str, str | int]:
+        """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``."""
         run_id, name, task = keys.unref(claim.ref)
         branch = keys.branch_key(run_id, name)
         steps = [
@@ -78,7 +90,12 @@ class LookBack:
             "steps": json.dumps(steps),
             "begun": claim.begun,
             "worker": self._worker,
+            "rewound": int(rewound),
         }
+
+
+def _run_of(ref: str) -> str:
+    return keys.unref(ref)[0]
 
 
 def _some(names: set[str]) -> str:

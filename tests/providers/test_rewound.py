@@ -77,6 +77,32 @@ def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, b
     assert driver.runs.get(run).ledger["in_doubt"] == 2
 
 
+def test_an_attempt_that_ended_is_counted_too(
+    server: Any, driver: Driver, clock: Any, logs: Logs, backup: Callable[[str], Any]
+) -> None:
+    """Also where the task was done again, and committed, before anybody looked: its journal went with that."""
+    # Given a task whose first attempt records a step and fails, and whose second one replays it and commits
+    run = driver.submit(plan_of("a"))
+    before = backup(server.url)
+    first = driver.take("a")["a"]
+    task = task_of(driver, logs, first)
+    task.begin_step(GPT)
+    task.record_step("one", "1", replayed=0, entry=GPT)
+    task.retry(0, "it failed", replayed=0)
+    driver.workers.move_due()
+    task_of(driver, logs, driver.take("a")["a"]).commit('{"raw": "a"}', (), replayed=1)
+    # When the store forgets all of it, and another worker does the task
+    before.restore()
+    clock.go_on(1)
+    (job,) = driver.jobs()
+    elsewhere = driver.claim(job, "w1", "p1")
+    driver.task(elsewhere).record_step("one", "1", replayed=0, entry=GPT)
+    driver.commit(elsewhere)
+    LookBack("w0")(driver.redis, logs.claims())
+    # Then the step that was done by both is in doubt once
+    assert driver.runs.get(run).ledger["in_doubt"] == 1
+
+
 def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     """A store that was only away is believed, whatever became of the tasks."""
     run = driver.submit(plan_of("a", "b", "c", "d"))

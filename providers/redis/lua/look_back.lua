@@ -1,17 +1,19 @@
 -- Look what the store still has of that which it acknowledged to one claim; what it forgot is told, and counted as in doubt.
 --
 -- KEYS home run task journal outputs
--- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text
+-- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text rewound:int
 -- USES emit account intact
 --
 -- ended: the operation by which the claim was given up, or "". steps: those that were recorded.
--- begun: what was under way. Returns {"gone"} if there is no such run, {"kept"}, or {"forgotten", how many steps, 1 if
--- the claim itself or its end was forgotten, else 0}.
+-- begun: what was under way. rewound: 1 if the store is known to have forgotten something of this run.
+-- Returns {"gone"} if there is no such run, {"kept"}, {"unclear"} (the task was committed by another claim, with which its
+-- journal went: before the store went back, or since), or {"forgotten", how many steps, 1 if the claim itself or its end
+-- was forgotten, else 0}.
 local r = redis.call("HMGET", run, "id", "token")
 if not r[1] then return {"gone"} end
 local done = redis.call("HGET", outputs, key)
--- A journal goes with the commit: who gave the task back before that has nothing to miss.
-if done and (ended ~= "commit" or string.match(done, '^{"seq":%d+,"token":(%d+)') == token) then return {"kept"} end
+if done and string.match(done, '^{"seq":%d+,"token":(%d+)') == token then return {"kept"} end
+if done and ended ~= "commit" and rewound ~= "1" then return {#steps > 0 and "unclear" or "kept"} end
 local t = redis.call("HMGET", task, "token", "begun")
 local holds = t[1] == token
 local found, doubtful, many = {}, {}, 0
