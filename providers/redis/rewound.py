@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
 
 from runner.acknowledged import Acknowledged
 from runner.providers.redis import keys, scripts
@@ -26,25 +25,21 @@ class LookBack:
         """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
         told = [claim for claim in claims if (claim.ref, claim.token, "") not in self._settled]
         steps, forgotten, gone, unclear = 0, set[str](), set[str](), list[Acknowledged]()
-
-        def again() -> Iterator[Acknowledged]:
-            """Those that are clear now: what else was forgotten of their runs says that the store went back."""
-            runs = {_run_of(ref) for ref in forgotten}
-            return (claim for claim in unclear if _run_of(claim.ref) in runs)
-
-        looks = (self._look(client, some, rewound) for some, rewound in ((told, False), (again(), True)))
-        for claim, (verdict, *found) in chain.from_iterable(looks):
-            run_id = _run_of(claim.ref)
-            if verdict == "unclear":
-                unclear.append(claim)
-            elif verdict == "gone":
-                gone.add(run_id)
-                self._settled.add((claim.ref, claim.token, ""))
-            elif verdict == "forgotten":
-                many, lost = map(int, found)
-                steps += many
-                forgotten.add(claim.ref)
-                self._settled |= {(claim.ref, claim.token, step) for step in ([""] if lost else claim.steps)}
+        for rewound in (False, True):
+            for claim, (verdict, *found) in self._look(client, told, rewound):
+                if verdict == "unclear":
+                    unclear.append(claim)
+                elif verdict == "gone":
+                    gone.add(_run_of(claim))
+                    self._settled.add((claim.ref, claim.token, ""))
+                elif verdict == "forgotten":
+                    many, lost = map(int, found)
+                    steps += many
+                    forgotten.add(claim.ref)
+                    self._settled |= {(claim.ref, claim.token, step) for step in ([""] if lost else claim.steps)}
+            # What else was forgotten of a run says what became of those that were unclear.
+            runs = {keys.unref(ref)[0] for ref in forgotten}
+            told = [claim for claim in unclear if _run_of(claim) in runs]
         if forgotten or gone:
             log.error(
                 "the store went back in time and forgot what it had acknowledged of %d task(s) (%s), with %d step(s): "
@@ -53,12 +48,12 @@ class LookBack:
             )  # fmt: skip
 
     def _look(
-        self, client: Client, claims: Iterable[Acknowledged], rewound: bool
+        self, client: Client, claims: list[Acknowledged], rewound: bool
     ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
         script = scripts.load("look_back")
         scripts.teach(client, "look_back")
-        left = iter(claims)
-        while some := list(islice(left, AT_ONCE)):
+        for start in range(0, len(claims), AT_ONCE):
+            some = claims[start : start + AT_ONCE]
             pipe = client.pipeline(transaction=False)
             for claim in some:
                 pipe.execute_command("EVALSHA", script.sha, *script.arguments(self.slots(claim, rewound=rewound)))
@@ -94,8 +89,8 @@ class LookBack:
         }
 
 
-def _run_of(ref: str) -> str:
-    return keys.unref(ref)[0]
+def _run_of(claim: Acknowledged) -> str:
+    return keys.unref(claim.ref)[0]
 
 
 def _some(names: set[str]) -> str:
