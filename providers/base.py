@@ -93,7 +93,8 @@ class BaseProvider(BaseModel, ABC):
     def hold(self, location: str, instead_of: str | None = None) -> None:
         """A run of this process stands on this checkpoint, and no more on the one with the id ``instead_of``.
 
-        Until `release`, or its process is gone, no other run's `prune` touches its line.
+        Until `release`, or its process is gone, no other run's `prune` touches its line. Where
+        `runner.providers.inflight.marks_ahead`, `checkpoint` has seen to that already, before others saw it.
         """
 
     def release(self, location: str) -> None:

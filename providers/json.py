@@ -112,10 +112,14 @@ class JsonProvider(BaseProvider):
         check_keep(max_keep)
         folder = _folder(location, branch)
         removed = 0
-        files = _files_of(folder, branch)
+        files, held = _files_of(folder, branch), set[str]()
         if not files and head is None:
             files = _files_of(folder, branch, _ANY_JSON)
-        held = inflight.marked(_mark(folder)) if head is not None else ()
+        if head is not None:
+            # What came while we looked for marks may have its mark since: it is in flight too.
+            before, held = {file.id for file in files}, inflight.marked(_mark(folder))
+            files = _files_of(folder, branch)
+            held |= {file.id for file in files} - before
         for file in excess(files, max_keep, head, _complete, held):
             reached("checkpoints pruned in part")
             with contextlib.suppress(FileNotFoundError):
@@ -265,6 +269,7 @@ def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> bool:
         reached("checkpoint whole, not synced")
         os.fsync(fd)
         reached("checkpoint synced, not named")
+        inflight.mark_ahead(_mark(path.parent), path.stem.partition(_LINK)[0])
         hidden.rename(path)
     except BaseException:
         hidden.unlink(missing_ok=True)

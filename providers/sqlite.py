@@ -72,6 +72,7 @@ class SqliteProvider(BaseProvider):
                 with contextlib.suppress(sqlite3.IntegrityError), _transaction(database):
                     reached("checkpoint begun, not whole")
                     database.execute(_INSERT, row)
+                    inflight.mark_ahead(f"{location}-", checkpoint_id)
                     reached("checkpoint whole, not synced")
                     break
         reached("checkpoint named, not told")
@@ -83,11 +84,12 @@ class SqliteProvider(BaseProvider):
         check_branch(branch)
         if not Path(location).exists():
             return 0
-        held = inflight.marked(f"{location}-") if head is not None else ()
         with _open(location, "rw") as database, _transaction(database):
             if not _has_table(database):
                 return 0
             rows = [_Row(*row) for row in database.execute(_LINKS, (branch,))]
+            # While we have the write lock: what was marked before it could be seen in a row still is.
+            held = inflight.marked(f"{location}-") if head is not None else ()
             gone = excess(rows, max_keep, head, lambda row: _seems_whole(database, row), held)
             for row in gone:
                 database.execute("DELETE FROM checkpoints WHERE id = ?", (row.id,))

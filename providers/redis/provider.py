@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from runner.crashpoints import reached
 from runner.errors import StoreUnreachable
+from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
     CheckpointInfo,
@@ -198,6 +199,7 @@ def _put(
         entry=entry,
         base=base.number if base else 0,
         base_digest=base.digest if base else "",
+        lease=int(LEASE * 1000) if inflight.marks_ahead() else 0,
     )
     number = int(answer[1]) if answer[0] == b"stored" else 0
     return _Written(number, digest, state, len(data), chain, enough), answer

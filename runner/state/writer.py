@@ -8,6 +8,7 @@ from runner.errors import Stop, said
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
+from runner.providers import inflight
 from runner.providers.base import retain
 from runner.state.resolve import find_checkpoint
 from runner.state.runtime import RuntimeState
@@ -35,14 +36,15 @@ def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -
         "agent_role": event.agent_role,
     }
     try:
-        where = state.write(config.provider, config.location, event.type, about)
+        with inflight.marking_ahead():
+            where = state.write(config.provider, config.location, event.type, about)
+            state.holds.move(config, state.branch, state.checkpoint_id or "", where)
     except (KeyboardInterrupt, SystemExit, GeneratorExit, Stop):
         raise
     except BaseException as error:  # a panic of a compiled part is none of Exception's
         logger.warning("no checkpoint was written at %s, and the run goes on: %s", event.type, _line(error))
         return
     logger.info("checkpoint %s written at %s", state.checkpoint_id, event.type)
-    state.holds.move(config, state.branch, state.checkpoint_id or "", where)
     if config.max_checkpoints is not None:
         _prune(state, config, config.max_checkpoints, about)
 

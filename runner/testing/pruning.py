@@ -133,6 +133,22 @@ class PruningConformance:
         )
         assert ids_of(provider.checkpoints(location)) == ours[-2:]
 
+    def test_the_first_checkpoint_of_a_run_is_held_before_others_see_it(
+        self, provider: BaseProvider, location: str
+    ) -> None:
+        signal = self.another(location)
+        process = Elsewhere(self.elsewhere(provider), "write_and_not_hold", location=location, signal=signal)
+        with together(process):
+            eventually(lambda: provider.checkpoints(signal), why="the other run has written its first")
+            theirs = ids_of(provider.checkpoints(location))
+            ours = write_line(provider, location, count=5, keep=2)
+            assert ids_of(provider.checkpoints(location)) == [*theirs, *ours[-2:]]
+        eventually(
+            lambda: provider.prune(location, 2, head=ours[-1]) == 1,
+            within=self.lapses_within,
+            why="it is known to be dead",
+        )
+
     def test_pruning_for_a_checkpoint_that_is_gone_removes_none(self, provider: BaseProvider, location: str) -> None:
         ids = write_line(provider, location, count=3)
         assert provider.prune(location, 1, head="20200101T000000_00000000") == 0

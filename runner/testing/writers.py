@@ -1,13 +1,14 @@
 """Writers for the conformance suite: a line of checkpoints, written here or by another process."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+from runner.providers import inflight
 from runner.providers.base import BaseProvider, CheckpointInfo
 
 
@@ -27,12 +28,14 @@ def write_line(
     """
     ids = []
     for i in range(count):
-        data = json.dumps({"name": name, "i": i})
-        where, before = provider.checkpoint(data, location, parent_id=parent_id, branch=branch), parent_id
-        parent_id = provider.extract_id(where)
+        data, before = json.dumps({"name": name, "i": i}), parent_id
+        with contextlib.nullcontext() if keep is None else inflight.marking_ahead():
+            where = provider.checkpoint(data, location, parent_id=parent_id, branch=branch)
+            parent_id = provider.extract_id(where)
+            if keep is not None:
+                provider.hold(where, before)
         ids.append(parent_id)
         if keep is not None:
-            provider.hold(where, before)
             provider.prune(location, keep, branch=branch, head=parent_id)
     return ids
 
@@ -49,6 +52,15 @@ def write_and_stay(provider: BaseProvider, location: str, *, signal: str, **line
     ids = write_line(provider, location, **line)
     provider.checkpoint("{}", signal)
     sys.stdin.readline()
+    return ids
+
+
+def write_and_not_hold(provider: BaseProvider, location: str, *, signal: str) -> list[str]:
+    """The first checkpoint of a run that comes no further than that: it says so at ``signal``, and does not end."""
+    with inflight.marking_ahead():
+        ids = write_line(provider, location, count=1)
+        provider.checkpoint("{}", signal)
+        sys.stdin.readline()
     return ids
 
 
@@ -101,7 +113,7 @@ class Elsewhere:
             self._process.communicate()
 
 
-@contextmanager
+@contextlib.contextmanager
 def together(*processes: Elsewhere) -> Iterator[None]:
     """Begin all at once; none outlives the block."""
     try:

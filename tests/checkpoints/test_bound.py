@@ -117,6 +117,36 @@ def test_a_killed_process_is_in_flight_no_more(place: tuple[BaseProvider, str]) 
     eventually(bounded, within=60, why="what it left counts")
 
 
+WRITTEN = """
+import sys
+from runner import CheckpointConfig, Crew, Task
+from runner.providers.detect import detect_provider
+location = sys.argv[1]
+class Slow(type(detect_provider(location))):
+    def checkpoint(self, data, location, *, parent_id=None, branch="main"):
+        where = super().checkpoint(data, location, parent_id=parent_id, branch=branch)
+        print("written", flush=True)
+        sys.stdin.readline()
+        return where
+config = CheckpointConfig(provider=Slow(), location=location, max_checkpoints=2)
+Crew(tasks=[Task(name=f"t{i}", run=lambda ctx: "A") for i in range(3)], checkpoint=config).kickoff()
+"""
+
+
+def test_the_first_checkpoint_of_a_run_is_left_alone_from_its_first_moment(place: tuple[BaseProvider, str]) -> None:
+    """The other run has written it, and knows nothing of that yet; with a subclass of the provider."""
+    child = subprocess.Popen([sys.executable, "-c", WRITTEN, place[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"written\n"
+    [first] = kept(place)
+    crew(place).kickoff()
+    assert kept(place)[0] == first
+    assert len(kept(place)) == 3
+    child.communicate(b"\n" * 3, timeout=60)
+    assert child.returncode == 0
+    assert len(kept(place)) == 2, "it is over, and counts"
+
+
 def test_nothing_is_left_beside_the_checkpoints(place: tuple[BaseProvider, str], tmp_path: Path) -> None:
     crew(place).kickoff()
     assert not [path for path, _, names in os.walk(tmp_path) for name in names if name.endswith(".live")]

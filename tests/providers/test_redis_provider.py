@@ -206,6 +206,7 @@ def test_a_write_asked_twice_is_one_write(redis: Redis, location: str) -> None:
     place = places.place_of(location)
     client = provider._client(place.url)
     asked = {"home": place.home, "branch": "main", "parent": "", "size": 2, "entry": b"x", "base": 0, "base_digest": ""}
+    asked["lease"] = 0
     put = scripts.load("put_state")
     first = put(client, id="a", digest="0f", **asked)
     assert put(client, id="a", digest="0f", **asked) == first == [b"stored", b"1"]

@@ -2,15 +2,12 @@
 --
 -- KEYS home
 -- ARGV id:text instead_of:text lease:int
--- USES now
+-- USES now lease_state
 --
 -- ``id`` is "" where the run is over, ``instead_of`` is "" where there was none before. Returns nothing.
 local held = held_key(home)
 redis.call("ZCARD", held)
 redis.call("ZREM", held, instead_of)
-if id ~= "" then
-  redis.call("ZADD", held, now() + tonumber(lease), id)
-  redis.call("PEXPIRE", held, tonumber(lease))
-end
+if id ~= "" then lease_state(home, id, lease) end
 redis.call("ZREMRANGEBYSCORE", held, "-inf", now())
 return nil

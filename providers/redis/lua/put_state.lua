@@ -1,9 +1,10 @@
 -- Store a checkpoint: its entry, its place on its branch, and its lineage. Asked twice, it is stored once.
 --
 -- KEYS home
--- ARGV id:text branch:text parent:text digest:text size:int entry:text base:int base_digest:text
--- USES states
+-- ARGV id:text branch:text parent:text digest:text size:int entry:text base:int base_digest:text lease:int
+-- USES now states lease_state
 --
+-- ``lease`` is 0, or how long a run in flight stands on it at first.
 -- ``base`` is the number of the parent's entry, on which this one stands; 0 for one that stands alone.
 -- Returns {"stored", number}, {"missing"} if the base is not what the writer thinks, {"taken"} if another has this id.
 local found = checkpoint_of(home, id)
@@ -14,6 +15,7 @@ end
 redis.call("HLEN", entries_key(home))
 redis.call("ZCARD", checkpoints_key(branch_key(home, branch)))
 redis.call("SCARD", branches_key(home))
+redis.call("ZCARD", held_key(home))
 redis.call("HLEN", chains_key(home, bucket((redis.call("GET", counter_key(home)) or 0) + 1)))
 if base ~= "0" then
   local above = checkpoint_of(home, parent)
@@ -27,4 +29,5 @@ redis.call("HSET", lineage_key(home), id,
   number .. "|" .. digest .. "|" .. size .. "|" .. #entry .. "|" .. parent .. "|" .. branch)
 redis.call("ZADD", checkpoints_key(branch_key(home, branch)), number, id)
 redis.call("SADD", branches_key(home), branch)
+if tonumber(lease) > 0 then lease_state(home, id, lease) end
 return {"stored", tostring(number)}
