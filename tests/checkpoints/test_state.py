@@ -2,6 +2,7 @@
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -265,11 +266,20 @@ def test_old_ones_go_and_pruning_that_fails_is_said(place, caplog):
 
 
 def test_two_runs_at_one_place_do_not_prune_each_other(place):
-    """Of each other's checkpoints they know nothing, on one branch too."""
-    for _ in range(2):
-        tasks = [Task(name=f"t{i}", run=done("x")) for i in range(5)]
-        Crew(tasks=tasks, checkpoint=CheckpointConfig(location=place.location, max_checkpoints=2)).kickoff()
-    assert len(place.infos) == 4
+    """Of each other's checkpoints they know nothing, on one branch too, while both are in flight."""
+    config = CheckpointConfig(location=place.location, max_checkpoints=2)
+
+    def meanwhile(ctx):
+        mine = [info.id for info in place.infos]
+        other = Crew(tasks=[Task(name=f"t{i}", run=done("x")) for i in range(5)], checkpoint=config)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other.kickoff).result()
+        assert [info.id for info in place.infos][:2] == mine
+        return "x"
+
+    tasks = [Task(name=f"t{i}", run=done("x")) for i in range(5)]
+    Crew(tasks=[*tasks, Task(name="t5", run=meanwhile)], checkpoint=config).kickoff()
+    assert len(place.infos) == 2
 
 
 def test_events_told_again_write_nothing(place):
