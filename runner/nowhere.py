@@ -3,8 +3,12 @@
 They would lead somewhere else on each machine, and where a crew is only tried they would lead to the right place.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
+import tempfile
+import time
 from pathlib import Path
 
 ADVICE = (
@@ -12,16 +16,33 @@ ADVICE = (
     "whose files are kept; in a flow's method, self.path and self.workdir"
 )
 
+FRESH = 60.0  #: seconds that who made a folder may take to lock it
+
 _here: list[Path] = []
 
 
 def enter(cache: Path) -> None:
-    """Have this process be nowhere, for good."""
-    folder = cache.absolute() / "nowhere" / str(os.getpid())
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, mode=0o500)
+    """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
+
+    Its name is nobody else's: containers that share a cache have processes of the same number.
+    """
+    nowhere = _folders(cache)
+    nowhere.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=nowhere))
+    folder.chmod(0o500)
+    with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
     os.chdir(folder)
     _here[:] = [folder]
+
+
+def sweep(cache: Path) -> None:
+    """Take away the folders of processes that are gone."""
+    with contextlib.suppress(OSError):
+        for folder in _folders(cache).iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime > FRESH:
+                    _remove(folder)
 
 
 def leave() -> None:
@@ -48,3 +69,16 @@ def is_led_astray(error: BaseException | None) -> bool:
         return not Path(os.fsdecode(error.filename)).is_absolute() and Path.cwd() == _here[0]
     except OSError:
         return False
+
+
+def _remove(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _folders(cache: Path) -> Path:
+    return cache.absolute() / "nowhere"

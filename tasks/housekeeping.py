@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from runner import outgoing, workdir
+from runner import nowhere, outgoing, workdir
 from runner.home import homes, sweep
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW
@@ -29,6 +29,7 @@ class Housekeeping(threading.Thread):
         while True:
             try:
                 unpacked.tidy(cache_dir() / "bundles", cache_limit())
+                nowhere.sweep(cache_dir())
                 with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
                     tidy(client, self._url)
             except NOT_NOW:

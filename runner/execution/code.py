@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner import adapters, signing
+from runner import adapters, nowhere, signing
 from runner.adapters import Adapter
 from runner.errors import BundleDamaged, Unsigned
 from runner.plan import Plan
@@ -32,6 +32,15 @@ def _at(root: Path) -> Iterator[None]:
             yield
         finally:
             os.chdir(before)
+
+
+def leave_folder() -> None:
+    """A task is over: its process is nowhere again, unless another task's code is just being read at its folder."""
+    if _loading.acquire(blocking=False):
+        try:
+            nowhere.leave()
+        finally:
+            _loading.release()
 
 
 class Bundles(Protocol):

@@ -9,7 +9,7 @@ from runner import adapters, nowhere, workdir
 from runner import output as outputs
 from runner.adapters.native import interpolate
 from runner.errors import TaskError
-from runner.execution.code import CodeCache, Loaded
+from runner.execution.code import CodeCache, Loaded, leave_folder
 from runner.journal import Journal
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.runs import Runs
@@ -60,7 +60,7 @@ class AttemptFolder:
 
     def leave(self) -> None:
         """The attempt is over."""
-        nowhere.leave()
+        leave_folder()
         self._work.remove()
 
     def _begin(self) -> tuple[Path | None, Iterable[Files]]:

@@ -1,0 +1,93 @@
+"""Where a process is that does tasks of many runs: nowhere, and nobody else is there."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner import nowhere
+from runner.execution import code
+from runner.execution.folder import AttemptFolder
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[[Callable[[], Any]], int]]:
+    """Starts a process that does something, says so, and waits to be killed."""
+    pids = []
+
+    def start(does: Callable[[], Any]) -> int:
+        read, write = os.pipe()
+        pid = os.fork()
+        if not pid:
+            with contextlib.suppress(BaseException):
+                does()
+                os.write(write, b".")
+                signal.pause()
+            os._exit(1)
+        os.close(write)
+        assert os.read(read, 1) == b"."
+        os.close(read)
+        pids.append(pid)
+        return pid
+
+    yield start
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            kill(pid)
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_processes_of_one_number_have_folders_of_their_own(
+    process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In containers that share a cache: whoever came second removed the working directory of the first.
+    monkeypatch.setattr(nowhere.os, "getpid", lambda: 7)
+    first, second = (process(lambda: nowhere.enter(tmp_path)) for _ in range(2))
+    there = {Path(f"/proc/{pid}/cwd").readlink() for pid in (first, second)}
+    assert len(there) == 2
+    assert all(folder.is_dir() for folder in there)
+
+
+def test_folders_of_dead_processes_go_and_others_stay(
+    process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead, alive = (process(lambda: nowhere.enter(tmp_path)) for _ in range(2))
+    stays = Path(f"/proc/{alive}/cwd").readlink()
+    kill(dead)
+    nowhere.sweep(tmp_path)
+    assert len(list((tmp_path / "nowhere").iterdir())) == 2, "it may have been made just now"
+    monkeypatch.setattr(nowhere, "FRESH", -1)
+    nowhere.sweep(tmp_path)
+    assert list((tmp_path / "nowhere").iterdir()) == [stays]
+
+
+def test_a_task_that_ends_takes_no_code_that_is_read_away_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In a pool of threads: a crew file that opened "data.txt" failed its run if another task ended meanwhile.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(nowhere, "_here", [])
+    nowhere.enter(tmp_path / "cache")
+    here, root = Path.cwd(), tmp_path / "root"
+    root.mkdir()
+    claim: Any = SimpleNamespace(adapter="native")
+    folder = AttemptFolder(claim, SimpleNamespace(), SimpleNamespace(), tmp_path / "work")  # type: ignore[arg-type]
+    with code._at(root):
+        other = threading.Thread(target=folder.leave)
+        other.start()
+        other.join()
+        assert Path.cwd() == root
+    assert Path.cwd() == here
+    os.chdir(root)
+    folder.leave()
+    assert Path.cwd() == here
