@@ -131,6 +131,13 @@ def said(path: str) -> Mapping[str, str]:
     return {pid: text for pid, text in found.items() if text}
 
 
+def is_final(path: str) -> bool:
+    """Whether nothing is added to what they said: they are dead, and have not only frozen."""
+    with contextlib.suppress(OSError):
+        return Path(path).name.startswith(_PREFIX) and _abandoned(Path(path))
+    return False
+
+
 def remove(path: str) -> None:
     """Nobody asks any more."""
     if Path(path).name.startswith(_PREFIX):

@@ -201,7 +201,7 @@ class Supervisor:
             about=about,
             only_lapsed=only_lapsed,
             # One that froze may send yet what it has noted.
-            out=None if only_lapsed else outgoing.said(file),
+            out=outgoing.said(file) if not only_lapsed or outgoing.is_final(file) else None,
         )
         outgoing.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]

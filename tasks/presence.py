@@ -105,9 +105,9 @@ class Presence(threading.Thread):
         self._stopped.set()
         self._wake_up(b"s")
         self.join(5)
-        with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses
-            self._workers().reap(self._worker, reason="its worker left", max_attempts=self._settings.max_attempts)
-        outgoing.remove(self._about.get("out", ""))
+        with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses, and who sees that looks there
+            self._reap(reason="its worker left")
+            outgoing.remove(self._about.get("out", ""))
 
     def _wake_up(self, why: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
@@ -253,15 +253,18 @@ class Presence(threading.Thread):
             self._not_now(error)
 
     def _reap_process(self, pid: int) -> None:
-        refs = self._workers().reap(
+        if refs := self._reap(process=str(pid), reason="its process died"):
+            log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
+
+    def _reap(self, *, reason: str, process: str = "") -> list[str]:
+        """Hand back what its processes held, or one of them, with what these said last; the references."""
+        return self._workers().reap(
             self._worker,
-            process=str(pid),
-            reason="its process died",
+            process=process,
+            reason=reason,
             max_attempts=self._settings.max_attempts,
             out=outgoing.said(self._about.get("out", "")),
         )
-        if refs:
-            log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:
         """Claims of children that died before they could be watched."""
@@ -310,9 +313,7 @@ class Presence(threading.Thread):
                 _kill(pid, signal.SIGKILL)
             self._drain_end = float("inf")
             with contextlib.suppress(*NOT_NOW):  # then they lapse with the lease
-                self._workers().reap(
-                    self._worker, reason="it did not stop in time", max_attempts=self._settings.max_attempts
-                )
+                self._reap(reason="it did not stop in time")
             if self._stop_here is not None:
                 os._exit(0)
 

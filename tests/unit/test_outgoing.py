@@ -72,6 +72,7 @@ def test_a_file_stays_while_any_process_of_its_worker_lives(tmp_path: Path, path
             os.read(read, 1)  # a child that outlives its parent, until the test closes the pipe
         os._exit(0)
     os.waitpid(pid, 0)
+    assert not outgoing.is_final(str(next(tmp_path.iterdir())))
     os.close(read)
     try:
         outgoing.sweep("s", ())

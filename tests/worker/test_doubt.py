@@ -84,6 +84,24 @@ def test_a_step_that_begins_as_the_store_refuses_is_counted(
     assert result.ledger["in_doubt"] == trace.repeated()
 
 
+@pytest.mark.parametrize(("refuse", "again"), [READONLY, NOREPLICAS], ids=["READONLY", "NOREPLICAS"])
+def test_so_it_is_where_the_worker_is_asked_to_end_meanwhile(
+    refuse: str, again: str, own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, trace: Any,
+    eventually: Any,
+) -> None:  # fmt: skip
+    worker = own_fleet.start("--concurrency", "1", "--drain-timeout", "0")
+    handle = own_client.submit(crew_of(REFUSE.format(refuse=refuse, url=own_server.url) + STEPS))
+    eventually(lambda: "waiting for the store: it refuses" in own_fleet.log(), why="the task waits for the store")
+    worker.terminate()
+    eventually(lambda: not worker.alive(), why="it ends, though the store refuses")
+    with Redis.from_url(own_server.url) as admin:
+        admin.execute_command(*again.split())
+    own_fleet.start("--concurrency", "1")
+    result = handle.wait(60)
+    assert result.status == "completed", result
+    assert result.ledger["in_doubt"] == trace.repeated()
+
+
 def test_a_call_leaves_when_the_store_knows_of_it(
     own_fleet: Fleet, own_server: RedisServer, own_client: Client, crew_of: Any, killed: Any
 ) -> None:
