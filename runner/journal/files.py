@@ -4,9 +4,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-_PREFIX = "=files "
-"""What comes before the name of a step in the name under which its files are recorded."""
-
 
 class Kept(Protocol):
     """The files of a task, which are kept with its steps."""
@@ -49,17 +46,30 @@ class StepFiles:
         """
         changed = self._files.changed(self._noticed if since is None else since)
         self._noticed = self._files.mark()
-        if changed:
+        before = self._names(step)  # by attempts that ended before they recorded the step: they do not count
+        if changed or before:
             self._records += 1
-            self._record(_PREFIX + step, json.dumps([self._records, changed], ensure_ascii=False))
+            self._record(_name(step, len(before)), json.dumps([self._records, changed], ensure_ascii=False))
 
     def lay(self, steps: Iterable[str]) -> None:
         """Have the files be as they were after these steps."""
-        keys = [key for step in steps if (key := _PREFIX + step) in self._recorded]
-        for number, key in sorted((json.loads(self._recorded[key])[0], key) for key in keys):
-            self._passed(key)
+        names = [found for step in steps if (found := self._names(step))]
+        for name in (name for found in names for name in found):
+            self._passed(name)
+        for number, name in sorted((json.loads(self._recorded[found[-1]])[0], found[-1]) for found in names):
             self._records = max(self._records, number)
-            self._files.lay(json.loads(self._recorded[key])[1])
+            self._files.lay(json.loads(self._recorded[name])[1])
+
+    def _names(self, step: str) -> list[str]:
+        """Under which names files of a step are recorded, oldest first."""
+        found: list[str] = []
+        while (name := _name(step, len(found))) in self._recorded:
+            found.append(name)
+        return found
+
+
+def _name(step: str, before: int) -> str:
+    return f"=files{before or ''} {step}"
 
 
 class NoFiles:
