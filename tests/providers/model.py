@@ -303,6 +303,7 @@ class Model:
         run.counters["in_doubt"] += task.begun
         del self.workers[task.worker].claims[place]
         task.token, task.worker, task.process, task.nonce, task.begun = None, "", "", "", 0
+        task.copies = 0
         task.attempt += 1
 
     def _recall(self, run: Run, name: str) -> None:

@@ -141,3 +141,17 @@ def test_another_broker_is_asked_how_many_wait(driver: Driver, elsewhere: str, c
     assert asked == [QUEUE] * 3
     assert driver.workers.outbox() == [job]
     assert len(driver.events(elsewhere, "job_resent")) == 1
+
+
+def test_the_next_attempt_waits_for_no_copies_of_the_one_before(driver: Driver, elsewhere: str, clock: Clock) -> None:
+    for _ in range(2):
+        (job,) = driver.workers.outbox()
+        driver.workers.sent(job)
+        clock.go_on(OLD)
+        assert driver.workers.resend(OLD) == 1, elsewhere
+        driver.workers.sent(job)
+        clock.go_on(OLD)
+        assert driver.workers.resend(OLD) == 0, "it has twice the time"
+        claim = driver.claim(job)
+        assert isinstance(claim, Claim)
+        driver.task(claim).release(replayed=0)

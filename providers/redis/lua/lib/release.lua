@@ -22,7 +22,7 @@ local function give_up(home, run, name, task, worker, goes_on, out)
   local record = task_key(branch_key(run, name), task)
   close_open(run, name, record, goes_on)
   account(run, name, task, "in_doubt", doubtful(noted(redis.call("HGET", record, "begun")), out))
-  redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun")
+  redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun", "copies")
   redis.call("HDEL", claims_key(home, worker), redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task)
   -- Written after the run was over, the record and its journal would outlive it.
   local ttl = redis.call("PTTL", run)
