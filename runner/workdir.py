@@ -101,11 +101,15 @@ class Workdir:
     def _make(self) -> None:
         original, files = self._begin()
         self._place.mkdir(parents=True, mode=0o700)
-        if original is not None:
-            _copy(original, self._place)
-        for one in files:
-            _lay(self._place, one)
-        self._seen = _snapshot(self._place)
+        try:
+            if original is not None:
+                _copy(original, self._place)
+            for one in files:
+                _lay(self._place, one)
+            self._seen = _snapshot(self._place)
+        except BaseException:  # the disk is full, or the task is stopped
+            shutil.rmtree(self._place, ignore_errors=True)
+            raise
         self._made = True
 
     def _look(self) -> None:

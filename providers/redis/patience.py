@@ -4,6 +4,7 @@ All that a task asks of the store goes through a client, or a line of one, that 
 watches and may not wait asks through one that does not (`connection.connect`), meets `NOT_NOW`, and tells `outage`.
 """
 
+import contextlib
 import logging
 import os
 import random
@@ -139,9 +140,10 @@ class Outage:
         """It is not repeated any more; ``reached`` unless it gave up."""
         if self._waiting.pop(who, None) is None or self._waiting:
             return
-        took = time.monotonic() - self._since
+        now = time.monotonic()
+        took, self._since = now - self._since, now
         self._total += took
-        if self._told.locked():
+        with contextlib.suppress(RuntimeError):  # nothing was told; or another thread, that ended with this one, tells
             self._told.release()
             if reached:
                 log.warning("the store is back after %.1f s", took)

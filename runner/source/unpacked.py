@@ -68,7 +68,10 @@ def tidy(cache: Path, limit: float) -> None:
 
 def _remove(path: Path) -> bool:
     """Remove a folder that no process has locked. Returns whether it is gone."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # another worker of this machine was first
+        return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         gone = path.with_name(f".gone-{uuid.uuid4().hex}")

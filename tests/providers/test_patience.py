@@ -254,3 +254,23 @@ def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisSe
         client.config_set("min-replicas-to-write", 1)
         assert refusing(client).startswith("it refuses, for too few replicas are connected to it (NOREPLICAS ")
         assert client.dbsize() == 0
+
+
+def test_calls_of_two_threads_that_end_at_once_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    outage = patience.Outage()
+
+    class Meanwhile(dict[object, float]):
+        def pop(self, who: object, *default: Any) -> Any:
+            found = super().pop(who, *default)
+            if who == "one":
+                outage.ends("other")
+            return found
+
+    outage._waiting = Meanwhile()
+    for who in ("one", "one", "other"):
+        outage.begins(who, NotNow("OOM", "full"))
+    now[0] = 10.0
+    outage.ends("one")
+    assert (outage.is_on, outage.seconds) == (False, 10.0)

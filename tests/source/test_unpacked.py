@@ -119,3 +119,21 @@ def test_a_process_holds_the_newest_it_has_loaded(made: Callable[[str], Bundle],
     assert there() == {first, third}
     code.get(second, "crew", "crew", "crew")
     assert there() == {third, second}
+
+
+def test_one_that_another_worker_of_the_machine_takes_away_meanwhile(
+    made: Callable[[str], Bundle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    first, second = (put(made(word), cache, used=used) for word, used in (("first", 20), ("second", 10)))
+    size = unpacked._size
+
+    def meanwhile(folder: Path, inode: int) -> int:
+        found = size(folder, inode)
+        if folder == first:
+            assert unpacked._remove(first)
+        return found
+
+    monkeypatch.setattr(unpacked, "_size", meanwhile)
+    unpacked.tidy(cache, 0)
+    assert not second.exists()

@@ -112,3 +112,15 @@ def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
         os.utime(tmp_path / worker, (1, 1))
     workdir.sweep(tmp_path, {"alive"})
     assert {path.name for path in tmp_path.iterdir()} == {"alive", "new"}
+
+
+def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
+    def full():
+        yield {"a": "1"}
+        raise OSError(28, "No space left on device")
+
+    work = Workdir(tmp_path / "work", lambda: (None, full()), lambda path: True)
+    for _ in range(2):
+        with pytest.raises(OSError, match="No space"):
+            _ = work.folder
+        assert not (tmp_path / "work").exists()
