@@ -122,7 +122,7 @@ def test_handlers_hear_of_one_flow_whatever_dies(
     died.unlink()
     allowed.unlink()
     crewai_fleet.start("--concurrency", "2")
-    waiting = crewai_fleet.runner("submit", str(flow), "--input", "n=3", "--json")
+    waiting = crewai_fleet.runner("submit", f"{flow}:Counting", "--input", "n=3", "--json")
     run = json.loads(waiting.stdout)["run_id"]
     codes = [waiting.returncode, *(crewai_fleet.runner("answer", run, "--text", one).returncode for one in ("Ann", ""))]
     assert (codes, died.exists()) == ([5, 5, 1], True), waiting.stderr

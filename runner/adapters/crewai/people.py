@@ -1,4 +1,4 @@
-"""``human_input=True``: the task waits for a person's word, and no worker waits with it.
+"""``human_input=True``, and flows that ask inside of a task: it waits for a person's word, and no worker waits with it.
 
 CrewAI asks whoever is set as its provider of human input. Ours asks the run: the task stops there, and begins anew when
 there is an answer; what models and tools said until then is in its journal.
@@ -11,6 +11,8 @@ from typing import Any
 from crewai import Crew
 from crewai.agents.parser import AgentFinish
 from crewai.core.providers.human_input import SyncHumanInputProvider, reset_provider, set_provider
+from crewai.flow.flow import Flow
+from crewai.flow.flow_config import flow_config
 
 from runner.adapters.reviewing import QUESTION
 from runner.work import Work
@@ -24,6 +26,40 @@ def asking(crew: Crew, work: Work) -> Iterator[None]:  # noqa: ARG001 - as its s
         yield
     finally:
         reset_provider(token)
+
+
+@contextlib.contextmanager
+def asking_in_flows(work: Work) -> Iterator[None]:
+    """Flows that are kicked off in this process ask the run: ``self.ask`` and ``@human_feedback`` without a provider.
+
+    For the process of one task. What labels mean is up to CrewAI, which asks its model.
+    """
+
+    def request(
+        flow: Any, message: str, output: Any, metadata: Any = None, emit: Any = None, method_name: str = ""
+    ) -> str:
+        about = {"task": work.key, "method": method_name, "flow": type(flow).__name__, "method_output": str(output)}
+        more = {"emit": list(emit)} if emit else {"review": True}
+        return work.journal.answer(message, lambda _: None, {**about, "metadata": metadata or {}, **more}).strip()
+
+    before = flow_config.input_provider, Flow._request_human_feedback
+    flow_config.input_provider = _AskingInFlows(work)
+    Flow._request_human_feedback = request
+    try:
+        yield
+    finally:
+        flow_config.input_provider, Flow._request_human_feedback = before
+
+
+class _AskingInFlows:
+    """What ``self.ask`` asks."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
+        """The answer. Raises `Asked` while there is none."""
+        return self._work.journal.answer(message, lambda _: None, {"task": self._work.key, "metadata": metadata or {}})
 
 
 class _Asking(SyncHumanInputProvider):

@@ -35,6 +35,7 @@ def perform(program: Program, work: Work) -> str:
         telling.told(nobody, work),
         tools.journaled(nobody, work),
         people.asking(nobody, work),
+        people.asking_in_flows(work),
         callbacks.recorded_inside(nobody, work.journal),
         _given(work.inputs),
         _heard() as given,
