@@ -303,9 +303,13 @@ class Client:
             prepared = prepare(
                 f"{file}:{attr}" if attr else file, inputs=json.loads(self.store.runs.field(run.id, "inputs"))
             )
-            code = {"module": prepared.packed.module, "attr": prepared.attr, **prepared.signature()}
+            code = {
+                "module": prepared.packed.module,
+                "attr": prepared.attr,
+                "adapter": prepared.adapter,
+                **prepared.signature(),
+            }
             if prepared.packed.sha256 == run.bundle:
-                code["adapter"] = prepared.adapter
                 same = all(self.store.runs.field(run.id, name) == value for name, value in code.items())
                 return {} if same else code, None
             if not self.store.runs.put_bundle(prepared.packed.sha256, None):
@@ -313,6 +317,7 @@ class Client:
             return {
                 "bundle": prepared.packed.sha256,
                 **code,
+                "code": prepared.code,
                 "plan": prepared.plan.digest,
                 "shapes": prepared.shapes,
                 "result_task": prepared.plan.result,

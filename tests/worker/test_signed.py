@@ -74,3 +74,22 @@ def test_only_signed_code_is_run(
     monkeypatch.setenv("RUNNER_BUNDLE_KEY", NEW)
     assert client.resume(unsigned.id, accept_code_change=True).wait(60).result == "unsigned"
     assert client.resume(tampered.id, accept_code_change=True).wait(60).result == "tampered"
+
+
+def test_code_that_is_accepted_is_signed_whatever_it_is_now(
+    client: Client, fleet: Fleet, write_crew: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_BUNDLE_KEY", NEW)
+    fleet.start("--concurrency", "1", RUNNER_BUNDLE_KEY=NEW)
+    crew = write_crew("from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='one', run=lambda ctx: 1 / 0)])")
+    handle = client.submit(f"{crew}:crew")
+    assert handle.wait(60).status == "failed"
+    # A crew becomes a flow, which another adapter does
+    crew.write_text(
+        "from runner.flow import Flow, start\n"
+        "class One(Flow):\n    @start()\n    def one(self):\n        return 1 / 0\n"
+        "crew = One()"
+    )
+    assert "ZeroDivisionError" in (client.resume(handle.id, accept_code_change=True).wait(60).error or "")
+    # What was accepted is the code of the run: it is asked for no second time
+    assert "ZeroDivisionError" in (client.resume(handle.id).wait(60).error or "")
