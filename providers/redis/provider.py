@@ -281,9 +281,9 @@ class _Held:
             self._places.pop((place, instead_of or ""), None)
             self._places[place, checkpoint_id] = None
             begins, self._is_renewing = not self._is_renewing, True
-        _lease(place, checkpoint_id, instead_of or "")
-        if begins:
+        if begins:  # first: where the store is away now, the lease is taken when it is back
             threading.Thread(target=self._renew, name="checkpoints in flight", daemon=True).start()
+        _lease(place, checkpoint_id, instead_of or "")
 
     def release(self, place: Place, checkpoint_id: str) -> None:
         """Let one go."""

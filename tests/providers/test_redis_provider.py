@@ -411,3 +411,21 @@ def test_another_process_needs_only_the_location(server: Any) -> None:
     code = "import sys; from runner.providers import RedisProvider as R; print(R().from_checkpoint(sys.argv[1]))"
     said = subprocess.run([sys.executable, "-c", code, own], capture_output=True, text=True, check=True)
     assert said.stdout == '{"i": 1}\n'
+
+
+def test_a_run_that_began_while_redis_was_away_is_in_flight_when_it_is_back(
+    own_server: Any, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    monkeypatch.setattr(provider, "PATIENCE", 0.1)
+    monkeypatch.setattr(provider, "LEASE", 0.3)
+    monkeypatch.setattr(provider, "_held", provider._Held())
+    own, where = RedisProvider(), f"{own_server.url}?prefix=p"
+    at = own.checkpoint("{}", where)
+    own_server.kill()
+    with pytest.raises(StoreUnreachable):
+        own.hold(at)
+    own_server.start()
+    held = f"{HOME}:held"
+    with Redis.from_url(own_server.url) as redis:
+        eventually(lambda: redis.zcard(held), within=10, why="the lease is taken")
+    own.release(at)
