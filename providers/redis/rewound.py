@@ -15,15 +15,15 @@ AT_ONCE = 200  #: claims that are looked at in one round trip
 
 
 class LookBack:
-    """Compares what a worker was told with what the store has. Each thing that is missing counts once."""
+    """Compares what a worker was told with what the store has. What is missing counts once in each of its histories."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
-        self._settled: set[tuple[str, int, str]] = set()
+        self._gone: set[tuple[str, int]] = set()
 
     def __call__(self, client: Client, claims: Iterable[Acknowledged]) -> None:
         """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
-        told = [claim for claim in claims if (claim.ref, claim.token, "") not in self._settled]
+        told = [claim for claim in claims if (claim.ref, claim.token) not in self._gone]
         steps, forgotten, gone, unclear = 0, set[str](), set[str](), list[Acknowledged]()
         for rewound in (False, True):
             for claim, (verdict, *found) in self._look(client, told, rewound):
@@ -31,12 +31,10 @@ class LookBack:
                     unclear.append(claim)
                 elif verdict == "gone":
                     gone.add(_run_of(claim))
-                    self._settled.add((claim.ref, claim.token, ""))
+                    self._gone.add((claim.ref, claim.token))
                 elif verdict == "forgotten":
-                    many, lost = map(int, found)
-                    steps += many
+                    steps += int(found[0])
                     forgotten.add(claim.ref)
-                    self._settled |= {(claim.ref, claim.token, step) for step in ([""] if lost else claim.steps)}
             # What else was forgotten of a run says what became of those that were unclear.
             runs = {keys.unref(ref)[0] for ref in forgotten}
             told = [claim for claim in unclear if _run_of(claim) in runs]
@@ -67,11 +65,7 @@ class LookBack:
         """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``."""
         run_id, name, task = keys.unref(claim.ref)
         branch = keys.branch_key(run_id, name)
-        steps = [
-            (step, json.loads(paid or "[]"))
-            for step, paid in claim.steps.items()
-            if (claim.ref, claim.token, step) not in self._settled
-        ]
+        steps = [(step, json.loads(paid or "[]")) for step, paid in claim.steps.items()]
         return {
             "home": keys.home_of(run_id),
             "run": keys.run_key(run_id),

@@ -103,6 +103,43 @@ def test_an_attempt_that_ended_is_counted_too(
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
 
+def test_a_store_that_goes_back_twice_is_counted_twice(
+    server: Any, driver: Driver, clock: Any, logs: Logs, backup: Callable[[str], Any]
+) -> None:
+    """What was counted after the first time is forgotten with the second: the same is missing again, and counted."""
+    run = driver.submit(plan_of("a", "b"))
+    before = backup(server.url)
+    for done in (1, 2):
+        clock.go_on(1)
+        task = task_of(driver, logs, driver.take("a")["a"])
+        task.record_step("one", "1", replayed=0, entry=GPT)
+        task.commit('{"raw": "a"}', (), replayed=0)
+        before.restore()
+        LookBack("w0")(driver.redis, logs.claims())
+        LookBack("w0")(driver.redis, logs.claims())
+        assert driver.runs.get(run).ledger["in_doubt"] == done
+
+
+def test_a_task_that_an_older_claim_committed_was_never_to_be_claimed(
+    server: Any, driver: Driver, clock: Any, logs: Logs, backup: Callable[[str], Any]
+) -> None:
+    """Back to one history and forth to another: what was done between the two is in doubt."""
+    run = driver.submit(plan_of("a", "b"))
+    before = backup(server.url)
+    driver.commit(driver.take("a")["a"])
+    after = backup(server.url)
+    before.restore()
+    clock.go_on(1)
+    task = task_of(driver, logs, driver.take("a")["a"])
+    task.begin_step(GPT)
+    task.record_step("one", "1", replayed=0, entry=GPT)
+    task.begin_step(GPT)
+    task.note("log", "under way")
+    after.restore()
+    LookBack("w0")(driver.redis, logs.claims())
+    assert driver.runs.get(run).ledger["in_doubt"] == 2
+
+
 def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     """A store that was only away is believed, whatever became of the tasks."""
     run = driver.submit(plan_of("a", "b", "c", "d"))
