@@ -104,7 +104,7 @@ def private(content: bytes) -> Why | None:
 
 def may_hold(name: str) -> bool:
     """Whether a file of that name may be stored, unless somebody says otherwise: no secret, no cache."""
-    return not _NEVER.match_file(name)
+    return not (_NEVER.match_file(name) or _SECRET.match_file(name.lower()))
 
 
 class Selection:

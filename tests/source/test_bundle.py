@@ -17,7 +17,7 @@ from runner.errors import BadCrew, BundleTooLarge, TaskError
 from runner.providers.sqlite import SqliteProvider
 from runner.source import bundle, selection, unpacking
 from runner.source.bundle import contents, pack
-from runner.source.selection import LeftOut
+from runner.source.selection import LeftOut, may_hold
 from runner.source.target import parse_target
 from runner.source.unpacking import unpack
 
@@ -381,3 +381,9 @@ class TestUnpack:
         raw = b"\0" * 8_000_000
         with pytest.raises(TaskError, match="larger than any bundle"):
             unpack(zlib.compress(raw), hashlib.sha256(raw).hexdigest(), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["secrets.yaml", "Secrets.YAML", "in/Server.PEM", ".NetRC"])
+def test_what_a_task_leaves_is_not_stored_by_the_names_of_secrets_in_whatever_case(name: str) -> None:
+    assert not may_hold(name)
+    assert may_hold(f"report on {name[:-1]}")
