@@ -1,4 +1,4 @@
-"""Writing files below a folder, and nowhere else, under names that come from what is stored."""
+"""Writing and removing files below a folder, and nowhere else, under names that come from what is stored."""
 
 import contextlib
 import os
@@ -37,6 +37,18 @@ def write_below(folder: Path, name: str, data: bytes) -> Path:
             raise LeadsOutside(name, "there is a link of that name")
         _replace(place, parts[-1], data)
     return folder.joinpath(*parts)
+
+
+def remove_below(folder: Path, name: str) -> None:
+    """Remove a file below ``folder``, if it is there. Names are taken, and links refused, as in `write_below`."""
+    *above, last = _parts(name)
+    with contextlib.ExitStack() as stack, contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        place = stack.enter_context(_opened(os.open(folder, _FOLDER)))
+        for part in above:
+            if _is_link(part, place):
+                raise LeadsOutside(name, f"{part} is a link")
+            place = stack.enter_context(_opened(os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)))
+        os.unlink(last, dir_fd=place)
 
 
 def _parts(name: str) -> list[str]:

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from runner.below import write_below
+from runner.below import remove_below, write_below
 from runner.errors import LeadsOutside, TaskError
 
 MOST = 16 * 1024 * 1024  #: bytes of new and changed files that are kept with a task
@@ -214,7 +214,7 @@ def _lay(folder: Path, files: Files) -> None:
             if data is not None:
                 _make_old(write_below(folder, path, data))
             else:
-                (folder / path).unlink(missing_ok=True)
+                remove_below(folder, path)
 
 
 def _copy(original: Path, folder: Path) -> None:

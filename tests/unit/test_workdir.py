@@ -124,3 +124,15 @@ def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
         with pytest.raises(OSError, match="No space"):
             _ = work.folder
         assert not (tmp_path / "work").exists()
+
+
+def test_what_is_gone_is_removed_below_the_folder_only(make, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_text("stays")
+    work = make({"../../outside/x": False, str(outside / "x"): False, "none/x": False, "run.sh": False})
+    assert not (work.folder / "run.sh").exists()
+    (work.folder / "link").symlink_to(outside)
+    work.lay({"../../../outside/x": False, "link/x": False, "data/x.csv": False})
+    assert not (work.folder / "data/x.csv").exists()
+    assert (outside / "x").read_text() == "stays"
