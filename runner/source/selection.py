@@ -29,9 +29,10 @@ IGNORE_FILE = ".runnerignore"
 
 IGNORED = (
     # histories, caches and environments: large, and no part of the crew
-    *(".git", ".hg", ".svn", "__pycache__", "*.pyc", ".venv", "node_modules", ".tox", ".mypy_cache", ".pytest_cache"),
-    *(".ruff_cache", "*.egg-info", ".checkpoints", ".DS_Store", IGNORE_FILE),
-    *(".cache", ".local"),  # of a crew file in somebody's home: unpacked bundles are in there
+    # (with slashes: a line `!.cache/` brings a folder back only where its rule has one, too)
+    *(".git", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "node_modules/", ".tox/", ".mypy_cache/"),
+    *(".pytest_cache/", ".ruff_cache/", "*.egg-info/", ".checkpoints/", ".DS_Store", IGNORE_FILE),
+    *(".cache/", ".local/"),  # of a crew file in somebody's home: unpacked bundles are in there
 )
 
 SECRETS = (
@@ -51,8 +52,9 @@ SECRETS = (
     # of tools that log in somewhere
     *(".npmrc", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".htpasswd", ".dockercfg"),
     *(".s3cfg", ".boto", ".terraformrc", "kubeconfig", ".docker/", ".kube/", ".aws/", ".azure/", ".gcloud/", "gcloud/"),
-    *(".ssh", ".gnupg", ".password-store/", "*credentials*.json", "client_secret*.json"),
-    *("*service-account*.json", "*service_account*.json"),
+    *(".ssh/", ".gnupg/", ".password-store/", ".vault-token", ".vault_pass*", ".vault-pass*", ".renviron"),
+    *("client_secret*.json", "*service-account*.json", "*service_account*.json", "token.json", "auth.json"),
+    *(f"{name}.{end}" for name in ("*credentials*", "secret") for end in ("json", "toml", "yaml", "yml", "ini")),
     # keys
     *("*.pem", "*.key", "*.p8", "*.p12", "*.pfx", "*.ppk", "*.jks", "*.keystore", "*.kdbx"),
     *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
@@ -69,10 +71,13 @@ _BUILT_IN = (*IGNORED, *SECRETS, *DATABASES)
 _NEVER = GitIgnoreSpec.from_lines(_BUILT_IN)
 _ACCOUNT = re.compile(rb'"type"\s*:\s*"(?:service_account|authorized_user|external_account_authorized_user)"')
 _ACCOUNT_SECRET = re.compile(rb'"(?:private_key|refresh_token)"\s*:')
-_PRIVATE_KEY = re.compile(rb"\s*-----BEGIN (?:[A-Z]+ ){0,3}PRIVATE KEY")
+_CLIENT = re.compile(rb'"(?:installed|web)"\s*:\s*\{[^{}]*"client_secret"\s*:')
+_PRIVATE_KEY = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY")
+_KEY_FOLLOWS = re.compile(rb"""[A-Z ]{0,20}-----(?:[\s"'+,]|\\[nr]){1,40}[A-Za-z0-9+/]{32}""")
 _TABLE = re.compile(rb"CREATE TABLE [\"']?checkpoints[\"']?\s*\(")
 _DATABASE = b"SQLite format 3\0"
 _HEAD = 64 * 1024  #: bytes of a file that are looked at
+_LOOKED = 32 * MIB  #: and for a private key
 
 
 class LeftOut(NamedTuple):
@@ -95,7 +100,9 @@ class Selected:
 def private(content: bytes) -> Why | None:
     """What a file holds that its name does not tell, and that keeps it out: None for nothing."""
     head = content[:_HEAD]
-    if _PRIVATE_KEY.match(head) or (_ACCOUNT.search(head) and _ACCOUNT_SECRET.search(head)):
+    if _CLIENT.search(head) or (_ACCOUNT.search(head) and _ACCOUNT_SECRET.search(head)):
+        return "secret"
+    if any(_is_key(content, found) for found in _PRIVATE_KEY.finditer(content, 0, _LOOKED)):
         return "secret"
     if head.startswith(_DATABASE) and _TABLE.search(head):
         return "checkpoints"
@@ -189,8 +196,8 @@ class Selection:
         if not target.is_relative_to(self._top):
             return "link"
         # A link must not carry a secret in under another name.
-        inside = target.relative_to(self._top).as_posix() + "/" * is_folder
-        return "secret" if _SECRET.match_file(inside.lower()) or _NEVER.match_file(target.name) else "selected"
+        inside, kept = target.relative_to(self._top).as_posix() + "/" * is_folder, target.name + "/" * is_folder
+        return "secret" if _SECRET.match_file(inside.lower()) or _NEVER.match_file(kept) else "selected"
 
     def _read_rules(self, file: Path) -> GitIgnoreSpec:
         try:
@@ -245,6 +252,13 @@ def _why(rule: int) -> Why | Literal["cache"]:
     if rule < len(IGNORED) + len(SECRETS):
         return "secret"
     return "checkpoints" if rule < len(_BUILT_IN) else "ignored"
+
+
+def _is_key(content: bytes, found: re.Match[bytes]) -> bool:
+    """Whether a private key begins here: on a line of its own, or with its text after it. Code may name the words."""
+    before = content[max(0, found.start() - 80) : found.start()]
+    alone = not before.rpartition(b"\n")[2].strip(b" \t\r\xef\xbb\xbf")
+    return alone or _KEY_FOLLOWS.match(content, found.end()) is not None
 
 
 def _identity(info: os.stat_result) -> tuple[int, int]:

@@ -101,12 +101,30 @@ class TestWhatStaysOut:
             *(".env", "prod.env", ".envrc", ".npmrc", ".netrc", ".pypirc", ".git-credentials", "cert.p12", ".pgpass"),
             *("credentials.json", "my-credentials-1.json", "service-account.json", "secrets.yaml", "Secrets.TOML"),
             *("a/CERT.PEM", "a/store.jks", "a/vault.kdbx", "a/.htpasswd", "id_ecdsa", "prod.tfvars", "b/.env.prod"),
+            *(
+                "secret.json",
+                "a/token.json",
+                "auth.json",
+                ".vault-token",
+                ".vault_pass",
+                ".Renviron",
+                "credentials.toml",
+            ),
+            *("aws_credentials.yml", ".gnupg/x"),
             *(".docker/config.json", ".kube/config", ".aws/credentials", ".ssh/config", "x/.DOCKER/config.json"),
         ]
-        keep = ["crew.py", "environment.py", "docker/config.json", "credentials.py", "keys.json", "a/secret_santa.py"]
+        keep = [
+            "crew.py",
+            "environment.py",
+            "docker/config.json",
+            "credentials.py",
+            "keys.json",
+            "a/secret_santa.py",
+            "tokenizer.json",
+        ]
         packed = pack_folder(write(tmp_path, out + keep))
         assert names(packed) == sorted(keep)
-        folders = (".docker/", ".kube/", ".aws/", ".ssh/", "x/.DOCKER/")
+        folders = (".gnupg/", ".docker/", ".kube/", ".aws/", ".ssh/", "x/.DOCKER/")
         files = {name for name in out if not name.startswith(folders)}
         assert set(packed.left_out) == {LeftOut(name, "secret") for name in {*files, *folders}}
         assert dict(contents(packed)) == dict.fromkeys(keep, 0)
@@ -127,6 +145,38 @@ class TestWhatStaysOut:
         assert (packed.files, packed.size) == (2, len(key) + len('{"type": 1}'))
         write(tmp_path, {".runnerignore": "!a.json\n"})
         assert names(pack_folder(tmp_path)) == ["a.json", "c.json", "crew.py"]
+
+    def test_a_private_key_anywhere_in_a_text_is_told(self, tmp_path):
+        begin = "-----BEGIN OPENSSH PRIVATE " + "KEY-----"
+        text = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ"
+        write(
+            tmp_path,
+            {
+                "notes.txt": f"hello\n{begin}\n{text}\n",
+                "deep.md": "x" * 79 + "\n" * 5_000_000 + f"  {begin}\r\n{text}",
+                "one.json": f'{{"key": "{begin}\\n{text}\\n"}}',
+                "in_code.py": f"KEY = '{begin}\n{text}'",
+                "quoted.py": f'KEY = ("{begin}\\n"\n    "{text}")',
+                "gclient.json": '{"installed": {"client_id": "x", "client_' + 'secret": "y"}}',
+                "crew.py": "",
+                "check.py": f'if "{begin}" in text or text.startswith("{begin}"):\n    raise ValueError\n',
+                "prose.md": f"A key begins with {begin} and is not for you.",
+                "library.so": f"\0\0{begin}\0-----END",
+            },
+        )
+        packed = pack_folder(tmp_path)
+        assert names(packed) == ["check.py", "crew.py", "library.so", "prose.md"]
+        out = ("deep.md", "gclient.json", "in_code.py", "notes.txt", "one.json", "quoted.py")
+        assert packed.left_out == tuple(LeftOut(name, "secret") for name in out)
+
+    def test_a_folder_that_is_named_comes_back_without_its_keys(self, tmp_path):
+        write(tmp_path, ["crew.py", ".ssh/config", ".ssh/id_rsa", ".cache/a/x", ".gnupg/x", ".venv/x.py"])
+        write(tmp_path, {".runnerignore": "!.ssh/\n!.cache/\n!.venv/\n"})
+        packed = pack_folder(tmp_path)
+        assert names(packed) == [".cache/a/x", ".ssh/config", ".venv/x.py", "crew.py"]
+        assert packed.left_out == (LeftOut(".gnupg/", "secret"), LeftOut(".ssh/id_rsa", "secret"))
+        write(tmp_path, {".runnerignore": "!.ssh/\n!id_rsa\n"})
+        assert names(pack_folder(tmp_path)) == [".ssh/config", ".ssh/id_rsa", "crew.py"]
 
     def test_databases_of_checkpoints_are_told_wherever_they_are(self, tmp_path):
         write(tmp_path, ["crew.py"])
