@@ -10,6 +10,7 @@ from runner.events.types import CheckpointEventType as CheckpointEventType
 from runner.providers.base import REDIS_SCHEMES, BaseProvider
 from runner.providers.detect import detect_provider
 from runner.providers.json import JsonProvider
+from runner.settings import MOST
 
 _KNOWN = get_args(CheckpointEventType)
 
@@ -48,9 +49,11 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _positive(value: int | None) -> int | None:
+def _in_range(value: int | None) -> int | None:
     if value is not None and value < 1:
         raise ValueError(f"max_checkpoints must be at least 1, got {value}")
+    if value is not None and value > MOST:
+        raise ValueError(f"max_checkpoints must be at most {MOST}, got {value}")
     return value
 
 
@@ -68,7 +71,7 @@ class CheckpointConfig(BaseModel):
     location: Annotated[str, BeforeValidator(_text)] = DEFAULT_LOCATION
     on_events: Annotated[list[CheckpointEventType], BeforeValidator(_known), AfterValidator(_some)] = ["task_completed"]
     provider: SerializeAsAny[BaseProvider] = Field(default_factory=JsonProvider)
-    max_checkpoints: Annotated[int | None, BeforeValidator(_number), AfterValidator(_positive)] = None
+    max_checkpoints: Annotated[int | None, BeforeValidator(_number), AfterValidator(_in_range)] = None
     restore_from: Annotated[Path | str | None, BeforeValidator(_named)] = None
 
     @model_validator(mode="before")

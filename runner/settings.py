@@ -11,9 +11,10 @@ DEFAULT_QUEUE = "runner"
 
 
 LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
+MOST = 1_000_000  #: no count that is given, as of checkpoints, attempts or replicas, is more
 
 
-def _number(name: str, default: float, least: float) -> float:
+def _number(name: str, default: float, least: float, most: float = LONGEST) -> float:
     text = os.environ.get(name)
     if text is None or not text.strip():
         return default
@@ -25,9 +26,13 @@ def _number(name: str, default: float, least: float) -> float:
         raise UsageError(f"{name} must be a number, got {text!r}")
     if value < least:
         raise UsageError(f"{name} must be at least {least:g}, got {value:g}")
-    if value > LONGEST:
-        raise UsageError(f"{name} must be at most {LONGEST:g}, got {value:g}")
+    if value > most:
+        raise UsageError(f"{name} must be at most {most:g}, got {value:g}")
     return value
+
+
+def _count(name: str, default: int, least: int) -> int:
+    return int(_number(name, default, least, MOST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,9 @@ class WorkerSettings:
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
     drain_timeout: float = field(default_factory=lambda: _number("RUNNER_DRAIN_TIMEOUT", 10.0, 0.0))
-    max_attempts: int = field(default_factory=lambda: int(_number("RUNNER_MAX_ATTEMPTS", 5, 1)))
+    max_attempts: int = field(default_factory=lambda: _count("RUNNER_MAX_ATTEMPTS", 5, 1))
     resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
-    wait_replicas: int = field(default_factory=lambda: int(_number("RUNNER_WAIT_REPLICAS", 0, 0)))
+    wait_replicas: int = field(default_factory=lambda: _count("RUNNER_WAIT_REPLICAS", 0, 0))
     wait_timeout: float = field(default_factory=lambda: min(_number("RUNNER_WAIT_TIMEOUT", 1.0, 0.001), 5.0))
     stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
 
@@ -65,7 +70,9 @@ def default_queue() -> str:
 
 
 def queue_name(name: str) -> str:
-    """The name, unless it could be one of the store's keys. Raises `UsageError`."""
+    """The name, unless it has blanks or control characters, or could be a key of the store. Raises `UsageError`."""
+    if not name.isprintable() or " " in name:
+        raise UsageError(f"a queue is not called {name!r}: its name has no blanks, and no control characters")
     if name.startswith("runner:"):
         raise UsageError(
             f"a queue is not called {name!r}: what begins with runner: is the store's own; choose another name"

@@ -154,7 +154,7 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
 
 @checkpoint.command("prune", short_help="Remove all but the newest.")
 @where_argument
-@click.option("--keep", type=click.IntRange(min=0), required=True, metavar="N", help="How many to keep on a branch.")
+@click.option("--keep", type=options.Count(min=0), required=True, metavar="N", help="How many to keep on a branch.")
 @click.option("--branch", metavar="NAME", help="Of one branch only; the others are left alone.")
 @options.as_json
 @options.redis_url

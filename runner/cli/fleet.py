@@ -26,7 +26,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 
 @click.command(short_help="Serve a queue with a pool of processes or threads.")
 @click.option(
-    "--concurrency", "-c", type=click.IntRange(min=1), metavar="N", help="Tasks at once. Default: the number of cores."
+    "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="Tasks at once. Default: the number of cores."
 )
 @click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
 @click.option(
@@ -177,7 +177,7 @@ def _is_loopback(address: str) -> bool:
 
 
 @click.command(short_help="Server, worker, supervisor and Flower, until Ctrl-C.")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), metavar="N")
+@click.option("--concurrency", "-c", type=options.Count(min=1), metavar="N")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="Flower's port.")
 @options.queue
 @options.redis_url

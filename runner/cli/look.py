@@ -25,7 +25,7 @@ def _now() -> int:
 
 
 @click.command(short_help="List runs, newest first.")
-@click.option("--limit", type=click.IntRange(min=1), default=30, metavar="N")
+@click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
 @options.as_json
 @options.redis_url
 def runs(limit: int, as_json: bool, redis_url: str | None) -> int:

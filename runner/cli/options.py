@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from runner.errors import BadInput
-from runner.settings import queue_name
+from runner.settings import MOST, queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +25,13 @@ class Seconds(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return number
+
+
+class Count(click.IntRange):
+    """How many, at most `MOST`."""
+
+    def __init__(self, min: int) -> None:
+        super().__init__(min=min, max=MOST)
 
 
 def redis_url(function: F) -> F:

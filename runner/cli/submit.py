@@ -38,7 +38,7 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option("--id", "key", metavar="KEY", help="Submitting twice with the same KEY gives the same run.")
 @options.as_json
 @click.option("--detach", is_flag=True, help="Print the run id and return.")
-@click.option("--max-checkpoints", type=click.IntRange(min=1), metavar="N", help="Keep the newest N on each branch.")
+@click.option("--max-checkpoints", type=options.Count(min=1), metavar="N", help="Keep the newest N on each branch.")
 @click.option("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
 @click.option(
     "--keep",

@@ -17,7 +17,7 @@ from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
 from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
 from runner.diff import Diff, compare
-from runner.errors import Conflict, NoWorker
+from runner.errors import Conflict, NoWorker, UsageError
 from runner.flow.feedback import choose, verdict
 from runner.inprocess import refuse_missing
 from runner.plan import Plan
@@ -80,12 +80,13 @@ class Client:
         ``id`` makes it idempotent: the same id gives the same run. ``keep`` is how many seconds a finished run is kept.
         ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
         """
+        if id is not None and not id.isprintable():  # its run has one line in every list
+            raise UsageError(f"--id {id[:80]!r} has control characters: leave them out")
+        queue = queue_name(queue or default_queue())
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         refuse_missing(prepared.plan, given)
-        fields = run_fields(
-            prepared, given, max_checkpoints, checkpoint_on, queue_name(queue or default_queue()), keep, models
-        )
+        fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
         crashpoints.reached("run created, nothing waited for")

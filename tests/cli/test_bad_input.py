@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.client import Client
+from runner.errors import UsageError
+
 GOOD = """
     from runner import Crew, Task
     crew = Crew(tasks=[Task(name="a", run=lambda ctx: "hello")])
@@ -242,6 +245,27 @@ def test_an_empty_id(refused, write_crew):
     assert refused("submit", write_crew(GOOD), "--id", " ") == "--id must not be empty"
 
 
+def test_an_id_of_two_lines(refused, write_crew):
+    line = refused("submit", write_crew(GOOD), "--id", "a b\nc")
+    assert line == "--id 'a b\\nc' has control characters: leave them out"
+
+
+def test_too_many_checkpoints_for_a_client(write_crew, server, redis):
+    with (
+        Client(server.url) as client,
+        pytest.raises(UsageError, match=r"^max_checkpoints must be at most 1000000, got 1"),
+    ):
+        client.submit(write_crew(GOOD), max_checkpoints=10**23)
+    assert redis.dbsize() == 0
+
+
+def test_too_many_checkpoints_in_the_crew_file(refused, write_crew):
+    crew = GOOD.replace("])", "], checkpoint=CheckpointConfig(max_checkpoints=10**23))").replace(
+        "import", "import CheckpointConfig,"
+    )
+    assert "max_checkpoints must be at most 1000000, got 1" in refused("submit", write_crew(crew))
+
+
 @pytest.mark.parametrize(
     ("name", "value", "command", "line"),
     [
@@ -250,6 +274,14 @@ def test_an_empty_id(refused, write_crew):
         ("RUNNER_LEASE", "0.1", "worker", "RUNNER_LEASE must be at least 0.3, got 0.1"),
         ("RUNNER_DRAIN_TIMEOUT", "inf", "worker", "RUNNER_DRAIN_TIMEOUT must be a number, got 'inf'"),
         ("RUNNER_MAX_ATTEMPTS", "0", "worker", "RUNNER_MAX_ATTEMPTS must be at least 1, got 0"),
+        ("RUNNER_MAX_ATTEMPTS", "1e9", "worker", "RUNNER_MAX_ATTEMPTS must be at most 1e+06, got 1e+09"),
+        ("RUNNER_WAIT_REPLICAS", "1e9", "worker", "RUNNER_WAIT_REPLICAS must be at most 1e+06, got 1e+09"),
+        (
+            "RUNNER_QUEUE",
+            "a\nb",
+            "worker",
+            "a queue is not called 'a\\nb': its name has no blanks, and no control characters",
+        ),
         ("RUNNER_BUNDLE_LIMIT", "1 GB", "submit", "RUNNER_BUNDLE_LIMIT must be a number, got '1 GB'"),
     ],
 )
@@ -270,6 +302,20 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
             ["submit", "crew.py", "--max-checkpoints", "0"],
             "invalid value for '--max-checkpoints': 0 is not in the range",
         ),
+        *(
+            ([*command, "9" * 23], f"invalid value for '{command[-1]}")
+            for command in (
+                ["submit", "crew.py", "--max-checkpoints"],
+                ["runs", "--limit"],
+                ["checkpoint", "prune", "r-1", "--keep"],
+                ["worker", "--concurrency"],
+            )
+        ),
+        (
+            ["submit", "crew.py", "--queue", "a b"],
+            "a queue is not called 'a b': its name has no blanks, and no control",
+        ),
+        (["worker", "--queue", "a\tb"], "a queue is not called 'a\\tb': its name has no blanks"),
         (["wait", "r-1", "--timeout", "inf"], "invalid value for '--timeout': 'inf' is not a number of seconds;"),
         (["submit", "crew.py", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
         (["worker", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
