@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
 from celery import Celery
 from kombu.connection import Connection
@@ -37,11 +37,7 @@ def kombu_url(url: str) -> str:
         login = ":".join(quote(watched.login.get(name, ""), safe="") for name in ("username", "password"))
         at = f"{login}@" if watched.login else ""
         return ";".join(f"sentinel://{at}{host}:{port}/{watched.db}" for host, port in watched.sentinels)
-    if not url.startswith("unix://"):
-        return url
-    place, _, options = url.removeprefix("unix://").partition("?")
-    given = [("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(options)]
-    return f"redis+socket://{place}" + (f"?{urlencode(given)}" if given else "")
+    return address.for_kombu(url)
 
 
 def broker_url() -> str:

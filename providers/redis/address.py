@@ -10,7 +10,7 @@
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from runner.errors import UsageError
 from runner.redaction import redact_url
@@ -28,6 +28,21 @@ _SAME = {
     "valkey+sentinel": "redis+sentinel",
     "valkeys+sentinel": "rediss+sentinel",
 }
+_TLS = (
+    "ssl_ca_certs",
+    "ssl_ca_path",
+    "ssl_ca_data",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+    "ssl_min_version",
+    "ssl_ciphers",
+)
+_OF_A_SERVER = ("db", "username", "password")
+_OF_CONNECTIONS = ("client_name", "health_check_interval", "protocol", "socket_timeout")
+_OF_SOCKETS = ("socket_connect_timeout", "socket_keepalive")
 _OF_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
@@ -58,9 +73,41 @@ def standard(url: str) -> str:
     if mark and not plus and name != "unix" and not re.fullmatch(r"/?|/\d+", parts.path):
         raise refused(given)  # or it would be another database, in silence
     for option, _ in parse_qsl(parts.query):
-        if option.startswith("ssl_") and not parts.scheme.startswith("rediss"):
+        known = _known(parts.scheme)
+        if option not in (*known, *_TLS):
+            raise UsageError(f"{redact_url(given)} is not a Redis URL: it knows no {option}, but {', '.join(known)}")
+        if option in _TLS and not parts.scheme.startswith("rediss"):
             raise UsageError(f"{redact_url(given)} has {option} and is not encrypted: write rediss:// or valkeys://")
     return url
+
+
+def _known(scheme: str) -> tuple[str, ...]:
+    """The options that a URL's query may have."""
+    if scheme.endswith("+sentinel"):
+        return (*_OF_SENTINELS, *(_TLS if scheme.startswith("rediss") else ()))
+    known = _OF_A_SERVER + _OF_CONNECTIONS
+    if scheme == "unix":
+        return known
+    return known + _OF_SOCKETS + (_TLS if scheme == "rediss" else ())
+
+
+def for_kombu(url: str) -> str:
+    """A URL as kombu takes it, whose query may say nothing but TLS, and of a unix socket the database."""
+    parts = urlsplit(url)
+    asked = dict(parse_qsl(parts.query))
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    user = user or quote(asked.get("username", ""), safe="")
+    password = password or quote(asked.get("password", ""), safe="")
+    at = f"{user}:{password}@" if user or password else ""
+    query = {name: value for name, value in asked.items() if name in _TLS}
+    path = parts.path
+    if parts.scheme == "unix":
+        query |= {"virtual_host": asked["db"]} if "db" in asked else {}
+    elif "db" in asked:
+        path = f"/{asked['db']}"
+    scheme = "redis+socket" if parts.scheme == "unix" else parts.scheme
+    return f"{scheme}://{at}{host}{path}" + (f"?{urlencode(query, safe='/')}" if query else "")
 
 
 def refused(url: str, why: str = "its host, port or database cannot be read") -> UsageError:
@@ -84,10 +131,8 @@ def watched(url: str) -> Watched | None:
     for name, value in parse_qsl(parts.query):
         if name in _OF_SENTINELS:
             sentinel_login[_OF_SENTINELS[name]] = value
-        elif name.startswith("ssl_"):
-            options[name] = value.lower() in ("1", "true", "yes") if name == "ssl_check_hostname" else value
         else:
-            raise UsageError(f"{redact_url(url)} is not a Redis URL: it knows no {name}. {_SENTINEL_HINT}")
+            options[name] = value.lower() in ("1", "true", "yes") if name == "ssl_check_hostname" else value
     user, _, password = login.partition(":")
     given = {"username": unquote(user), "password": unquote(password)}
     return Watched(

@@ -21,7 +21,7 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from runner.errors import StoreUnreachable
 from runner.providers.redis import address
-from runner.providers.redis.patience import NOT_NOW, NotNow, in_words, not_now, noticing, patiently
+from runner.providers.redis.patience import NOT_NOW, NotNow, brief, in_words, not_now, noticing, patiently
 from runner.redaction import redact_url
 
 log = logging.getLogger(__name__)
@@ -281,13 +281,13 @@ def check(client: Client, url: str) -> None:
         client.ping()
     except (AuthenticationError, NoPermissionError) as error:
         raise StoreUnreachable(
-            f"Redis at {redact_url(url)} refuses us: {_said(error)}. Check user and password in the URL."
+            f"Redis at {redact_url(url)} refuses us: {brief(error)}. Check user and password in the URL."
         ) from None
     except BusyLoadingError:
         patiently(client.ping, limit=30)
     except (RedisError, OSError) as error:
         raise StoreUnreachable(
-            f"Redis at {redact_url(url)} cannot be reached: {_said(error)}. Start it, or name another with --redis-url."
+            f"Redis at {redact_url(url)} cannot be reached: {brief(error)}. Start it, or name another with --redis-url."
         ) from None
     version = server_version(client)
     if version < (7, 0):
@@ -314,7 +314,3 @@ def server_version(client: Client) -> tuple[int, ...]:
     except ResponseError:  # an ACL may forbid INFO; then the scripts will tell
         return (7, 0)
     return tuple(int(part) for part in str(info["redis_version"]).split(".")[:2])
-
-
-def _said(error: Exception) -> str:
-    return str(error).rstrip(". ")

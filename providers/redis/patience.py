@@ -25,6 +25,7 @@ from redis.exceptions import (
     TimeoutError,
     TryAgainError,
 )
+from redis.sentinel import MasterNotFoundError
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,14 @@ def in_words(error: BaseException) -> str:
         return f"it refuses, for {REASONS[error.code]} ({error.args[0]})"
     if isinstance(error, BusyLoadingError):
         return "it is loading its data"
-    return f"it cannot be reached ({error})"
+    return f"it cannot be reached ({brief(error)})"
+
+
+def brief(error: BaseException) -> str:
+    """What it says, in a line; one of sentinels would print clients."""
+    if isinstance(error, MasterNotFoundError):
+        return "no sentinel that answers knows a master of that name"
+    return str(error).rstrip(". ")
 
 
 class Outage:

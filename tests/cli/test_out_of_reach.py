@@ -46,6 +46,30 @@ def test_nobody_listens(verb, unreachable, refusing_port):
     assert line.endswith("Start it, or name another with --redis-url.")
 
 
+@pytest.mark.parametrize("verb", ["runs", "doctor"])
+def test_no_sentinel_answers(verb, cli, refusing_port):
+    said = cli(verb, RUNNER_REDIS_URL=f"redis+sentinel://127.0.0.1:{refusing_port}/mm")
+    assert said.code == 4
+    assert "cannot be reached: no sentinel that answers knows a master of that name. Start it" in said.out + said.err
+    assert "Redis<" not in said.out + said.err
+    assert "redis.client" not in said.out + said.err
+
+
+@pytest.mark.parametrize("option", ["nonsense=1", "ssl_ca_cert=/ca.pem", "timeout=3"])
+@pytest.mark.parametrize(
+    ("verb", "of"), [("runs", "REDIS"), ("doctor", "REDIS"), ("submit", "REDIS"), ("submit", "BROKER")]
+)
+def test_an_option_that_no_url_has(option, verb, of, cli, write_crew, server):
+    url = f"redis{'s' if option.startswith('ssl') else ''}://127.0.0.1:6379/0?{option}"
+    arguments = [write_crew(GOOD)] if verb == "submit" else []
+    said = cli(verb, *arguments, **{"RUNNER_REDIS_URL": server.url, f"RUNNER_{of}_URL": url})
+    assert said.code == 2, said
+    assert (
+        f"is not a Redis URL: it knows no {option.partition('=')[0]}, but db, username, password" in said.out + said.err
+    )
+    assert "Traceback" not in said.out + said.err
+
+
 def test_the_line_reads_as_sentences(unreachable, refusing_port):
     assert "refused. Start it" in unreachable("runs", f"redis://127.0.0.1:{refusing_port}/0")
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kombu.connection import Connection
 
 from runner.errors import UsageError
 from runner.providers.redis import address
@@ -60,6 +61,21 @@ def test_a_client_behind_sentinels() -> None:
         }.items() <= pool.connection_kwargs.items()
         asked = pool.sentinel_manager.sentinels[1].connection_pool.connection_kwargs
         assert {"host": "h2", "port": 26380, "username": "s", "password": "hid-den"}.items() <= asked.items()
+
+
+@pytest.mark.parametrize(
+    ("url", "kombus"),
+    [
+        ("redis://h/0?db=3&username=u&password=a/b&socket_timeout=3", "redis://u:a%2Fb@h/3"),
+        ("valkeys://u:p@h/1?client_name=x&ssl_ca_certs=/ca.pem", "rediss://u:p@h/1?ssl_ca_certs=/ca.pem"),
+        ("unix://u:p@/s/r.sock?db=3&health_check_interval=5", "redis+socket://u:p@/s/r.sock?virtual_host=3"),
+    ],
+)
+def test_the_broker_is_told_what_kombu_knows(url: str, kombus: str) -> None:
+    with connect(url) as client:
+        client.connection_pool.make_connection()  # redis-py knows all of it
+    assert app.kombu_url(url) == kombus
+    Connection(kombus).release()  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
