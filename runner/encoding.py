@@ -49,11 +49,18 @@ _LEAVES: dict[str, tuple[type, Callable[[Any], Any]]] = {
 }
 """Types with a text that makes the value again."""
 
-_AROUND: dict[str, tuple[type, Callable[[list[Any]], Any]]] = {
+
+def _deque(data: list[Any], longest: int | None = None) -> collections.deque[Any]:
+    if longest is not None and len(data) > longest:
+        raise ValueError(f"it holds {longest} at most")
+    return collections.deque(data, longest)
+
+
+_AROUND: dict[str, tuple[type, Callable[..., Any]]] = {
     "tuple": (tuple, tuple),
     "set": (set, set),
     "frozenset": (frozenset, frozenset),
-    "deque": (collections.deque, collections.deque),
+    "deque": (collections.deque, _deque),
 }
 """Types whose JSON is a list."""
 
@@ -83,7 +90,7 @@ def encode(value: Any, name_of: NameOf) -> tuple[Any, list[Entry]]:
     try:
         return _Encoder(name_of, entries).walk(value, ()), entries
     except RecursionError:
-        raise NotCarried("something that holds itself") from None
+        raise NotCarried("something that is nested too deep, or holds itself") from None
 
 
 def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
@@ -119,7 +126,8 @@ def carried_over(entries: Iterable[Entry], before: Any, after: Any) -> list[Entr
             more = [[one for one in more[0] if one[0] in now]]
         elif kind == "class" and was != now:
             more = more[:1]
-        elif kind in _LEAVES:
+        elif kind in _LEAVES or kind == "deque":
+            more = more if was == now else more[:1]  # without the fold, which was the other's
             decode(now, [[[], kind, *more]], lambda _: None)
         found.append([path, kind, *more])
     return found
@@ -143,7 +151,10 @@ class _Encoder:
         if of in _AROUND_KINDS:
             # A set has another order in each process.
             inside = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-            return self._is(path, _AROUND_KINDS[of], self._of_list(inside, path))
+            longest = getattr(value, "maxlen", None)
+            return self._is(
+                path, _AROUND_KINDS[of], self._of_list(inside, path), *([] if longest is None else [longest])
+            )
         if of in _LEAF_KINDS:
             return self._leaf(value, path, _LEAF_KINDS[of])
         if of in (bytes, bytearray):
@@ -192,6 +203,8 @@ class _Encoder:
         shown = str(value) if isinstance(value, fractions.Fraction | complex) else to_jsonable_python(value)
         zone = getattr(getattr(value, "tzinfo", None), "key", None)
         more = [zone] if zone else []
+        if getattr(value, "fold", 0):  # the second time in a night that an hour comes twice
+            more = [zone or "", value.fold]
         if not same(_made(shown, kind, more, lambda _: None), value):
             raise NotCarried(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not make again")
         return self._is(path, kind, shown, *more)
@@ -249,7 +262,7 @@ def _made(data: Any, kind: str, more: list[Any], find: Find) -> Any:
     if kind in _LEAVES:
         return _in_zone(_LEAVES[kind][1](data), *more)
     if kind in _AROUND:
-        return _AROUND[kind][1](data)
+        return _AROUND[kind][1](data, *more)
     if kind == "keys":
         keys = {name: decode(inner, entries, find) for name, inner, entries in more[0]}
         return {keys.get(name, name): one for name, one in data.items()}
@@ -296,7 +309,11 @@ def same(one: Any, other: Any) -> bool:
         return one == other or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list | tuple):
+    if isinstance(one, datetime.datetime | datetime.time):
+        return bool(one == other and one.fold == other.fold)
+    if isinstance(one, collections.deque) and one.maxlen != other.maxlen:
+        return False
+    if isinstance(one, list | tuple | collections.deque):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, BaseModel):
         inside = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
@@ -310,11 +327,11 @@ def _is_named_tuple(of: type) -> bool:
     return issubclass(of, tuple) and hasattr(of, "_fields") and hasattr(of, "_make")
 
 
-def _in_zone(made: Any, zone: str = "") -> Any:
-    if not zone:
-        return made
-    there = zoneinfo.ZoneInfo(zone)
-    return made.astimezone(there) if isinstance(made, datetime.datetime) else made.replace(tzinfo=there)
+def _in_zone(made: Any, zone: str = "", fold: int = 0) -> Any:
+    if zone:
+        there = zoneinfo.ZoneInfo(zone)
+        made = made.astimezone(there) if isinstance(made, datetime.datetime) else made.replace(tzinfo=there)
+    return made.replace(fold=fold) if fold else made
 
 
 def _copied(data: Any) -> Any:

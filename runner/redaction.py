@@ -1,8 +1,8 @@
 """Masking secrets in texts that are stored, logged or shown: messages of errors, tracebacks, log lines.
 
-What is masked is what looks like a key of a known issuer, a password in a URL or in ``password=...``, and the value of
-each environment variable of this process whose name says that it is secret. A text is masked before it is cut short:
-half a key would not be recognized.
+What is masked is what looks like a key of a known issuer, a password in a URL or in ``password=...``, what stands
+behind the name of a secret and a colon and is no word, cookies, and the value of each environment variable of this
+process whose name says that it is secret. A text is masked before it is cut short: half a key would not be recognized.
 """
 
 import logging
@@ -39,10 +39,24 @@ _SCHEME = re.compile(
 _IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,30}://[^\s/@:?#'\"]{0,200}:)[^\s/'\"]{0,300}@", re.IGNORECASE)
 _ASSIGNED = re.compile(
     r"""((?:[?&](?:key|token|sig|signature)
-          |(?:api|account|access|private)[_-]?key|secret|passw(?:or)?d|passphrase|(?:access|auth|refresh|session)[_-]?token)
+          |(?:api|account|access|private)[_-]?key|secret|passw(?:or)?d|passphrase|(?:access|auth|refresh|session)[_-]?token
+          |(?<![a-z])pwd(?!["']?\s{0,4}[:=]\s{0,4}b?["']?[/~.]))  # else a folder
          [\w-]{0,40} (?:['"]\s{0,4}:\s{0,4}|\s{0,4}=\s{0,4}) (?:b?["'])?)
         (?!(?:None|null|True|False|true|false)\b)(?:(?<=["'])[^"']+|[^\s"'&,;)\]}]+)""",
     re.IGNORECASE | re.VERBOSE,
+)
+_NAMED = re.compile(  # a variable of the environment or a header: a value that is no word of a sentence
+    r"""((?:(?-i:(?<!PUBLIC)(?<!PRIMARY)(?<!FOREIGN)(?:(?<=[A-Z0-9])_KEY|(?:\b|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|PWD)))
+          |(?:api|access|account|private|secret|auth)[_-]?key|(?:access|auth|refresh|session|api|bot|id)[_-]token
+          |(?:\b|_)(?:(?:client|app|shared)[_-]?secret|passw(?:or)?d|passphrase|pwd))
+         \b ["']?\s{0,4}[:=]\s{0,4}b?["']?)
+        (?!https?://|[/~.]|\d+(?:[\s"'&,;)\]}]|$))(?=[^\s"'&,;)\]}]{0,200}\d|(?<=["'])[^"']{6}|[^\s"'&,;)\]}_.-]{16})
+        (?:(?<=["'])[^"']{6,}|[^\s"'&,;)\]}]{6,})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_COOKIE = re.compile(
+    r"""(\b(?:set-)?cookie["']?\s{0,4}:\s{0,4}b?["']?)(?=[^\s=:]{1,200}=)(?:(?<=["'])[^"'\r\n]+|[^\r\n]+)""",
+    re.IGNORECASE,
 )
 
 
@@ -57,7 +71,9 @@ def redact(text: str, *secrets: str | None) -> str:
     text = _IN_URL.sub(rf"\1{MASK}@", text)
     text = _KEYS.sub(MASK, text)
     text = _SCHEME.sub(lambda found: f"{found[0].split()[0]} {MASK}", text)
-    return _ASSIGNED.sub(rf"\1{MASK}", text)
+    for named in (_ASSIGNED, _NAMED, _COOKIE):
+        text = named.sub(rf"\1{MASK}", text)
+    return text
 
 
 def redact_url(url: str) -> str:

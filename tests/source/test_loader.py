@@ -154,6 +154,19 @@ class FakeCrew:
 
 
 CREW = "from runner.fake import FakeCrew\n"
+DECORATED = """
+import functools
+
+def deco(function):
+    @functools.wraps(function)
+    def inner(*args, **more):
+        return function(*args, **more)
+    return inner
+
+@deco
+def run():
+    return FakeCrew()
+"""
 
 
 class TestFindCrew:
@@ -212,10 +225,14 @@ class TestFindCrew:
             loader.given.reset(token)
         assert given.used == {"size", "day"}
 
+    def test_a_function_under_a_decorator_is_found_by_its_name(self, find):
+        assert isinstance(find(DECORATED, "run")[1], FakeCrew)
+
     @pytest.mark.parametrize(
         ("code", "attr", "says"),
         [
             ("", None, "crew.py: no crew in it; it defines nothing"),
+            (DECORATED, None, "crew.py: no crew in it; it defines deco (a function), run (a function)"),
             (
                 "import json\nfrom json import loads\nclass Team: pass\ndef build(): pass\nx = 3",
                 None,

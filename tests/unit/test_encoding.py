@@ -73,6 +73,13 @@ class Loose(BaseModel):
     anything: Any = None
 
 
+class Recent(BaseModel):
+    """Its JSON says neither how long its deque may be, nor which of two hours it was."""
+
+    last: collections.deque[int] = collections.deque()
+    at: datetime.datetime = datetime.datetime(2026, 1, 2)
+
+
 class Numbers(RootModel[list[int]]):
     pass
 
@@ -102,7 +109,9 @@ VALUES = [
     decimal.Decimal("1.10"), decimal.Decimal("NaN"), fractions.Fraction(1, 3), 2 + 3j, uuid.UUID(int=7), Path("a/b"),
     {1: "a", (2, 3): "b", datetime.date(2026, 1, 2): "c", None: "d"}, {Level.LOW: 1, Word.YES: 2},
     collections.Counter("abca"), collections.OrderedDict(b=1, a=2), collections.defaultdict(list, a=[1]),
-    collections.deque([1, (2,)]), Colour.RED, Colour.BLUE, Level.LOW, Right.READ, Right.READ | Right.WRITE, Word.YES,
+    collections.deque([1, (2,)]), collections.deque([1, (2,)], maxlen=2), collections.deque(maxlen=0),
+    NOON.replace(tzinfo=None, fold=1), NOON.replace(fold=1), datetime.time(1, fold=1), {"a": [WINTER.time()]},
+    Colour.RED, Colour.BLUE, Level.LOW, Right.READ, Right.READ | Right.WRITE, Word.YES,
     Point(1, datetime.date(2026, 1, 2)), Row("a", {1, 2}, Point(1, datetime.date(2026, 1, 2))), Row.Inner(3),
     Report(Title="T", at=NOON, parts=(Row("a", {1}),)), Numbers([1, 2]), Loose(anything={"a": [1]}),
     [Report(Title="T", at=NOON), {"rows": (Row("a", set()), Row.Inner(1))}], {"when": [NOON, b"\xff", {NOON}]},
@@ -115,6 +124,34 @@ def test_it_comes_back_as_it_was(value: Any) -> None:
     assert encoding.same(back, value)
     if isinstance(value, datetime.datetime):
         assert (back.utcoffset(), back.fold) == (value.utcoffset(), value.fold)
+
+
+def test_what_a_deque_holds_and_which_hour_it_was_are_compared() -> None:
+    assert through(collections.deque([1], maxlen=2)).maxlen == 2
+    assert through(datetime.time(1, fold=1)).fold == 1
+    for one, other in [
+        (collections.deque([1], 2), collections.deque([1])),
+        (collections.deque([1]), collections.deque([True])),
+        (datetime.time(1, fold=1), datetime.time(1)),
+        (NOON.replace(fold=1), NOON),
+    ]:
+        assert not encoding.same(one, other)
+
+
+def test_an_edited_time_has_no_fold_of_the_other() -> None:
+    data, entries = encoding.encode(datetime.datetime(2026, 1, 2, fold=1), NAMES.name_of)
+    kept = encoding.carried_over(entries, data, "2026-01-03T00:00:00")
+    assert encoding.decode("2026-01-03T00:00:00", kept, NAMES.find) == datetime.datetime(2026, 1, 3)
+    assert encoding.decode("2026-01-03T00:00:00", kept, NAMES.find).fold == 0
+    assert encoding.carried_over(entries, data, data) == entries
+
+
+def test_an_edited_deque_loses_nothing_unseen() -> None:
+    data, entries = encoding.encode(collections.deque([1], maxlen=2), NAMES.name_of)
+    kept = encoding.carried_over(entries, data, [2, 3])
+    assert encoding.same(encoding.decode([2, 3], kept, NAMES.find), collections.deque([2, 3], maxlen=2))
+    with pytest.raises(BadInput, match=r"^there is no deque in \[2, 3, 4\]: it holds 2 at most"):
+        encoding.carried_over(entries, data, [2, 3, 4])
 
 
 def test_a_number_that_is_none_comes_back() -> None:
@@ -159,6 +196,9 @@ class Bag(dict[str, int]):
     pass
 
 
+DEEP: list[Any] = []
+for _ in range(5000):
+    DEEP = [DEEP]
 ITSELF: list[Any] = []
 ITSELF.append(ITSELF)
 
@@ -179,7 +219,10 @@ ITSELF.append(ITSELF)
         ([Loose(anything=NOON)], "^a Loose at 0 that its own JSON does not make again"),
         ({1: "a", "1": "b"}, "^a dict with the keys '1' and '1', which are one in JSON"),
         (collections.defaultdict(lambda: 1), "^a defaultdict, which"),
-        (ITSELF, "^something that holds itself, which"),
+        (ITSELF, "^something that is nested too deep, or holds itself, which"),
+        (DEEP, "^something that is nested too deep, or holds itself, which"),
+        (Recent(last=collections.deque([1], maxlen=2)), "^a Recent that its own JSON does not make again"),
+        (Recent(at=datetime.datetime(2026, 1, 2, fold=1)), "^a Recent that its own JSON does not make again"),
         (sys, "^a module, which"),
     ],
 )

@@ -52,6 +52,17 @@ def test_keys_are_masked_wherever_they_stand(secret: str) -> None:
         ('{"client_secret": "abc def", "user": "me"}', '{"client_secret": "***", "user": "me"}'),
         ("DB_PASSWORD=hunter2 host=db", "DB_PASSWORD=*** host=db"),
         ("Authorization: Basic bWU6aHVudGVyMg==", "Authorization: Basic ***"),
+        ("refused: OPENAI_API_KEY: PLAINKEYabc12345, try", "refused: OPENAI_API_KEY: ***, try"),
+        ("BILLING_TOKEN=abc12345 SIGNING_KEY=correcthorsebattery", "BILLING_TOKEN=*** SIGNING_KEY=***"),
+        ("x-api-key: abc12345\nhost: h", "x-api-key: ***\nhost: h"),
+        ("{'x-api-key': 'abc12345', 'n': 1}", "{'x-api-key': '***', 'n': 1}"),
+        ("{'BILLING_TOKEN': 'correct horse', 'n': 1}", "{'BILLING_TOKEN': '***', 'n': 1}"),
+        ("DB_PASSWORD: hunter2 and password: hunter2", "DB_PASSWORD: *** and password: ***"),
+        ("Cookie: session=abc; theme=dark\nHost: h", "Cookie: ***\nHost: h"),
+        ("{'Set-Cookie': 'a=b; c=d', 'Host': 'h'}", "{'Set-Cookie': '***', 'Host': 'h'}"),
+        ("connect(user='me', pwd='pass')", "connect(user='me', pwd='***')"),
+        ("uid=me;pwd=pass;db=x", "uid=me;pwd=***;db=x"),
+        ("pwd: hunter22", "pwd: ***"),
     ],
 )
 def test_passwords_are_masked(text: str, masked: str) -> None:
@@ -68,6 +79,10 @@ def test_passwords_are_masked(text: str, masked: str) -> None:
         "password: Field required; password=None; max_tokens=4096; unexpected token: end",
         "https://example.org:8080/users/joe@example.org is not found",
         "ConnectionError: redis://cache:6379/0 and ssh://git@github.com/a/b",
+        "tokens: 12; TOKEN: 12; max_token: 123456; {'key': 'value12', 'tokens': 1234567, 'sort_key': 'user_12345'}",
+        "api_key: Field required; OPENAI_API_KEY: is not set; api-key: authentication_error; secret: nothing here",
+        "PRIMARY_KEY: user_12345 PWD=/home/me pwd: /home/me; Cookie: it is stale; cookie: Field required",
+        "OPENAI_API_KEY: https://example.org/account/keys1 tells how",
         "task-0123456789abcdef of run r-0123456789ab",
     ],
 )
@@ -108,7 +123,22 @@ def test_urls_are_masked_wherever_the_password_stands() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["sk-", "eyJab.", "a.", "secret", "x://", "-----BEGIN PRIVATE ", "a:", "Bearer ", " "]
+    "piece",
+    [
+        "sk-",
+        "eyJab.",
+        "a.",
+        "secret",
+        "x://",
+        "-----BEGIN PRIVATE ",
+        "a:",
+        "Bearer ",
+        " ",
+        "_KEY:",
+        "pwd:1",
+        "cookie:",
+        "TOKEN: ",
+    ],
 )
 def test_a_long_text_costs_what_it_is_long(piece: str) -> None:
     def cost(size: int) -> float:
