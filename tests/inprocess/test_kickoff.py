@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import threading
 import time
 import tracemalloc
@@ -187,6 +188,40 @@ def test_a_task_that_runs_longer_than_its_timeout_fails():
     crew = Crew(tasks=[Task(name="slow", run=spin, timeout=0.1)])
     with pytest.raises(TaskTimeout, match=r"it ran longer than its timeout of 0\.1 s"):
         crew.kickoff()
+
+
+def test_a_timeout_is_met_when_a_blocking_call_returns():
+    let_go, gone = threading.Event(), threading.Event()
+    ours, theirs = socket.socketpair()
+
+    def release():
+        let_go.wait()
+        time.sleep(0.3)  # its time is long up
+        gone.set()
+        theirs.send(b"x")
+
+    def work(ctx):
+        let_go.set()
+        ours.recv(1)
+
+    other = threading.Thread(target=release)
+    other.start()
+    with ours, theirs:
+        with pytest.raises(TaskTimeout):
+            Crew(tasks=[Task(name="slow", run=work, timeout=0.05)]).kickoff()
+        assert gone.is_set(), "nothing broke into the call"
+        other.join()
+
+
+def test_a_task_that_catches_all_swallows_its_timeout():
+    def spin(ctx):
+        try:
+            while True:
+                time.sleep(0.01)
+        except BaseException:
+            return "swallowed"
+
+    assert Crew(tasks=[Task(name="slow", run=spin, timeout=0.1)]).kickoff().raw == "swallowed"
 
 
 # What comes in a destructor or a weak reference's callback is printed and lost, and said again.

@@ -30,6 +30,10 @@ def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: An
     name, neighbour = f"{HOST}:{main}", f"{HOST}:{other.main_pid()}"
     code, said = check(name)
     assert (code, said.startswith(f"ok  worker {name}: it beats; its lease stands for ")) == (0, True)
+    # One stopped process of several is the worker's own affair: it kills it after a lease
+    os.kill(pool[0], signal.SIGSTOP)
+    assert check(name)[0] == 0
+    os.kill(pool[0], signal.SIGCONT)
     # When its main process, its parent, or its whole pool is stopped
     frozen = {
         f"its main process {main} is stopped": [main],
