@@ -8,7 +8,8 @@ from redis import Redis
 
 from runner import signing
 from runner.client import Client
-from runner.errors import UsageError
+from runner.errors import Unsigned, UsageError
+from runner.execution.code import Signatures
 from runner.testing import Fleet
 
 OLD, NEW, OTHER = "an old key of sixteen", "a new key of sixteen", "a key of somebody else"
@@ -21,6 +22,16 @@ CREW = """
     crew = Crew(tasks=[Task(name="one", run=lambda ctx: ctx.inputs["word"])])
     evil = Crew(tasks=[Task(name="one", run=lambda ctx: "evil")])
 """
+
+
+def test_code_that_a_process_found_signed_is_run_for_others_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_BUNDLE_KEY", "k" * 16)
+    code = ("0" * 64, "crew", "crew", "native")
+    signatures = Signatures({"r-1": signing.sign(*code), "r-2": ""}.__getitem__)
+    with pytest.raises(Unsigned):
+        signatures.check("r-2", *code)
+    signatures.check("r-1", *code)
+    signatures.check("r-2", *code)
 
 
 def test_what_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
