@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
+LOOK_BACK = 5.0  #: for so long a worker looks again what a store forgot that may have gone back in time
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
 
@@ -85,6 +86,7 @@ class Presence(threading.Thread):
         self._server = ""
         self._number = 0  # of our last beat, as the store counts them
         self._rewound = False  # or so it may be
+        self._look_back_until = 0.0  # what other workers find meanwhile tells of what is unclear to this one
         self.registered = threading.Event()
 
     # -- from other threads, signal handlers and pool children
@@ -164,8 +166,10 @@ class Presence(threading.Thread):
             return
         self._take(answer)
         if self._rewound:
-            self._look_back(workers.client, performing.remembered())
+            self._look_back_until = time.monotonic() + LOOK_BACK
             self._rewound = False
+        if time.monotonic() < self._look_back_until:
+            self._look_back(workers.client, performing.remembered())
         performed = performing.performed()
         for claim in answer.claims:
             if performing.performs(performed.get(claim.process), claim.ref, claim.token):

@@ -94,22 +94,29 @@ class Blows:
         shutil.rmtree(kept)
         self.server.start()
 
-    def failover(self) -> None:
-        """Promote a replica that has not heard from its master for part of a second."""
+    def get_ready(self, kind: str) -> None:
+        """Before the runs begin: a replica, in step, for a failover."""
+        if kind != "failover":
+            return
         ports = free_port(), free_port()
-        replica = RedisServer(arguments=("--port", str(ports[1])))
-        replica.start()
-        self.made.append(replica)
-        with connect(self.server.url) as master, connect(replica.url) as other:
+        self.replica = RedisServer(arguments=("--port", str(ports[1])))
+        self.replica.start()
+        self.made.append(self.replica)
+        with connect(self.server.url) as master, connect(self.replica.url) as other:
+            master.config_set("repl-diskless-sync-delay", 0)
             master.config_set("port", ports[0])
             other.replicaof("127.0.0.1", ports[0])
-            eventually(lambda: other.info("replication")["master_link_status"] == "up", why="the replica is in sync")
+            eventually(lambda: other.info("replication")["master_link_status"] == "up", why="the replica is in step")
+
+    def failover(self) -> None:
+        """Promote the replica, which has not heard from its master for part of a second."""
+        with connect(self.replica.url) as other:
             other.replicaof("127.0.0.1", 1)  # nobody: it keeps what it has
             time.sleep(self.rand.uniform(0.2, 0.9))
             self.server.kill()
             other.replicaof("NO", "ONE")
-        self.server = replica
-        self.stage.proxy.move_to(replica)
+        self.server = self.replica
+        self.stage.proxy.move_to(self.replica)
 
     def full_disk(self) -> None:
         """Let the append-only file find no room for two seconds."""
@@ -131,6 +138,7 @@ class Blows:
 
 def trial(stage: Ring, blows: Blows, kind: str, runs: int, deadline: float) -> tuple[Counter[str], list[str]]:
     """Some runs, and one blow while they go on."""
+    blows.get_ready(kind)
     open_runs: list[tuple[str, str, RunHandle]] = []
     for n in range(runs):
         crew = ("graph", "growing", "agents")[n % 3]

