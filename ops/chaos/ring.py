@@ -3,7 +3,7 @@
 A proxy stands between the workers and the server. Each crew runs once unharmed, and what its workers ask of the server
 is listed: by the connection's part, by the command or script, by how often it came. Then there is one run for each of
 these and each fault: a refusal of each kind, a cut before and after the server had the command, a delay, a loss. With
-``--blows N`` random ones follow, up to three in a run, until N were dealt. Exit code 0 if every run completed with the
+``--blows N`` random ones follow, up to five in a run, until N were dealt. Exit code 0 if every run completed with the
 outputs of the unharmed one, no step was done more often than the ledger has in doubt, the model server was asked as
 often as the ledger says, and no refusal made a worker restart or cost an attempt.
 """
@@ -172,7 +172,7 @@ def main() -> int:
             crew = rand.choice(given.crews)
             # A connection that is lost costs its client a timeout of seconds: fewer of those.
             kinds = [fault for fault in faults(given.slow) if not isinstance(fault, Lose) or rand.random() < 0.05]
-            campaign.one(crew, {rand.choice(known[crew]): rand.choice(kinds) for _ in range(rand.randint(1, 3))})
+            campaign.one(crew, {rand.choice(known[crew]): rand.choice(kinds) for _ in range(rand.randint(1, 5))})
         print(table(campaign))
         if campaign.wrong:
             print(stage.log()[-20_000:], file=sys.stderr)

@@ -118,7 +118,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_it_comes_back_as_it_was(value: Any) -> None:
     back = through(value)
     assert encoding.same(back, value)
