@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
@@ -38,11 +39,11 @@ class Log:
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int) -> None:
         self._memory, self._start, self._size = memory, start, size
-        self._ref, self._token = "", 0
+        self._claim = '"", 0'
 
     def claimed(self, ref: str, token: int) -> None:
         """What follows is of this claim."""
-        self._ref, self._token = ref, token
+        self._claim = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
         self._add("claimed")
 
     def began(self, begun: str) -> None:
@@ -58,7 +59,8 @@ class Log:
         self._add("ended", operation)
 
     def _add(self, *what: str) -> None:
-        line = json.dumps((round(time.monotonic(), 3), self._ref, self._token, *what)).encode() + b"\n"
+        said = ", ".join(map(encode_basestring_ascii, what))
+        line = f"[{time.monotonic():.3f}, {self._claim}, {said}]\n".encode()
         room = self._size - _HEAD.size
         if len(line) > room // 4:
             return  # a name of many kilobytes
