@@ -161,7 +161,7 @@ def sweep(store: str, needed: Collection[str]) -> None:
 def _abandoned(path: Path) -> bool:
     """Whether all processes that write there are dead. From the first look on that finds them so, it is read-only."""
     pid = path.name.removeprefix(_PREFIX).partition("-")[0]
-    if pid.isdigit() and Path(f"/proc/{pid}").exists():
+    if pid.isdigit() and _runs(pid):
         return False
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -173,6 +173,14 @@ def _abandoned(path: Path) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def _runs(pid: str) -> bool:
+    """Whether there is such a process, and not only its exit code that nobody has asked for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _mark(store: str) -> str:
