@@ -16,24 +16,30 @@ from pathlib import Path
 
 HOME, STORAGE = "home", "storage"
 UNUSED = 3600.0  #: seconds that a folder was not used before anybody asks whether its run is still there
+OF_OTHERS = 60 * 24 * 3600.0  #: and before it is taken away if it is a run's of which only another store knows
+_STORE = ".store"  #: in the folder of a run, whose it is
 
 
-def homes(url: str, cache: Path) -> Path:
-    """Where the folders of a store's runs are: in ``RUNNER_SHARED_DIR``, which all machines of a fleet see, or here."""
+def homes(store: str, cache: Path) -> Path:
+    """Where the folders of a store's runs are: in ``RUNNER_SHARED_DIR``, which all machines of a fleet see, or here.
+
+    ``store`` says which one, without a password: a new password leads to the same folders.
+    """
     shared = os.environ.get("RUNNER_SHARED_DIR")
     if shared:
         return Path(shared) / "runs"
-    return cache / "runs" / hashlib.sha256(url.encode()).hexdigest()[:12]
+    return cache / "runs" / hashlib.sha256(store.encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder of one branch of a run.
+    """The folder of one branch of a run of ``store``.
 
     ``parent`` gives the branch that a branch left, "" for none; ``known`` which of these runs the store has.
     """
 
     homes: Path
+    store: str
     run_id: str
     branch: str
     parent: Callable[[str], str]
@@ -44,8 +50,9 @@ class Home:
         path = self._path(self.branch)
         if not path.is_dir():
             if not path.parent.is_dir():
-                sweep(self.homes, self.known)
+                sweep(self.homes, self.store, self.known)
             self._make(path)
+            (path.parent / _STORE).write_text(self.store)
         with contextlib.suppress(OSError):
             os.utime(path.parent)
         return path
@@ -77,18 +84,35 @@ class Home:
         return self.homes / self.run_id / name
 
 
-def sweep(homes: Path, known: Callable[[list[str]], Collection[str]]) -> None:
-    """Remove the folders of runs that the store has no longer; ``known`` tells which of these it has."""
-    now = time.time()
-    old = []
+def sweep(homes: Path, store: str, known: Callable[[list[str]], Collection[str]]) -> None:
+    """Remove the folders of runs that the store has no longer; ``known`` tells which of these it has.
+
+    Those of other stores, which it does not know, are removed when nobody used them for long, and no sooner.
+    """
+    own = [path for path in _unused(homes, UNUSED) if _store_of(path) == store]
+    there = known([path.name for path in own]) if own else ()
+    gone = [path for path in own if path.name not in there]
+    for place in (homes, *homes.parent.glob("[0-9a-f]" * 12)):
+        gone += [path for path in _unused(place, OF_OTHERS) if _store_of(path) != store]
+    for path in gone:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _unused(place: Path, seconds: float) -> list[Path]:
+    """The folders in a place that nobody used for so long."""
+    found: list[Path] = []
     with contextlib.suppress(OSError):
-        old = [path for path in homes.iterdir() if now - path.stat().st_mtime > UNUSED]
-    if not old:
-        return
-    there = known([path.name for path in old])
-    for path in old:
-        if path.name not in there:
-            shutil.rmtree(path, ignore_errors=True)
+        for path in place.iterdir():
+            with contextlib.suppress(OSError):
+                if path.name.startswith("r-") and time.time() - path.stat().st_mtime > seconds:
+                    found.append(path)
+    return found
+
+
+def _store_of(run: Path) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return (run / _STORE).read_text()
+    return ""
 
 
 def show_through(real: Path, own: Path, apart: Iterable[str]) -> None:

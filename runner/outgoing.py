@@ -69,7 +69,7 @@ class CallsOut:
 def share(worker: str, store: str) -> str:
     """In the main process, before its pool forks: have a file for all of it. Returns its path; "" if there is none.
 
-    ``store`` is the URL of the store that the worker's tasks are from.
+    ``store`` says, without a password, from which store the worker's tasks are.
     """
     global _memory
     path = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getpid()}-{worker[-6:]}-{_mark(store)}"

@@ -25,6 +25,7 @@ from runner.errors import LeadsOutside, TaskError
 
 MOST = 16 * 1024 * 1024  #: bytes of new and changed files that are kept with a task
 ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
+OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is, whom nobody here can ask for
 
 _SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules"})  # folders that are not looked into
 _EARLIER = 10 * 10**9  # nanoseconds: what is laid out is that old, so that any write shows in its time
@@ -190,16 +191,28 @@ def beside(raw: str, files: Files) -> dict[str, Any]:
 
 
 def sweep(place: Path, workers: Collection[str]) -> None:
-    """Take away what killed workers left: folders of those that are not among these."""
+    """Take away what killed workers left: below ``place``, the folders of those that are not among these.
+
+    Beside it are those of other stores. They go by their age alone: whether their workers live is not known here.
+    """
+    _sweep(place, ABANDONED, workers)
+    with contextlib.suppress(OSError):
+        for other in place.parent.iterdir():
+            if other != place:
+                _sweep(other, OF_OTHERS)
+
+
+def _sweep(place: Path, age: float, workers: Collection[str] = ()) -> None:
     with contextlib.suppress(OSError):
         for folder in place.iterdir():
-            if folder.name not in workers and time.time() - folder.stat().st_mtime > ABANDONED:
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if folder.name not in workers and time.time() - folder.stat().st_mtime > age:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-def workdirs(url: str, cache: Path) -> Path:
-    """Where on this machine the folders of a store's tasks are, by worker."""
-    return cache.absolute() / "work" / hashlib.sha256(url.encode()).hexdigest()[:12]
+def workdirs(store: str, cache: Path) -> Path:
+    """Where on this machine the folders of a store's tasks are, by worker. ``store`` says which, without a password."""
+    return cache.absolute() / "work" / hashlib.sha256(store.encode()).hexdigest()[:12]
 
 
 def new_place(root: Path, worker: str) -> Path:

@@ -5,6 +5,7 @@ import threading
 
 from runner import nowhere, outgoing, workdir
 from runner.home import homes, sweep
+from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.runs import Runs
@@ -42,6 +43,7 @@ class Housekeeping(threading.Thread):
 def tidy(client: Client, url: str) -> None:
     """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
     workers = Workers(client).registered()
-    outgoing.sweep(url, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
-    workdir.sweep(workdir.workdirs(url, cache_dir()), {worker.id for worker in workers})
-    sweep(homes(url, cache_dir()), Runs(client).existing)
+    store = identity(url)
+    outgoing.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
+    workdir.sweep(workdir.workdirs(store, cache_dir()), {worker.id for worker in workers})
+    sweep(homes(store, cache_dir()), store, Runs(client).existing)

@@ -16,6 +16,7 @@ from celery.worker.request import Request
 from runner import nowhere, outgoing, performing
 from runner.execution import Decision, Executor, Fail, Release, Retry, places
 from runner.providers.redis import jobs as store
+from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
@@ -99,7 +100,7 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"], state_url())
+    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
     performing.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
 
 

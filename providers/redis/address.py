@@ -110,6 +110,21 @@ def for_kombu(url: str) -> str:
     return f"{scheme}://{at}{host}{path}" + (f"?{urlencode(query, safe='/')}" if query else "")
 
 
+def identity(url: str) -> str:
+    """Which store a URL leads to, for names of folders and files: without user and password, which may change.
+
+    Two spellings of one address are one store; two names of one machine are not known to be. Raises `UsageError`.
+    """
+    url = standard(url)
+    parts = urlsplit(url)
+    if (found := watched(url)) is not None:
+        hosts = ",".join(sorted(f"{host.lower()}:{port}" for host, port in found.sentinels))
+        return f"{hosts}/{found.name}/{found.db}"
+    db = dict(parse_qsl(parts.query)).get("db") or ("" if parts.scheme == "unix" else parts.path.strip("/")) or "0"
+    where = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    return f"{where}/{int(db) if db.isdigit() else db}"
+
+
 def refused(url: str, why: str = "its host, port or database cannot be read") -> UsageError:
     """What is said of a URL that is none."""
     return UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_HINT}")

@@ -35,6 +35,7 @@ from runner.plan.branching import branch_plan
 from runner.plan.growth import Branch, Grow
 from runner.plan.used import Used
 from runner.providers.redis import jobs
+from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, Line, Replicas, patient
 from runner.providers.redis.growing import GrowingBranch
@@ -97,7 +98,7 @@ class Executor:
         self._outgoing = outgoing
         self._page = page
         self._cache = cache
-        self._url = url
+        self._store_id = identity(url)
         self._retire = retire
 
     @property
@@ -133,7 +134,7 @@ class Executor:
         gate = Gate()
         task = ClaimedTask(self._line, claim, self._outgoing, self._page.log)
         journal = Journal(claim.recorded, task, gate)
-        place = workdir.new_place(workdir.workdirs(self._url, self._cache), self._worker)
+        place = workdir.new_place(workdir.workdirs(self._store_id, self._cache), self._worker)
         folder = AttemptFolder(claim, self._runs, self._code, place)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
@@ -245,7 +246,9 @@ class Executor:
     def _home(self, job: Job) -> Home:
         """Where the run keeps on this machine what is in no store."""
         parent = partial(self._runs.parent, job.run_id)
-        return Home(homes(self._url, self._cache), job.run_id, job.branch, parent, self._runs.existing)
+        return Home(
+            homes(self._store_id, self._cache), self._store_id, job.run_id, job.branch, parent, self._runs.existing
+        )
 
     def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

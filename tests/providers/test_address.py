@@ -125,3 +125,23 @@ def test_as_the_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_BROKER_URL", "valkeys://h/1?ssl_ca_certs=/ca.pem")
     assert app.broker_url() == "rediss://h/1?ssl_ca_certs=/ca.pem"
     assert (app.transport_options(), app.transport_security()) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["redis://h", "redis://me:one@H:6379/0", "rediss://:two@h/?db=0", "valkey://h:6379?password=three"],
+        ["redis://h/3", "redis://h:6379/?db=3&username=me"],
+        ["unix:///run/redis.sock", "unix://me:one@/run/redis.sock?db=0", "unix:///run/redis.sock?password=two"],
+        [FULL, FULL.replace("me:p%40ss%2Fw@h1,h2:26380", "you:new@h2:26380,H1:26379"), FULL.replace("hid-den", "x")],
+    ],
+)
+def test_who_a_store_is_has_no_password_in_it(same: list[str]) -> None:
+    # Folders of runs were named by the whole URL: with a new password nobody found them again.
+    assert len({address.identity(url) for url in same}) == 1
+    assert not any(secret in address.identity(same[-1]) for secret in ("p%40ss", "one", "two", "me:", "hid"))
+
+
+def test_stores_of_one_server_are_several() -> None:
+    urls = ("redis://h", "redis://h/1", "redis://h:6380", "redis://g", "unix:///h", "unix:///h?db=1", FULL)
+    assert len({address.identity(url) for url in urls}) == len(urls)

@@ -106,12 +106,17 @@ def test_paths_of_the_bundle(tmp_path):
 
 
 def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
-    for worker in ("alive", "dead", "new"):
-        (tmp_path / worker / "one").mkdir(parents=True)
-    for worker in ("alive", "dead"):
-        os.utime(tmp_path / worker, (1, 1))
-    workdir.sweep(tmp_path, {"alive"})
-    assert {path.name for path in tmp_path.iterdir()} == {"alive", "new"}
+    own, other = (workdir.workdirs(store, tmp_path) for store in ("one:6379/0", "other:6379/0"))
+    now = own.parent.parent.stat().st_mtime
+    for worker, age in {"alive": 10**8, "dead": 10**8, "new": 0}.items():
+        (own / worker / "one").mkdir(parents=True)
+        os.utime(own / worker, (now - age, now - age))
+    for worker, age in {"perhaps": 3600, "old": 10**8}.items():
+        (other / worker / "one").mkdir(parents=True)
+        os.utime(other / worker, (now - age, now - age))
+    workdir.sweep(own, {"alive"})
+    assert {path.name for path in own.iterdir()} == {"alive", "new"}
+    assert {path.name for path in other.iterdir()} == {"perhaps"}
 
 
 def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
