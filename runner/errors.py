@@ -13,6 +13,7 @@
     ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── RelativePath      a relative path, where those lead nowhere
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── BundleDamaged     its code is not what was stored
         ├── Unsigned          its code is not signed with a key of this worker
@@ -110,6 +111,10 @@ class StoreUnreachable(RunnerError):
 
 class TaskError(RunnerError):
     """A task failed, and its message says why."""
+
+
+class RelativePath(TaskError):
+    """A crew's code asked for a relative path where those lead nowhere. No OSError, which `os.path.exists` swallows."""
 
 
 class FlowLoop(TaskError, RecursionError):

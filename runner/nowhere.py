@@ -51,6 +51,14 @@ def leave() -> None:
         os.chdir(_here[0])
 
 
+def is_here() -> bool:
+    """Whether this process is nowhere just now."""
+    try:
+        return bool(_here) and Path.cwd().samefile(_here[0])
+    except OSError:
+        return False
+
+
 def strays() -> list[str]:
     """What somebody wrote here by a relative path, though it is not allowed: root may. It is removed."""
     if not _here or not (found := os.listdir(_here[0])):  # noqa: PTH208 - for each task, and in nearly all nothing

@@ -24,6 +24,7 @@ from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.workers import Workers
 from runner.redaction import redact
 from runner.settings import WorkerSettings, cache_dir
+from runner.source import relative_paths
 from runner.tasks import pool
 from runner.tasks.app import app, own_broker, state_url
 from runner.tasks.parent import end_with_parent
@@ -123,6 +124,7 @@ def _pool_child_starts(**_: Any) -> None:
     end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
     process(on_main_thread=True).stops.install()
     nowhere.enter(cache_dir())
+    relative_paths.install()
 
 
 class JobRequest(Request):

@@ -14,6 +14,7 @@ def main() -> None:
     from runner import nowhere
     from runner.providers.redis.protocol import served
     from runner.settings import cache_dir
+    from runner.source import relative_paths
     from runner.tasks import jobs, steps
     from runner.tasks.app import app, state_url
 
@@ -28,6 +29,7 @@ def main() -> None:
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
         nowhere.enter(cache_dir())
+        relative_paths.install()
     from runner.providers.redis.connection import connect
     from runner.providers.redis.workers import Workers
 

@@ -13,7 +13,7 @@ from runner import adapters, nowhere, signing
 from runner.adapters import Adapter
 from runner.errors import BundleDamaged, Unsigned
 from runner.plan import Plan
-from runner.source import doing, loader, unpacked
+from runner.source import doing, loader, relative_paths, unpacked
 from runner.source.program import CALL
 
 _loading = threading.Lock()
@@ -29,7 +29,8 @@ def _at(root: Path) -> Iterator[None]:
         before = Path.cwd()
         os.chdir(root)
         try:
-            yield
+            with relative_paths.allowed():
+                yield
         finally:
             os.chdir(before)
 

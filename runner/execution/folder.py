@@ -8,11 +8,12 @@ from pathlib import Path
 from runner import adapters, nowhere, workdir
 from runner import output as outputs
 from runner.adapters.native import interpolate
-from runner.errors import TaskError
+from runner.errors import RelativePath, TaskError
 from runner.execution.code import CodeCache, Loaded, leave_folder
 from runner.journal import Journal
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.runs import Runs
+from runner.source import relative_paths
 from runner.source.selection import may_hold
 from runner.workdir import Content, Files, TaskFiles, Workdir
 
@@ -26,18 +27,23 @@ class AttemptFolder:
         self._code = code
         self._is_copy = adapters.is_disposable(claim.adapter)
         self._work = Workdir(place, self._begin, may_hold)
+        self._refused: list[str] = []
 
     def enter(self, journal: Journal) -> Path | None:
         """Have the task's code find it. Returns the copy that is the working directory, if it is one."""
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
+        else:
+            self._refused = relative_paths.refuse()
         workdir.current.set(TaskFiles(lambda: copy or self._code.root(self._claim.bundle), lambda: self._work.folder))
         journal.keep_files(self._work)
         return copy
 
     def left(self) -> dict[str, Content]:
-        """What the task left. Raises `TaskError` for what it wrote by relative paths where they lead nowhere."""
+        """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""
+        if self._refused:  # and somebody went on as if there was no such file
+            raise RelativePath(self._refused[0])
         if found := nowhere.strays():
             raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {nowhere.ADVICE}")
         return self._work.changed()
