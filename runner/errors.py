@@ -13,6 +13,7 @@
     ├── NoWorker              exit 5: the worker that a run needs does not start here
     ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
     └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── DiskTrouble       this machine's disk refuses what a task needs: another attempt may have more luck
         ├── RelativePath      a relative path, where those lead nowhere
         ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
         ├── BundleDamaged     its code is not what was stored
@@ -28,7 +29,8 @@ that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -111,6 +113,19 @@ class StoreUnreachable(RunnerError):
 
 class TaskError(RunnerError):
     """A task failed, and its message says why."""
+
+
+class DiskTrouble(TaskError):
+    """This machine's disk is full, or refuses: no fault of the task, which another attempt, or machine, may do."""
+
+
+@contextmanager
+def needed_on_disk() -> Iterator[None]:
+    """What goes wrong with the disk in here is `DiskTrouble`."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskTrouble(f"this machine's disk refuses what the task needs: {error}") from error
 
 
 class RelativePath(TaskError):

@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.errors import needed_on_disk
+
 HOME, STORAGE = "home", "storage"
 UNUSED = 3600.0  #: seconds that a folder was not used before anybody asks whether its run is still there
 OF_OTHERS = 60 * 24 * 3600.0  #: and before it is taken away if it is a run's of which only another store knows
@@ -51,8 +53,9 @@ class Home:
         if not path.is_dir():
             if not path.parent.is_dir():
                 sweep(self.homes, self.store, self.known)
-            self._make(path)
-            (path.parent / _STORE).write_text(self.store)
+            with needed_on_disk():
+                self._make(path)
+                (path.parent / _STORE).write_text(self.store)
         with contextlib.suppress(OSError):
             os.utime(path.parent)
         return path

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.below import remove_below, write_below
-from runner.errors import LeadsOutside, TaskError
+from runner.errors import LeadsOutside, TaskError, needed_on_disk
 
 MOST = 16 * 1024 * 1024  #: bytes of new and changed files that are kept with a task
 ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
@@ -60,7 +60,8 @@ class Workdir:
         """Where it is."""
         with self._lock:
             if not self._made:
-                self._make()
+                with needed_on_disk():
+                    self._make()
             return self._place
 
     def mark(self) -> int:
@@ -90,8 +91,10 @@ class Workdir:
     def lay(self, files: Files) -> None:
         """Have these files in it, as they were left."""
         with self._lock:
-            _lay(self.folder, files)
-            self._look()
+            folder = self.folder
+            with needed_on_disk():
+                _lay(folder, files)
+                self._look()
 
     def remove(self) -> None:
         """It is not needed any more."""

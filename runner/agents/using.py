@@ -15,7 +15,7 @@ from runner import nowhere
 from runner.agents.beside import side_by_side
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
-from runner.errors import ModelError, RelativePath, Stop, TaskError, said
+from runner.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, said
 from runner.events.bus import event_bus
 from runner.events.call_events import (
     ToolSelectionErrorEvent,
@@ -114,6 +114,8 @@ class _Use:
         except Exception as error:
             if tool.composed and isinstance(error, ModelError):
                 raise  # a coworker's model is away, which is not for another model to judge
+            if isinstance(error, DiskTrouble):
+                raise  # nothing that a model could do something about
             if isinstance(error, RelativePath):
                 raise TaskError(f"the tool {self.name!r}: {error}") from error
             if nowhere.is_led_astray(error):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from runner import adapters, nowhere, signing
 from runner.adapters import Adapter
-from runner.errors import BundleDamaged, Unsigned
+from runner.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
 from runner.plan import Plan
 from runner.source import doing, loader, relative_paths, unpacked
 from runner.source.program import CALL
@@ -84,14 +84,24 @@ class CodeCache:
                 self._use(sha)
                 return self._folder / sha
         data = b""
+        away: list[OSError] = []  # of the store, which is no trouble of the disk's
 
-        def fetch() -> bytes:
+        def fetched() -> bytes:
             nonlocal data
-            data = self._source.bundle(sha)
+            try:
+                data = self._source.bundle(sha)
+            except OSError as error:
+                away.append(error)
+                raise
             return data
 
         try:
-            root, handle = unpacked.hold(sha, self._folder, fetch)
+            with needed_on_disk():
+                root, handle = unpacked.hold(sha, self._folder, fetched)
+        except DiskTrouble:
+            if away:
+                raise away[0] from None
+            raise
         except BundleDamaged:
             self._source.drop_bundle(sha, data)
             raise

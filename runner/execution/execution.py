@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from runner import adapters, backoff, crashpoints, standin, workdir
 from runner import output as outputs
 from runner.calls import journaled
-from runner.errors import Asked, ClaimLost, Interrupted, MissingDependency, TaskTimeout, TimedOut
+from runner.errors import Asked, ClaimLost, DiskTrouble, Interrupted, MissingDependency, TaskTimeout, TimedOut
 from runner.execution import logs
 from runner.execution.code import CodeCache, Loaded, Signatures
 from runner.execution.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
@@ -47,6 +47,7 @@ from runner.stopping.gate import Gate
 from runner.tools.keys import originating
 from runner.work import Work
 
+DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 
@@ -344,11 +345,25 @@ def _exits(error: BaseException) -> bool:
 
 def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
     reason, trace = describe(error), trace_of(error)
+    failures = claim.failures + 1
+    if _is_of_the_disk(error) and failures < DISK_ATTEMPTS:
+        return Retry(backoff.delay(failures, 1.0), f"{reason} (on worker host {socket.gethostname()})", trace)
     if loaded is None:  # where it was submitted from, the code could be read
         return Fail(f"{reason} (on worker host {socket.gethostname()})", trace)
     allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
-    failures = claim.failures + 1
     return Retry(backoff.delay(failures, first), reason, trace) if failures <= allowed else Fail(reason, trace)
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    """Whether it comes of this machine's disk, whatever was made of that."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if isinstance(one, DiskTrouble):
+            return True
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return False
 
 
 def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:

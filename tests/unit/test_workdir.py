@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner import workdir
-from runner.errors import TaskError
+from runner.errors import DiskTrouble, TaskError
 from runner.workdir import TaskFiles, Workdir
 
 
@@ -126,7 +126,7 @@ def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
 
     work = Workdir(tmp_path / "work", lambda: (None, full()), lambda path: True)
     for _ in range(2):
-        with pytest.raises(OSError, match="No space"):
+        with pytest.raises(DiskTrouble, match="No space"):
             _ = work.folder
         assert not (tmp_path / "work").exists()
 
