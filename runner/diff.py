@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.prices import money
+from runner.prices import cost_in_words
 
 DONE = "done"
 PENDING = "pending"
@@ -191,7 +191,7 @@ def _spent(ledger: Mapping[str, Any] | None) -> str:
     parts = [f"{ledger['calls']} paid"]
     parts += [f"{ledger[name]} {name.replace('_', ' ')}" for name in ("replayed", "in_doubt") if ledger[name]]
     parts.append(f"{ledger['prompt_tokens'] + ledger['completion_tokens']:,} tokens")
-    return ", ".join(parts + ([money(ledger["cost"], ledger["currency"])] if ledger["cost"] is not None else []))
+    return ", ".join(parts + list(filter(None, [cost_in_words(ledger)])))
 
 
 def _tasks(count: int) -> str:

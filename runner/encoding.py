@@ -13,6 +13,8 @@ import datetime
 import decimal
 import enum
 import fractions
+import functools
+import ipaddress
 import json
 import math
 import pathlib
@@ -21,7 +23,8 @@ import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AnyHttpUrl, AnyUrl, BaseModel, FileUrl, HttpUrl, TypeAdapter, ValidationError
+from pydantic_core import TzInfo as _FixedOffset
 from pydantic_core import to_jsonable_python
 
 from runner.errors import BadInput
@@ -35,6 +38,10 @@ _PLAIN = frozenset({str, int, bool, type(None)})
 _SCALARS = (str, int, float)
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "float": float, "str": str, "": None}
 
+_ADDRESSES: tuple[type, ...] = (
+    *(ipaddress.IPv4Address, ipaddress.IPv4Network, ipaddress.IPv4Interface),
+    *(ipaddress.IPv6Address, ipaddress.IPv6Network, ipaddress.IPv6Interface),
+)
 _LEAVES: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "datetime": (datetime.datetime, datetime.datetime.fromisoformat),
     "date": (datetime.date, datetime.date.fromisoformat),
@@ -46,6 +53,7 @@ _LEAVES: dict[str, tuple[type, Callable[[Any], Any]]] = {
     "complex": (complex, complex),
     "path": (type(pathlib.Path()), pathlib.Path),
     "purepath": (type(pathlib.PurePath()), pathlib.PurePath),
+    **{of.__name__.lower(): (of, of) for of in (*_ADDRESSES, AnyUrl, AnyHttpUrl, HttpUrl, FileUrl)},
 }
 """Types with a text that makes the value again."""
 
@@ -124,8 +132,8 @@ def carried_over(entries: Iterable[Entry], before: Any, after: Any) -> list[Entr
             continue
         if kind == "keys":
             more = [[one for one in more[0] if one[0] in now]]
-        elif kind == "class" and was != now:
-            more = more[:1]
+        elif kind in ("class", "fields") and was != now:
+            kind, more = "class", more[:1]
         elif kind in _LEAVES or kind == "deque":
             more = more if was == now else more[:1]  # without the fold, which was the other's
             decode(now, [[[], kind, *more]], lambda _: None)
@@ -184,7 +192,7 @@ class _Encoder:
             name = key
             if type(key) is not str:
                 inner, entries = encode(key, self._name_of)
-                [name] = to_jsonable_python({key: None}, fallback=repr)
+                [name] = _shown({key: None})
                 other.append([name, inner, entries])
             if name in found:
                 raise NotCarried(f"a dict with the keys {key!r} and {name!r}, which are one in JSON{_where(path)}")
@@ -202,9 +210,11 @@ class _Encoder:
     def _leaf(self, value: Any, path: Path, kind: str) -> Any:
         shown = str(value) if isinstance(value, fractions.Fraction | complex) else to_jsonable_python(value)
         zone = getattr(getattr(value, "tzinfo", None), "key", None)
-        more = [zone] if zone else []
+        more: list[Any] = [zone] if zone else []
         if getattr(value, "fold", 0):  # the second time in a night that an hour comes twice
             more = [zone or "", value.fold]
+        if called := _own_name(getattr(value, "tzinfo", None)):
+            more = ["", getattr(value, "fold", 0), called]
         if not same(_made(shown, kind, more, lambda _: None), value):
             raise NotCarried(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not make again")
         return self._is(path, kind, shown, *more)
@@ -227,18 +237,24 @@ class _Encoder:
             return self._of_enum(value, path, name)
         if isinstance(value, BaseModel):
             return self._of_model(value, path, name)
-        if isinstance(value, tuple):
-            return self._is(path, "class", self._of_list(value, path), name)
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        more_than_that = sorted(getattr(value, "__dict__", {}).keys() - fields.keys())
+        fields: Any = value
+        if not isinstance(value, tuple):
+            names = [field.name for field in dataclasses.fields(value)]
+            fields = {name: getattr(value, name) for name in names if hasattr(value, name)}
+        more_than_that = sorted(getattr(value, "__dict__", {}).keys() - set(fields if fields is not value else ()))
         if more_than_that:
             raise NotCarried(f"{_article(of)}{_where(path)} with {more_than_that[0]!r}, which is none of its fields")
-        if not same(_instance(of, fields, []), value):
+        try:
+            again = same(_instance(of, fields, []), value)
+        except (KeyError, TypeError):  # it lacks a field, or is a dict, a text or an exception as well
+            again = False
+        if not again:
             raise NotCarried(f"{_article(of)}{_where(path)} that its fields do not make again")
-        return self._is(path, "class", self._of_dict(fields, path), name)
+        data = self._of_list(value, path) if fields is value else self._of_dict(fields, path)
+        return self._is(path, "class", data, name)
 
     def _of_enum(self, value: enum.Enum, path: Path, name: str) -> Any:
-        data = to_jsonable_python(value.value, fallback=repr)
+        data = _shown(value.value)
         try:
             by_value = type(value)(data) is value
         except ValueError:
@@ -246,16 +262,41 @@ class _Encoder:
         return self._is(path, "class", data, name, *([] if by_value else [value.name]))
 
     def _of_model(self, value: BaseModel, path: Path, name: str) -> Any:
-        """As the model says it; with its data apart where that does not make it again."""
-        data = value.model_dump(mode="json")
-        by_alias = value.model_dump(mode="json", by_alias=True, round_trip=True)
-        for more in ([], [by_alias]):
+        """As the model says it; with its data apart where that does not make it again, else field by field."""
+        data: Any = None
+        try:
+            data = value.model_dump(mode="json")
+            ways: list[Callable[[], list[Any]]] = [
+                lambda: [],
+                lambda: [None, sorted(value.model_fields_set)],
+                lambda: [value.model_dump(mode="json", exclude_unset=True)],
+                lambda: [value.model_dump(mode="json", by_alias=True, round_trip=True)],
+                lambda: [value.model_dump(mode="json", by_alias=True, round_trip=True, exclude_unset=True)],
+            ]
+        except Exception:  # bytes that are no text, or a serializer of the crew's, which may raise anything
+            ways = []
+        for way in ways:
             try:
+                more = way()
                 if same(_instance(type(value), data, more), value):
                     return self._is(path, "class", data, name, *more)
             except Exception:  # a validator of the crew's may raise anything
                 continue
-        raise NotCarried(f"{_article(type(value))}{_where(path)} that its own JSON does not make again")
+        return self._of_fields(value, path, name, data)
+
+    def _of_fields(self, value: BaseModel, path: Path, name: str, data: Any) -> Any:
+        state = _parts_of(value)
+        if state is None:
+            raise NotCarried(f"{_article(type(value))}{_where(path)} with an attribute that is none of its fields")
+        parts = [values if values is None else self._apart(values, path) for values in state]
+        shown = data if data is not None or parts[0] is None else parts[0][0]
+        return self._is(path, "fields", shown, name, sorted(value.model_fields_set), *parts)
+
+    def _apart(self, values: Mapping[str, Any], path: Path) -> list[Any]:
+        """Data that does not stand where the value stands, with entries of its own. It is told by its place."""
+        entries: list[Entry] = []
+        data = _Encoder(self._name_of, entries)._of_dict(values, path)
+        return [data, [[place[len(path) :], *more] for place, *more in entries]]
 
 
 def _made(data: Any, kind: str, more: list[Any], find: Find) -> Any:
@@ -271,6 +312,11 @@ def _made(data: Any, kind: str, more: list[Any], find: Find) -> Any:
         if of is None or not is_class_of_values(of):
             raise BadInput(f"it holds a {more[0]}, which the code of its task does not name any more")
         return _instance(of, data, more[1:])
+    if kind == "fields":
+        of = find(more[0])
+        if of is None or not issubclass(of, BaseModel):
+            raise BadInput(f"it holds a {more[0]}, which the code of its task does not name any more")
+        return _of_parts(of, more[1], [part and decode(part[0], part[1], find) for part in more[2:]])
     if kind in ("bytes", "bytearray"):
         found = data.encode() if more[0] == "utf-8" else base64.b64decode(data, validate=True)
         return bytearray(found) if kind == "bytearray" else found
@@ -285,13 +331,46 @@ def _instance(of: Any, data: Any, more: list[Any]) -> Any:
     if issubclass(of, enum.Enum):
         return of[more[0]] if more else of(data)
     if issubclass(of, BaseModel):
-        return of.model_validate(more[0] if more else data)
+        found = of.model_validate(data if not more or (more[0] is None and more[1:]) else more[0])
+        if more[1:]:
+            object.__setattr__(found, "__pydantic_fields_set__", set(more[1]))
+        return found
     if _is_named_tuple(of):
         return of._make(data)
     made: Any = object.__new__(of)  # as a copy is made: what its __init__ makes of its arguments is in the fields
     for field in dataclasses.fields(of):
         object.__setattr__(made, field.name, data[field.name])
     return made
+
+
+def _of_parts(of: type[BaseModel], given: list[str], parts: list[Any]) -> BaseModel:
+    """A model as a copy of it is made: nothing is judged anew, and what was set by default is so still."""
+    fields, extra, private = parts
+    if not fields.keys() <= of.model_fields.keys():
+        raise ValueError("it has other fields")
+    made = of.__new__(of)
+    state = {"__dict__": fields, "__pydantic_fields_set__": set(given), "__pydantic_extra__": extra}
+    for name, one in {**state, "__pydantic_private__": private}.items():
+        object.__setattr__(made, name, one)
+    return made
+
+
+def _parts_of(model: BaseModel) -> tuple[Any, Any, Any] | None:
+    """What a model is made of: its fields, what else it was given, what is private. None if that is not all."""
+    of, inside = type(model), vars(model)
+    kept = [name for name in inside if isinstance(getattr(of, name, None), functools.cached_property)]
+    fields = {name: one for name, one in inside.items() if name not in kept}
+    if not fields.keys() <= of.model_fields.keys():
+        return None
+    return fields, model.__pydantic_extra__, model.__pydantic_private__
+
+
+def _shown(value: Any) -> Any:
+    """JSON for people and for edits: what makes the value again stands elsewhere."""
+    try:
+        return to_jsonable_python(value, fallback=repr)
+    except ValueError:  # bytes that are no text
+        return to_jsonable_python(value, fallback=repr, bytes_mode="base64")
 
 
 def misfit(error: ValidationError) -> str:
@@ -308,29 +387,56 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, float):
         return one == other or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+        factories = [getattr(each, "default_factory", None) for each in (one, other)]
+        pairs = zip(one.items(), other.items(), strict=True)  # in this order
+        return len(one) == len(other) and factories[0] is factories[1] and all(same(*pair) for pair in pairs)
     if isinstance(one, datetime.datetime | datetime.time):
-        return bool(one == other and one.fold == other.fold)
+        clocks = [each.replace(tzinfo=None) for each in (one, other)]
+        return clocks[0] == clocks[1] and one.fold == other.fold and _zone(one.tzinfo) == _zone(other.tzinfo)
+    if isinstance(one, set | frozenset):
+        return one == other and {(type(each), each) for each in one} == {(type(each), each) for each in other}
     if isinstance(one, collections.deque) and one.maxlen != other.maxlen:
         return False
     if isinstance(one, list | tuple | collections.deque):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, BaseModel):
-        inside = ("__dict__", "__pydantic_extra__", "__pydantic_private__")
-        return all(same(getattr(one, name), getattr(other, name)) for name in inside)
+        parts, others = _parts_of(one), _parts_of(other)
+        if parts is None or others is None or one.model_fields_set != other.model_fields_set:
+            return False
+        return all(map(same, map(_by_name, parts), map(_by_name, others)))
     if dataclasses.is_dataclass(one):
         return all(same(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one))
     return bool(one == other)
+
+
+def _by_name(part: Mapping[str, Any] | None) -> list[tuple[str, Any]] | None:
+    return None if part is None else sorted(part.items(), key=lambda item: item[0])
+
+
+def _zone(zone: datetime.tzinfo | None) -> Any:
+    """What tells time zones apart. Pydantic's own for a fixed offset is that of the standard library."""
+    if isinstance(zone, datetime.timezone | _FixedOffset):
+        return zone.utcoffset(None), _own_name(zone)
+    key = getattr(zone, "key", None)
+    return zone and (type(zone), key if isinstance(key, str) else id(zone))
+
+
+def _own_name(zone: datetime.tzinfo | None) -> str:
+    """The name that somebody gave to a fixed offset, as `datetime.astimezone` does."""
+    name = zone.tzname(None) if isinstance(zone, datetime.timezone) else None
+    return name if name and name != datetime.timezone(zone.utcoffset(None)).tzname(None) else ""  # type: ignore
 
 
 def _is_named_tuple(of: type) -> bool:
     return issubclass(of, tuple) and hasattr(of, "_fields") and hasattr(of, "_make")
 
 
-def _in_zone(made: Any, zone: str = "", fold: int = 0) -> Any:
+def _in_zone(made: Any, zone: str = "", fold: int = 0, called: str = "") -> Any:
     if zone:
         there = zoneinfo.ZoneInfo(zone)
         made = made.astimezone(there) if isinstance(made, datetime.datetime) else made.replace(tzinfo=there)
+    if called:
+        made = made.replace(tzinfo=datetime.timezone(made.utcoffset(), called))
     return made.replace(fold=fold) if fold else made
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from runner.prices import Prices
+from runner.prices import NO_PRICES, Prices
 from runner.prices import Usage as Usage
 
 Kind = Literal["step", "model", "tool"]
@@ -125,19 +125,32 @@ class Line:
         return {**asdict(self), "cost": self.cost(prices)}
 
     def cost(self, prices: Prices) -> float | None:
-        """What the calls that were paid for cost; None where the price is not known."""
-        return prices.cost(self.model, Usage(*(getattr(self, name) for name in Usage._fields)), self.calls)
-
-
-def total(lines: Iterable[Line], prices: Prices) -> float | None:
-    """What they cost together; None where the price of none of them is known."""
-    costs = [cost for line in lines if (cost := line.cost(prices)) is not None]
-    return round(sum(costs), 9) if costs else None
+        """What the calls that were paid for cost; None where the price, or what they took, is not known."""
+        usage = Usage(*(getattr(self, name) for name in Usage._fields))
+        return prices.cost(self.model, usage, self.calls) if any(usage) or self.calls <= 0 else None
 
 
 def spent(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
-    """What they cost, and in which money."""
-    return {"cost": total(lines, prices), "currency": prices.currency}
+    """What they cost, as `costs` says it, and in which money. What a stand-in answered has no cost to be known."""
+    found = costs((line.model, line.calls, line.cost(prices)) for line in lines)
+    if prices is NO_PRICES:
+        found["unpriced"] = {}
+    return {**found, "currency": prices.currency}
+
+
+def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
+    """What calls cost together, given by model, how many, and their cost. A part is never told as the whole.
+
+    ``cost`` is None unless that of all is known, and there are any; ``cost_known`` is the sum of what is known, and
+    ``unpriced`` says of how many calls, by model, it is not.
+    """
+    found = list(calls)
+    known = round(sum(cost for _, _, cost in found if cost is not None), 9)
+    unpriced: Counter[str] = Counter()
+    for model, many, cost in found:
+        if cost is None:
+            unpriced[model] += many
+    return {"cost": known if found and not unpriced else None, "cost_known": known, "unpriced": dict(unpriced)}
 
 
 def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:

@@ -166,7 +166,10 @@ def _text(value: Any, data: Any) -> str:
         return ""
     if isinstance(value, str | bytes | bytearray):
         return str(data)
-    return value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(data, ensure_ascii=False)
+    if isinstance(value, BaseModel):
+        with contextlib.suppress(PydanticSerializationError):  # bytes in it that are no text: as we have them
+            return value.model_dump_json()
+    return json.dumps(data, ensure_ascii=False)
 
 
 def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 USD = "USD"
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -88,6 +88,29 @@ def money(amount: float, currency: str = USD) -> str:
     places = 2 if amount == 0 or amount >= 1 else 2 - math.floor(math.log10(amount))
     text = f"{amount:,.{places}f}"
     return f"{_SIGNS[currency]}{text}" if currency in _SIGNS else f"{text} {currency}"
+
+
+def cost_in_words(spent: Mapping[str, Any]) -> str:
+    """What calls cost, as a person reads it; "" where there is nothing to tell. A part is told as a part."""
+    if spent["cost"] is not None:
+        return f"cost {money(spent['cost'], spent['currency'])}"
+    if not spent["unpriced"]:
+        return ""
+    calls = [f"{many:,} call{'' if many == 1 else 's'} of {model}" for model, many in spent["unpriced"].items()]
+    more = f" and {len(calls) - 3} more models" if len(calls) > 3 else ""
+    of = ", ".join(calls[:3]) + more
+    if not spent["cost_known"]:
+        return f"cost not known ({of})"
+    return f"cost at least {money(spent['cost_known'], spent['currency'])} (not known: {of})"
+
+
+def cost_in_a_cell(spent: Mapping[str, Any], currency: str) -> str:
+    """The same in a table; "" where nothing was asked."""
+    if spent.get("cost") is not None:
+        return money(spent["cost"], currency)
+    if not spent.get("unpriced"):
+        return ""
+    return f"≥ {money(spent['cost_known'], currency)}" if spent["cost_known"] else "not known"
 
 
 def parts(usage: Usage) -> tuple[int, int, int, int]:

@@ -6,7 +6,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.prices import money
+from runner.ledger import costs
+from runner.prices import cost_in_a_cell, cost_in_words
 
 _DETAILS = {"cached_tokens": "cached", "cache_write_tokens": "cache write", "reasoning_tokens": "reasoning"}
 ROWS = 20  #: of the table; ``--json`` has all of them
@@ -17,8 +18,8 @@ def in_words(ledger: Mapping[str, Any]) -> str:
     tokens, tools = ledger["prompt_tokens"] + ledger["completion_tokens"], ledger["tools"]
     cached = f" ({ledger['cached_tokens']:,} of them cached)" if ledger["cached_tokens"] else ""
     parts = [f"{tokens:,} tokens{cached}"] if tokens else []
-    if ledger["cost"] is not None:
-        parts.append(f"cost {money(ledger['cost'], ledger['currency'])}")
+    if cost := cost_in_words(ledger):
+        parts.append(cost)
     if any(tools.values()):
         text = f"tools: {tools['paid']} used"
         text += f", {tools['replayed']} replayed" if tools["replayed"] else ""
@@ -43,13 +44,12 @@ def table(ledger: Mapping[str, Any]) -> Table | None:
         found.add_column("cost", justify="right")
     for line in lines[:ROWS]:
         texts = [Text(str(line[head])) for head in heads]
-        costs = [cost(line["cost"], ledger["currency"])] if priced else []
-        found.add_row(*texts, *(f"{line[head]:,}" for head in numbers), *costs)
+        paid = [cost_in_a_cell(_alone(line), ledger["currency"])] if priced else []
+        found.add_row(*texts, *(f"{line[head]:,}" for head in numbers), *paid)
     if len(lines) > ROWS:
         found.add_row(Text(f"… and {len(lines) - ROWS} more, with --json", style="dim"))
     return found
 
 
-def cost(value: float | None, currency: str) -> str:
-    """An amount in a table; "" where it is not known."""
-    return "" if value is None else money(value, currency)
+def _alone(line: Mapping[str, Any]) -> dict[str, Any]:
+    return costs([(line["model"], line["calls"], line["cost"])])

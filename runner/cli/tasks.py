@@ -8,8 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.cli import spending
+from runner.ledger import costs
 from runner.plan import Plan
+from runner.prices import cost_in_a_cell
 from runner.providers.redis.records import Committed, InFlight
 
 
@@ -23,7 +24,7 @@ def rows(
     """A row for each task of a branch. Times are in milliseconds; what nobody recorded is not there.
 
     ``attempts`` were begun so far, ``attempt`` is the one that runs or comes next. ``ms`` is how long the last one
-    took; ``tokens`` and ``cost`` are of all of them.
+    took; ``tokens`` and ``cost`` are of all of them, the cost told as the ledger tells it.
     """
     spent = _spent(ledger)
     found = []
@@ -43,7 +44,8 @@ def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
     """The same, to be read."""
     shown = Table(box=None, pad_edge=False, header_style="dim")
     heads = ["task", "state", "attempts", "started", "took"]
-    heads += [name for name in ("tokens", "cost") if any(row.get(name) is not None for row in found)]
+    heads += ["tokens"] if any(row.get("tokens") is not None for row in found) else []
+    heads += ["cost"] if any(row.get("cost") is not None or row.get("cost_known") for row in found) else []
     numbers = ("attempts", "took", "tokens", "cost")
     for head in (*heads, "where"):
         shown.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
@@ -55,7 +57,7 @@ def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
             "started": _clock(row.get("started_at"), now),
             "took": _took(row, now),
             "tokens": f"{row.get('tokens') or 0:,}",
-            "cost": spending.cost(row.get("cost"), currency),
+            "cost": cost_in_a_cell(row, currency),
         }
         where = Text(str(row.get("error") or row.get("worker") or ""))
         shown.add_row(*(Text(str(told[head])) for head in heads), where)
@@ -83,13 +85,16 @@ def _in_flight(one: InFlight) -> dict[str, Any]:
 
 def _spent(ledger: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """What the calls of models came to, by branch and task."""
-    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"tokens": 0, "cost": None})
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for line in ledger["by"]:
-        one = found[line["branch"], line["task"]]
-        one["tokens"] += line["prompt_tokens"] + line["completion_tokens"]
-        if line["cost"] is not None:
-            one["cost"] = round((one["cost"] or 0) + line["cost"], 9)
-    return dict(found)
+        found[line["branch"], line["task"]].append(line)
+    return {task: _sum(lines, bool(ledger["unpriced"])) for task, lines in found.items()}
+
+
+def _sum(lines: Sequence[Mapping[str, Any]], may_be_unknown: bool) -> dict[str, Any]:
+    tokens = sum(line["prompt_tokens"] + line["completion_tokens"] for line in lines)
+    spent = costs((line["model"], line["calls"], line["cost"]) for line in lines)
+    return {"tokens": tokens, **spent, **({} if may_be_unknown else {"unpriced": {}})}
 
 
 def _clock(ms: int | None, now: int) -> str:

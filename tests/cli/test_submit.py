@@ -14,6 +14,8 @@ MORE = {
         "replayed_tokens": 0,
         "tools": {"paid": 0, "replayed": 0, "in_doubt": 0},
         "cost": None,
+        "cost_known": 0,
+        "unpriced": {},
         "currency": "USD",
         "by": [],
     },

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.ledger import Line, Usage, summed
+from runner.ledger import Line, Usage, costs, summed
 from runner.list_prices import VARIABLE, configured
-from runner.prices import NO_PRICES, money
+from runner.prices import NO_PRICES, cost_in_a_cell, cost_in_words, money
 
 LONG = Usage(92_500, 0, 90_000, 2_000)
 
@@ -93,6 +93,35 @@ def test_what_nobody_paid_for_costs_nothing() -> None:
     both = summed([line, paid], configured())
     assert both["cost"] == pytest.approx(0.0015 + 0.0005)
     assert (both["currency"], both["prompt_tokens"], both["cached_tokens"]) == ("USD", 1000, 400)
+
+
+def test_a_part_of_the_cost_is_not_told_as_the_cost() -> None:
+    priced = Line("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0)
+    local = Line("main", "t", "", "mine", 2, 0, 0, 1000, 10)
+    silent = Line("main", "u", "", "gpt-4o", 1, 0, 0, 0, 0)  # its service told no tokens
+    served = Line("main", "u", "", "mine", 0, 3, 0, 0, 0)
+    for lines, known, unpriced in (
+        ([priced, served], 0.0025, {}),
+        ([priced, local], 0.0025, {"mine": 2}),
+        ([local, silent, local], 0, {"mine": 4, "gpt-4o": 1}),
+        ([], 0, {}),
+    ):
+        told = summed(lines, configured())
+        assert (told["cost_known"], told["unpriced"]) == (pytest.approx(known), unpriced)
+        assert told["cost"] == (None if unpriced or not lines else told["cost_known"])
+    assert summed([local], NO_PRICES)["unpriced"] == {}, "a stand-in's answer has no cost to be known"
+
+
+def test_a_cost_is_told_in_words() -> None:
+    def words(*calls: tuple[str, int, float | None]) -> tuple[str, str]:
+        spent = {**costs(calls), "currency": "USD"}
+        return cost_in_words(spent), cost_in_a_cell(spent, "USD")
+
+    assert words() == ("", "")
+    assert words(("gpt-4o", 2, 0.5)) == ("cost $0.500", "$0.500")
+    assert words(("a", 2, 0.5), ("b", 1, None)) == ("cost at least $0.500 (not known: 1 call of b)", "≥ $0.500")
+    assert words(("b", 1, None), ("a", 1200, None)) == ("cost not known (1 call of b, 1,200 calls of a)", "not known")
+    assert words(*((name, 1, None) for name in "abcde"))[0].endswith("1 call of c and 2 more models)")
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,40 @@ def test_cached_tokens_cost_what_they_cost(crew_of: Any, models: ModelServer, fl
     assert spending.in_words(ledger) == "; 20,200 tokens (16,000 of them cached); cost $0.0320"
 
 
+def test_the_cost_of_some_calls_is_not_told_as_that_of_all(
+    crew_of: Any, models: ModelServer, fleet: Any, client: Client
+) -> None:
+    usage = {"prompt_tokens": 10_000, "completion_tokens": 0}
+    said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}}], "usage": usage}
+    models.use(lambda request: Answer(body=json.dumps(said)))
+    task = """
+    def other(text):
+        with model() as client:
+            asked = said(text) | {{"model": "home-made"}}
+            return client.chat.completions.create(**asked).choices[0].message.content
+    first, then = lambda ctx: ask("1") + other("2"), lambda ctx: other("3")
+    crew = Crew(tasks=[Task(name="a", run=first), Task(name="b", run=then)])
+    """
+    fleet.start("--concurrency", "1")
+    file = crew_of((CREW + task).format(url=models.url))
+    submitted = fleet.runner("submit", file, "--json")
+    result = json.loads(submitted.stdout)
+    due = {"cost": None, "cost_known": 0.025, "unpriced": {"home-made": 2}}
+    waited = json.loads(fleet.runner("wait", result["run_id"], "--json").stdout)
+    shown = json.loads(fleet.runner("show", result["run_id"], "--json").stdout)
+    for told in (result, waited, shown):
+        assert {name: told["ledger"][name] for name in due} == due
+    assert [{name: row[name] for name in due} for row in shown["tasks"]] == [
+        due | {"unpriced": {"home-made": 1}}, due | {"cost_known": 0, "unpriced": {"home-made": 1}},
+    ]  # fmt: skip
+    words = "cost at least $0.0250 (not known: 2 calls of home-made)"
+    assert spending.in_words(client.run(result["run_id"]).result().ledger) == f"; 30,000 tokens; {words}"
+    read = fleet.runner("show", result["run_id"]).stdout
+    assert words in read
+    assert "≥ $0.0250" in read
+    assert words in fleet.runner("wait", result["run_id"]).stderr
+
+
 def test_all_calls_in_flight_at_a_crash_are_in_doubt(
     models: ModelServer, crew_of: Callable[[str], Path], fleet: Any, client: Client
 ) -> None:
