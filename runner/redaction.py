@@ -5,11 +5,15 @@ behind the name of a secret and a colon and is no word, cookies, and the value o
 process whose name says that it is secret. A text is masked before it is cut short: half a key would not be recognized.
 """
 
+import base64
+import json
 import logging
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
 
@@ -20,7 +24,7 @@ _NAMED_SECRET = re.compile(r"KEY(?!BOARD|S?PACE)|TOKEN(?!IZER)|SECRET|PASSW|PASS
 
 _KEYS = re.compile(  # each with an end: a text of megabytes costs what it is long
     r"""
-      \b(?:sk|rk|gsk|xai)[-_](?:(?=[\w*.-]{0,200}[\d*])[\w*.-]{6,}|[\w*.-]{16,})  # OpenAI, Anthropic, Groq, xAI, Stripe
+      \b(?!sk_SK\.)(?:sk|rk|gsk|xai)[-_](?:(?=[\w*.-]{0,200}[\d*])[\w*.-]{6,}|[\w*.-]{16,})  # OpenAI and more
     | \b(?:pk|key)[-_](?=[\w*.-]{0,200}\d)[\w*.-]{16,}
     | \b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b                                     # AWS
     | \bgh[pousr]_[A-Za-z0-9]{16,} | \bgithub_pat_\w{20,} | \bglpat-[\w-]{16,}    # GitHub, GitLab
@@ -29,20 +33,25 @@ _KEYS = re.compile(  # each with an end: a text of megabytes costs what it is lo
     | \bhf_[A-Za-z0-9]{16,} | \bnpm_[A-Za-z0-9]{30,} | \bpypi-[\w-]{30,} | \bdckr_pat_[\w-]{16,}
     | \br8_[A-Za-z0-9]{20,} | \b(?:nvapi|pplx|tvly|lsv2)[-_][\w-]{16,} | \bSG\.[\w-]{16,100}\.[\w-]{16,}
     | \beyJ[\w-]{8,2000}\.eyJ[\w-]{8,}(?:\.[\w-]*)?                               # JSON web tokens
-    | -----BEGIN[ ](?:[A-Z]+[ ]){0,3}PRIVATE[ ]KEY-----.*?(?:-----END[ ](?:[A-Z]+[ ]){0,3}PRIVATE[ ]KEY-----|\Z)
+    | -----BEGIN[ ](?:[A-Z0-9]+[ ]){0,3}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----.*?
+      (?:-----END[ ](?:[A-Z0-9]+[ ]){0,3}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----|\Z)
     """,
     re.VERBOSE | re.DOTALL,
 )
 _SCHEME = re.compile(
+    r"(?i:\bAuthorization[\"']?\s{0,4}[:=]\s{0,4}b?[\"']?)(?:Bearer|Token|Basic)\s+"
+    r"(?![a-z]{1,20}[.,;:]?(?:[\s\"']|$))[\w.~+/=:-]{8,}|"
     r"\b(?:(?i:Bearer)\s+(?![a-z]{1,15}(?:[\s,.;:]|$))[\w.~+/=-]{8,}|Basic\s+(?=\S{0,200}[\d=])[\w+/]{12,}=*)"
 )
 _IN_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,30}://[^\s/@:?#'\"]{0,200}:)[^\s/'\"]{0,300}@", re.IGNORECASE)
+_URL_OF_A_KEY = re.compile(r"(://)(?=[a-z_-]{0,200}\d)[\w-]{20,}@", re.IGNORECASE)
 _ASSIGNED = re.compile(
     r"""((?:[?&](?:key|token|sig|signature)
           |(?:api|account|access|private)[_-]?key|secret|passw(?:or)?d|passphrase|(?:access|auth|refresh|session)[_-]?token
           |(?<![a-z])pwd(?!["']?\s{0,4}[:=]\s{0,4}b?["']?[/~.]))  # else a folder
          [\w-]{0,40} (?:['"]\s{0,4}:\s{0,4}|\s{0,4}=\s{0,4}) (?:b?["'])?)
-        (?!(?:None|null|True|False|true|false)\b)(?:(?<=["'])[^"']+|[^\s"'&,;)\]}]+)""",
+        (?!(?:None|null|True|False|true|false)\b|\.\.\.)
+        (?!(?<=\s=\s)[A-Za-z_][\w.]{0,80}[(\[])(?:(?<=["'])[^"']+|[^\s"'&,;)\]}]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _NAMED = re.compile(  # a variable of the environment or a header: a value that is no word of a sentence
@@ -69,8 +78,9 @@ def redact(text: str, *secrets: str | None) -> str:
         if len(secret) > 4 and secret in text:
             text = text.replace(secret, MASK)
     text = _IN_URL.sub(rf"\1{MASK}@", text)
+    text = _URL_OF_A_KEY.sub(rf"\1{MASK}@", text)
     text = _KEYS.sub(MASK, text)
-    text = _SCHEME.sub(lambda found: f"{found[0].split()[0]} {MASK}", text)
+    text = _SCHEME.sub(lambda found: f"{found[0].rsplit(maxsplit=1)[0]} {MASK}", text)
     for named in (_ASSIGNED, _NAMED, _COOKIE):
         text = named.sub(rf"\1{MASK}", text)
     return text
@@ -113,11 +123,26 @@ def _known() -> Iterator[str]:
             continue
         if "://" in value:
             if found := re.match(r"[a-z][a-z0-9+.-]*://[^/@:?#]*:(.{8,})@", value, re.IGNORECASE):
-                yield found[1]
+                yield from _written(found[1])
+                yield from _written(unquote(found[1]))
         elif _NAMED_SECRET.search(name) and not _is_path(value):
-            yield value
-            if "\n" in value:
-                yield " ".join(value.split())
+            yield from _written(value)
+
+
+@lru_cache(maxsize=256)
+def _written(value: str) -> tuple[str, ...]:
+    """A value in each way that errors write it: as it is, on one line, quoted, encoded for a URL or in base64."""
+    plain = value.encode(errors="surrogateescape")
+    urls = (quote(plain), quote(plain, safe=""), quote_plus(plain))
+    inside = [value, " ".join(value.split())]
+    for _ in range(2):  # in the text of an error within the text of another
+        for one in tuple(inside):
+            inside += [repr(one)[1:-1], repr(f"{one}\"'")[1:-4]]  # where another quote stands beside it
+            inside += [json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]]
+    spelled = [repr(plain)[2:-1], json.dumps(value)[1:-1].replace("/", "\\/")]
+    lower = [re.sub("%..", lambda found: found[0].lower(), one) for one in urls]
+    coded = base64.b64encode(plain).decode().rstrip("=")
+    return tuple(dict.fromkeys(one for one in (*inside, *spelled, *urls, *lower, coded) if len(one) >= SHORTEST))
 
 
 def _is_path(value: str) -> bool:

@@ -51,6 +51,7 @@ SECRETS = (
     ),
     # of tools that log in somewhere
     *(".npmrc", ".netrc", "_netrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".htpasswd", ".dockercfg"),
+    *(".databricks.cfg", ".databrickscfg", "*.kubeconfig", "*.tfvars.json"),
     *(".s3cfg", ".boto", ".terraformrc", "kubeconfig", ".docker/", ".kube/", ".aws/", ".azure/", ".gcloud/", "gcloud/"),
     *(".ssh/", ".gnupg/", ".password-store/", ".vault-token", ".vault_pass*", ".vault-pass*", ".renviron"),
     *("client_secret*.json", "*service-account*.json", "*service_account*.json", "token.json", "auth.json"),

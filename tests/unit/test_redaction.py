@@ -1,8 +1,14 @@
 """What is masked in the texts of errors, and what stays readable."""
 
+import base64
 import json
 import logging
+import re
+import sysconfig
 import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -63,6 +69,11 @@ def test_keys_are_masked_wherever_they_stand(secret: str) -> None:
         ("connect(user='me', pwd='pass')", "connect(user='me', pwd='***')"),
         ("uid=me;pwd=pass;db=x", "uid=me;pwd=***;db=x"),
         ("pwd: hunter22", "pwd: ***"),
+        ("Authorization: Bearer abc.def-ghi_123", "Authorization: Bearer ***"),
+        ("{'authorization': 'Bearer opaque.word.only'}", "{'authorization': 'Bearer ***'}"),
+        ("cloning https://a1b2c3d4e5f6a7b8c9d0e1@github.com/x", "cloning https://***@github.com/x"),
+        ("snowflake://me:hunter2@account/db", "snowflake://me:***@account/db"),
+        (f"-----BEGIN PGP PRIVATE {'KEY'} BLOCK-----\nlQ\n-----END PGP PRIVATE {'KEY'} BLOCK-----.", "***."),
     ],
 )
 def test_passwords_are_masked(text: str, masked: str) -> None:
@@ -84,6 +95,10 @@ def test_passwords_are_masked(text: str, masked: str) -> None:
         "PRIMARY_KEY: user_12345 PWD=/home/me pwd: /home/me; Cookie: it is stale; cookie: Field required",
         "OPENAI_API_KEY: https://example.org/account/keys1 tells how",
         "task-0123456789abcdef of run r-0123456789ab",
+        "Authorization: Bearer authentication is needed; Authorization: Basic credentials",
+        "    password = getpass.getpass('Password: ')",
+        "    self.password = config['password']",
+        "OPENAI_API_KEY=... runner submit crew.py",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
@@ -102,6 +117,41 @@ def test_values_of_variables_named_as_secrets_are_masked(monkeypatch: pytest.Mon
     assert said(ValueError("of correct\n")) == "of correct"
     assert said(ValueError("correct horse\n")) == "***"
     assert redact("a key of the caller's", "caller's") == "a key of the ***"
+
+
+@pytest.mark.parametrize("secret", ["pa$$ w/ord+'q\"uote\\x", "it's ünicode", "first\nsecond", 'a"b/c=d+e'])
+@pytest.mark.parametrize(
+    "written",
+    [str, repr, json.dumps, lambda one: repr(repr(one)), lambda one: repr(one.encode()), quote, quote_plus,
+     lambda one: quote(one, safe=""), lambda one: quote(one, safe="").lower(), lambda one: repr([one, "\"'"]),
+     lambda one: repr(f"failed with {one} and \" and '"), lambda one: json.dumps({"a": json.dumps(one)}),
+     lambda one: base64.b64encode(one.encode()).decode()],
+)  # fmt: skip
+def test_the_value_of_a_variable_is_masked_however_it_is_written(
+    secret: str, written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = written(secret)
+    monkeypatch.setenv("BILLING_TOKEN", secret)
+    masked = redact(f"<{text}>")
+    assert "***" in masked
+    assert text[3:-3] not in masked
+    assert redact(masked) == masked
+
+
+def test_the_password_of_a_url_is_masked_decoded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHE_URL", "redis://:battery%40staple@cache/0")
+    assert redact("with battery@staple and battery%40staple") == "with *** and ***"
+
+
+def test_ordinary_text_stays_as_it_is() -> None:
+    """Nothing is masked in sources and pages but behind the name of a secret."""
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", root / "CHANGELOG.md", *sorted((root / "docs").glob("*.md"))]
+    named = re.compile(r"passw|pwd|cookie|[a-z]key|_key|://", re.IGNORECASE)
+    for file in [*pages, *sorted(Path(sysconfig.get_path("stdlib")).glob("[h-m]*.py"))]:
+        before = file.read_text(encoding="utf-8", errors="replace")
+        plain = "\n".join(line for line in before.splitlines() if not named.search(line))
+        assert redact(plain) == plain, file
 
 
 def test_stored_events_and_log_lines_are_masked() -> None:
