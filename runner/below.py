@@ -13,7 +13,7 @@ from runner.errors import LeadsOutside
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def write_below(folder: Path, name: str, data: bytes) -> Path:
+def write_below(folder: Path, name: str, data: bytes, *, executable: bool = False) -> Path:
     """Write a file below ``folder`` under a relative ``name``; folders on the way are made. Returns its path.
 
     An absolute name is taken as one below the folder, as CrewAI takes it. The file appears under its name when it is
@@ -35,7 +35,7 @@ def write_below(folder: Path, name: str, data: bytes) -> Path:
             place = stack.enter_context(_opened(os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=place)))
         if _is_link(parts[-1], place):
             raise LeadsOutside(name, "there is a link of that name")
-        _replace(place, parts[-1], data)
+        _replace(place, parts[-1], data, 0o777 if executable else 0o666)
     return folder.joinpath(*parts)
 
 
@@ -60,9 +60,9 @@ def _parts(name: str) -> list[str]:
     return plain.split("/")
 
 
-def _replace(place: int, name: str, data: bytes) -> None:
+def _replace(place: int, name: str, data: bytes, mode: int) -> None:
     new = f".{uuid.uuid4().hex}.part"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666, dir_fd=place)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=place)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

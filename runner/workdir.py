@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import threading
 import time
 import uuid
@@ -30,10 +31,11 @@ OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worke
 _SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules"})  # folders that are not looked into
 _EARLIER = 10 * 10**9  # nanoseconds: what is laid out is that old, so that any write shows in its time
 
-Content = str | Mapping[str, str] | bool | None
-"""A file as it is stored: its text; other bytes as ``{"base64": ...}``; False where it is gone; None for the text of
-the task's output."""
+Content = str | Mapping[str, Any] | bool | None
+"""A file as it is stored: its text; other bytes as ``{"base64": ...}``; a program so, too, with ``"executable": True``;
+False where it is gone; None for the text of the task's output."""
 Files = Mapping[str, Content]
+_Snapshot = dict[str, tuple[int, int, int, int]]
 
 
 class Workdir:
@@ -51,7 +53,8 @@ class Workdir:
         self._keeps = keeps
         self._lock = threading.RLock()
         self._made = False
-        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._seen: _Snapshot = {}
+        self._begun_with: set[str] = set()
         self._changed: dict[str, int] = {}  # what differs from the beginning, and as the how-manieth it was noticed
         self._count = 0
 
@@ -76,17 +79,32 @@ class Workdir:
             self._look()
             found: dict[str, Content] = {}
             total = 0
-            for path in [path for path, number in self._changed.items() if number > since and self._keeps(path)]:
+            for path in [path for path, number in self._changed.items() if number > since and self._is_kept(path)]:
                 data = self._read(path, MOST - total)
                 if data is not None:
                     total += len(data)
-                found[path] = False if data is None else stored(data)
+                found[path] = False if data is None else stored(data, self._seen.get(path, (0, 0, 0, 0))[3] != 0)
             return found
 
-    def not_kept(self) -> list[str]:
-        """What is new or changed, and may not be stored."""
+    def not_kept(self) -> dict[str, list[str]]:
+        """What is new or changed, and is not stored, by why: names as they may be shown."""
         with self._lock:
-            return sorted(path for path in self._changed if path in self._seen and not self._keeps(path))
+            if not self._made:
+                return {}
+            there = [path for path in self._changed if path in self._seen]
+            others: set[str] = set()
+            _snapshot(self._place, others)
+            others -= self._begun_with
+            found = {
+                "by the names of secrets and caches": [path for path in there if not self._keeps(path)],
+                "by names that are not UTF-8": [path for path in there if self._keeps(path) and not _is_text(path)],
+                "links and special files": [path for path in others if not path.endswith("/")],
+                "empty folders": [path for path in others if path.endswith("/")],
+            }
+            return {why: sorted(map(_shown, paths)) for why, paths in found.items() if paths}
+
+    def _is_kept(self, path: str) -> bool:
+        return self._keeps(path) and _is_text(path)
 
     def lay(self, files: Files) -> None:
         """Have these files in it, as they were left."""
@@ -110,7 +128,7 @@ class Workdir:
                 _copy(original, self._place)
             for one in files:
                 _lay(self._place, one)
-            self._seen = _snapshot(self._place)
+            self._seen = _snapshot(self._place, self._begun_with)
         except BaseException:  # the disk is full, or the task is stopped
             shutil.rmtree(self._place, ignore_errors=True)
             raise
@@ -168,8 +186,10 @@ current: ContextVar[TaskFiles | None] = ContextVar("runner_task_files", default=
 """Those of the task that is at work on the fleet."""
 
 
-def stored(data: bytes) -> Content:
+def stored(data: bytes, executable: bool = False) -> Content:
     """Bytes as they are stored."""
+    if executable:
+        return {"base64": base64.b64encode(data).decode(), "executable": True}
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -186,6 +206,11 @@ def bytes_of(content: Any, raw: str) -> bytes | None:
         except (binascii.Error, KeyError, TypeError):
             return b""
     return (raw if content is None else str(content)).encode("utf-8", "replace")
+
+
+def is_executable(content: Any) -> bool:
+    """Whether a file as it is stored is a program."""
+    return isinstance(content, Mapping) and content.get("executable") is True
 
 
 def beside(raw: str, files: Files) -> dict[str, Any]:
@@ -228,7 +253,7 @@ def _lay(folder: Path, files: Files) -> None:
         data = bytes_of(content, "")
         with contextlib.suppress(LeadsOutside):  # an output_file, which whoever submitted is told of
             if data is not None:
-                _make_old(write_below(folder, path, data))
+                _make_old(write_below(folder, path, data, executable=is_executable(content)))
             else:
                 remove_below(folder, path)
 
@@ -265,14 +290,32 @@ def _make_old(file: Path) -> None:
     os.utime(file, ns=(then, then))
 
 
-def _snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Every regular file in it, by what changes when it is written. Links are nobody's."""
-    found: dict[str, tuple[int, int, int]] = {}
+def _is_text(name: str) -> bool:
+    """Whether a name can be stored: one that is not UTF-8 has no spelling in JSON that all read alike."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
+def _snapshot(folder: Path, others: set[str] | None = None) -> _Snapshot:
+    """Every regular file in it, by what changes when it is written.
+
+    ``others`` gets what is no such file, and is not followed: links and special files, and empty folders with a slash.
+    """
+    found: _Snapshot = {}
     left = [""]
     while left:
         inside = left.pop()
+        empty = inside != ""
         with contextlib.suppress(FileNotFoundError), os.scandir(folder / inside) as entries:
             for entry in entries:
+                empty = False
                 path = f"{inside}{entry.name}"
                 with contextlib.suppress(FileNotFoundError):
                     if entry.is_dir(follow_symlinks=False):
@@ -280,5 +323,9 @@ def _snapshot(folder: Path) -> dict[str, tuple[int, int, int]]:
                             left.append(f"{path}/")
                     elif entry.is_file(follow_symlinks=False):
                         info = entry.stat(follow_symlinks=False)
-                        found[path] = (info.st_mtime_ns, info.st_size, info.st_ino)
+                        found[path] = (info.st_mtime_ns, info.st_size, info.st_ino, info.st_mode & stat.S_IXUSR)
+                    elif others is not None:
+                        others.add(path)
+        if empty and others is not None:
+            others.add(inside)
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from runner.below import write_below
 from runner.errors import LeadsOutside
 from runner.providers.redis.records import Committed
-from runner.workdir import bytes_of
+from runner.workdir import bytes_of, is_executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class OutputFile:
     task: str
     path: str
     data: bytes
+    executable: bool = False
 
     @property
     def size(self) -> int:
@@ -26,7 +27,7 @@ class OutputFile:
 
     def write(self, folder: Path) -> Path:
         """Write it below the folder, see `write_below`. Raises `LeadsOutside` or OSError."""
-        return write_below(folder, self.path, self.data)
+        return write_below(folder, self.path, self.data, executable=self.executable)
 
 
 def write_files(files: Iterable[OutputFile], folder: Path) -> Iterator[Path | LeadsOutside]:
@@ -56,7 +57,7 @@ def files_of(
             if data is None:
                 found.pop(path, None)
             else:
-                found[path] = OutputFile(task, path, data)
+                found[path] = OutputFile(task, path, data, is_executable(content))
         if task in wanted and output.files is None:
             path = interpolate(wanted[task], inputs)
             found[path] = OutputFile(task, path, output.raw.encode("utf-8", "replace"))

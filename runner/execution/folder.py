@@ -50,8 +50,9 @@ class AttemptFolder:
 
     def not_kept(self) -> str:
         """A line on what it left that may not be stored; "" for nothing."""
-        names = self._work.not_kept()
-        return f"not kept, by the names of secrets and caches: {', '.join(names[:10])}" if names else ""
+        found = self._work.not_kept()
+        told = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
+        return f"not kept, {'; '.join(told)}" if told else ""
 
     def with_files(self, output: str, left: dict[str, Content], loaded: Loaded) -> str:
         """The task's output with what it left, and with its ``output_file``, if nobody wrote that."""

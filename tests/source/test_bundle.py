@@ -437,3 +437,12 @@ class TestUnpack:
 def test_what_a_task_leaves_is_not_stored_by_the_names_of_secrets_in_whatever_case(name: str) -> None:
     assert not may_hold(name)
     assert may_hold(f"report on {name[:-1]}")
+
+
+def test_strange_names_and_programs_come_out_as_they_went_in(tmp_path: Path) -> None:
+    root = write(tmp_path / "crew", ["crew.py", "run.sh", os.fsdecode(b"caf\xe9.txt"), "two\nlines.txt"])
+    (root / "run.sh").chmod(0o755)
+    packed = pack_folder(root)
+    home = unpack(packed.data, packed.sha256, tmp_path / "cache")
+    found = {os.fsencode(path.name): os.access(path, os.X_OK) for path in home.iterdir()}
+    assert found == {b"crew.py": False, b"run.sh": True, b"caf\xe9.txt": False, b"two\nlines.txt": False}

@@ -81,10 +81,10 @@ def test_a_folder_that_is_moved_out_meanwhile_is_still_the_one_that_was_opened(
     outside = folder.parent / "outside"
     replace = below._replace
 
-    def late(place: int, name: str, data: bytes) -> None:
+    def late(place: int, name: str, data: bytes, mode: int) -> None:
         (folder / "way").rename(folder / "was")
         (folder / "way").symlink_to(outside)
-        replace(place, name, data)
+        replace(place, name, data, mode)
 
     monkeypatch.setattr(below, "_replace", late)
     write_below(folder, "way/x", b"x")

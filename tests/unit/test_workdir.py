@@ -1,11 +1,14 @@
 """The folder of an attempt: what it begins with, and what of it is kept."""
 
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from runner import workdir
+from runner.client.files import files_of, write_files
 from runner.errors import DiskTrouble, TaskError
 from runner.workdir import TaskFiles, Workdir
 
@@ -73,7 +76,43 @@ def test_what_may_not_be_stored_and_links_are_left_alone(make):
     (work.folder / "__pycache__").mkdir()
     (work.folder / "__pycache__/a.pyc").write_text("x")
     assert work.changed() == {}
-    assert work.not_kept() == [".env"]
+    assert work.not_kept() == {"by the names of secrets and caches": [".env"], "links and special files": ["link"]}
+
+
+def test_a_program_stays_one(make, tmp_path):
+    work = make()
+    (work.folder / "new.sh").write_text("#!/bin/sh\n")
+    (work.folder / "new.sh").chmod(0o755)
+    (work.folder / "data/x.csv").chmod(0o755)  # and nothing else is new in it
+    (work.folder / "run.sh").chmod(0o644)
+    left = work.changed()
+    assert left["run.sh"] == "#!/bin/sh\n"
+    again = make(json.loads(json.dumps(left)))
+    programs = {name: os.access(again.folder / name, os.X_OK) for name in ("new.sh", "data/x.csv", "run.sh")}
+    assert programs == {"new.sh": True, "data/x.csv": True, "run.sh": False}
+    assert (again.folder / "new.sh").read_text() == "#!/bin/sh\n"
+    committed = {"a": SimpleNamespace(seq=1, files=left, raw="")}
+    given = dict(zip(left, write_files(files_of(committed, {}, {}), tmp_path / "out"), strict=True))
+    assert os.access(given["new.sh"], os.X_OK)
+    assert not os.access(given["run.sh"], os.X_OK)
+
+
+def test_what_has_a_strange_name_is_kept_or_told_and_nothing_fails(make):
+    work = make(copied=False)
+    (work.folder / "two\nlines\x1b.txt").write_text("x")
+    (work.folder / os.fsdecode(b"caf\xe9.txt")).write_text("y")
+    (work.folder / "empty/inner").mkdir(parents=True)
+    os.mkfifo(work.folder / "pipe")
+    (work.folder / "out").symlink_to("/etc")
+    left = json.loads(json.dumps(work.changed(), ensure_ascii=False).encode())
+    assert left == {"two\nlines\x1b.txt": "x"}
+    assert work.not_kept() == {
+        "by names that are not UTF-8": ["caf\\udce9.txt"],
+        "links and special files": ["out", "pipe"],
+        "empty folders": ["empty/inner/"],
+    }
+    again = make(left, copied=False)
+    assert (again.folder / "two\nlines\x1b.txt").read_text() == "x"
 
 
 def test_too_much_is_an_error_that_says_what_to_do(make, monkeypatch):

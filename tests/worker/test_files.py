@@ -1,5 +1,6 @@
 """What tasks read and write: files of their bundle, files of their runs, and relative paths, which lead nowhere."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,33 @@ def test_kickoff_here_reads_beside_the_crew_and_writes_where_it_is(crew, tmp_pat
     output = module.crew.kickoff()
     assert output.tasks_output[0].raw == "1,2\ncrew"
     assert (tmp_path / "deep/er/second.txt").read_text() == "from the second"
+
+
+STRANGE = """
+    import os
+    from runner import Crew, Task
+
+    def leaves(ctx):
+        (ctx.workdir / "tool.sh").write_text("exit 7")
+        (ctx.workdir / "tool.sh").chmod(0o755)
+        (ctx.workdir / os.fsdecode(bytes([99, 233]))).write_text("x")
+        (ctx.workdir / "link").symlink_to("/etc/hostname")
+        (ctx.workdir / "none").mkdir()
+        return ctx.step("look", lambda: sorted(os.listdir(os.fsencode(ctx.workdir))) and "done")
+
+    def finds(ctx):
+        return [os.access(ctx.workdir / "tool.sh", os.X_OK), sorted(os.listdir(ctx.workdir))]
+
+    crew = Crew(tasks=[Task(name="a", run=leaves), Task(name="b", run=finds)])
+"""
+
+
+def test_programs_are_given_on_as_such_and_what_is_not_kept_is_named(fleet, client, write_crew, tmp_path):
+    fleet.start("--concurrency", "1")
+    handle = client.submit(str(write_crew(STRANGE)))
+    assert handle.wait(60).result == '[true, ["tool.sh"]]'
+    said = [event.fields["text"] for event in handle.events() if event.type == "task_log"]
+    assert said == [
+        "not kept, by names that are not UTF-8: c\\udce9; links and special files: link; empty folders: none/"
+    ]
+    assert [os.access(path, os.X_OK) for path in handle.write_output_files(tmp_path / "out")] == [True]
