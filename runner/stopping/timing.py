@@ -32,9 +32,9 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
         while not span.wait(pause):
             pause = SAY_AGAIN if gate.may_break_in(force=True) and span.break_in(TimedOut) else LOOK_AGAIN
 
-    threading.Thread(target=break_in, name="timeout", daemon=True).start()
     try:
         try:
+            threading.Thread(target=break_in, name="timeout", daemon=True).start()
             yield
         finally:
             span.over()

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from runner.errors import TaskTimeout, TimedOut
-from runner.stopping import timing
+from runner.stopping import breakin, timing
 from runner.stopping.breakin import Span
 from runner.stopping.gate import Gate
 
@@ -86,4 +86,31 @@ def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
         spans[0].break_in(TimedOut)
         mine.over()
     go.set()
+    other.join()
+
+
+def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be in a hook by now, with a lock taken."""
+    first, second, begun, there = (threading.Event() for _ in range(4))
+    spans: list[Span] = []
+
+    def work() -> None:
+        spans.append(Span())
+        begun.set()
+        first.wait()
+        there.set()
+        second.wait()
+        spans[0].over()
+
+    def look(*_: object) -> bool:
+        first.set()
+        there.wait()
+        return False
+
+    other = threading.Thread(target=work)
+    other.start()
+    begun.wait()
+    monkeypatch.setattr(breakin, "_is_delicate", look)
+    assert not spans[0].break_in(TimedOut)
+    second.set()
     other.join()

@@ -111,6 +111,161 @@ def test_a_crew_and_what_comes_after_it_are_traced_to_their_end(what: str, tmp_p
     assert end.returncode == 0, end.stderr[-2000:]
 
 
+LOCKING = """
+    import faulthandler, itertools, sys, threading
+    from pathlib import Path
+    from runner import Crew, Task
+    from runner.errors import TaskTimeout
+
+    lock, files, folder = threading.Lock(), itertools.count(), Path(__file__).parent
+
+    def busy(ctx):
+        while True:  # coverage takes its lock for each new file
+            exec(compile("for i in range(30):\\n i += 1", folder / f"made_{next(files)}.py", "exec"), {})
+
+    def kickoffs():
+        for turn in range(20):
+            faulthandler.dump_traceback_later(30, exit=True)
+            try:
+                Crew(tasks=[Task(name="a", run=busy, timeout=0.003 + turn % 17 / 10000)]).kickoff()
+                raise SystemExit("it was not stopped")
+            except TaskTimeout:
+                pass
+
+    def held():
+        for _ in range(3):
+            pass
+
+    try:  # what it imports is not traced
+        Crew(tasks=[Task(name="a", run=busy, timeout=0.05)]).kickoff()
+    except TaskTimeout:
+        pass
+"""
+
+LOCKING_HOOKS = {
+    "coverage": """
+        import coverage
+        cover = coverage.Coverage(data_file=None, branch=True)
+        cover.start()
+        hook = sys.gettrace()
+        kickoffs()
+        assert sys.gettrace() is hook
+        cover.stop()
+    """,
+    "settrace": """
+        def hook(frame, event, arg):
+            with lock:
+                held()
+            return hook
+        threading.settrace(hook)
+        sys.settrace(hook)
+        kickoffs()
+        assert sys.gettrace() is hook, "the hook was ended"
+        sys.settrace(None)
+    """,
+    "setprofile": """
+        def hook(frame, event, arg):
+            with lock:
+                held()
+        threading.setprofile(hook)
+        sys.setprofile(hook)
+        kickoffs()
+        assert sys.getprofile() is hook, "the hook was ended"
+        sys.setprofile(None)
+    """,
+    "monitoring": """
+        def hook(code, line):
+            with lock:
+                held()
+        sys.monitoring.use_tool_id(3, "of a test")
+        sys.monitoring.register_callback(3, sys.monitoring.events.LINE, hook)
+        sys.monitoring.set_events(3, sys.monitoring.events.LINE)
+        kickoffs()
+        sys.monitoring.set_events(3, 0)
+        assert sys.monitoring.register_callback(3, sys.monitoring.events.LINE, None) is hook
+    """,
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
+def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, tmp_path: Path) -> None:
+    end = end_of(textwrap.dedent(LOCKING) + textwrap.dedent(LOCKING_HOOKS[what]), tmp_path)
+    assert end.returncode == 0, end.stderr[-2000:]
+
+
+def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None:
+    """Its tracer is in C, and calls Python where it takes a lock."""
+    code = """
+        import coverage, sys, threading, time
+        from runner.errors import Interrupted
+        from runner.stopping.breakin import Span
+
+        cover = coverage.Coverage(data_file=None)
+        cover.start()
+        collector, spans, locked = cover._collector, [], []
+
+        def work():
+            spans.append(Span())
+            while not locked:
+                time.sleep(0)
+            collector.lock_data()
+            collector.unlock_data()
+            spans[0].over()
+
+        sys.settrace(None)  # or the tracer here waits for the lock, too
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not spans:
+            time.sleep(0.001)
+        collector.lock_data()
+        locked.append(True)
+        while sys._current_frames()[thread.ident].f_code.co_name != "lock_data":
+            time.sleep(0.001)
+        assert not spans[0].break_in(Interrupted)
+        collector.unlock_data()
+        thread.join()
+        cover.stop()
+    """
+    end = end_of(code, tmp_path)
+    assert end.returncode == 0, end.stderr[-2000:]
+
+
+@pytest.mark.parametrize("hook", ["trace", "profile"])
+def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> None:
+    """Its first instruction may be the one at which a thread meets what was raised in it."""
+    code = f"""
+        import sys, threading
+        from runner.errors import Interrupted
+        from runner.stopping.breakin import Span
+        from runner.stopping import breakin
+
+        broken = False
+        def hook(frame, event, arg):
+            global broken
+            if frame.f_code.co_name == "task" and not broken:
+                broken = True
+                span._broken_into = True
+                raise Interrupted
+            return hook
+        def task():
+            pass
+        sys.set{hook}(hook)
+        span = Span()
+        try:
+            task()
+            raise SystemExit("not raised")
+        except Interrupted:
+            assert sys.get{hook}() is None
+        finally:
+            span.over()
+        assert sys.get{hook}() is hook
+        sys.set{hook}(None)
+    """
+    end = end_of(code, tmp_path)
+    assert end.returncode == 0, end.stderr[-2000:]
+
+
 @pytest.mark.timeout(120)
 def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path: Path) -> None:
     code = """
