@@ -26,6 +26,8 @@ from runner.redaction import redact_url
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 30.0  #: for so many seconds a person waits for a server that answers, and refuses for now
+
 Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
 
@@ -283,8 +285,13 @@ def check(client: Client, url: str) -> None:
         raise StoreUnreachable(
             f"Redis at {redact_url(url)} refuses us: {brief(error)}. Check user and password in the URL."
         ) from None
-    except BusyLoadingError:
-        patiently(client.ping, limit=30)
+    except (BusyLoadingError, NotNow):
+        try:
+            patiently(client.ping, limit=PATIENCE)
+        except NOT_NOW as error:
+            raise StoreUnreachable(
+                f"Redis at {redact_url(url)} does not serve now: {in_words(error)}. Try again when that is over."
+            ) from None
     except (RedisError, OSError) as error:
         raise StoreUnreachable(
             f"Redis at {redact_url(url)} cannot be reached: {brief(error)}. Start it, or name another with --redis-url."

@@ -67,8 +67,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail_as_redis(error: Exception) -> None:
     """Say it in a line if it is Redis that failed."""
-    from runner.providers.redis.patience import NOT_NOW, REFUSED  # redis-py takes a while to import
+    from runner.providers.redis.patience import NOT_NOW, REFUSED, in_words, not_now  # redis-py takes a while to import
 
+    if (found := not_now(error)) is not None:
+        _fail(f"Redis refused: {found}: {in_words(found)}", Exit.UNREACHABLE)
     if isinstance(error, REFUSED):
         _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
     if isinstance(error, NOT_NOW):

@@ -8,6 +8,8 @@ import pytest
 from redis import Redis
 
 from runner.embedded import find_binary
+from runner.providers.redis import connection
+from runner.testing import FaultProxy, Refuse
 
 GOOD = """
     from runner import Crew, Task
@@ -53,6 +55,35 @@ def test_no_sentinel_answers(verb, cli, refusing_port):
     assert "cannot be reached: no sentinel that answers knows a master of that name. Start it" in said.out + said.err
     assert "Redis<" not in said.out + said.err
     assert "redis.client" not in said.out + said.err
+
+
+@pytest.mark.parametrize("verb", ["doctor", "runs", "submit", "show r-1"])
+@pytest.mark.parametrize(
+    ("code", "why"), [("MISCONF", "it cannot save to its disk"), ("BUSY", "a script keeps it busy")]
+)
+def test_a_server_that_refuses_whatever_it_is_asked(verb, code, why, cli, write_crew, own_server, monkeypatch):
+    monkeypatch.setattr(connection, "PATIENCE", 0.2)
+    verb, *rest = verb.split()
+    with FaultProxy(own_server, lambda _: Refuse(code)) as proxy:
+        said = cli(verb, *([write_crew(GOOD)] if verb == "submit" else rest), RUNNER_REDIS_URL=proxy.url)
+    assert said.code == 4
+    assert f"does not serve now: it refuses, for {why} ({code} " in said.out + said.err
+    assert "cannot be reached" not in said.out + said.err
+    assert "Traceback" not in said.out + said.err
+
+
+@pytest.mark.parametrize("verb", ["runs", "doctor"])
+def test_refusals_that_pass_soon_are_waited_for(verb, cli, own_server):
+    left = [3]
+
+    def decide(command):
+        left[0] -= command.name == "PING"
+        return Refuse("MISCONF") if command.name == "PING" and left[0] >= 0 else None
+
+    with FaultProxy(own_server, decide) as proxy:
+        said = cli(verb, RUNNER_REDIS_URL=proxy.url)
+    assert "Redis at" not in said.out + said.err
+    assert left[0] < 0
 
 
 @pytest.mark.parametrize("option", ["nonsense=1", "ssl_ca_cert=/ca.pem", "timeout=3"])
