@@ -30,6 +30,7 @@ class Acknowledged:
     ref: str
     token: int
     steps: dict[str, str] = field(default_factory=dict)  #: recorded: by name, what each is in the account, as JSON
+    recorded: int = 0  #: how many steps in all, with those that are not remembered any more
     begun: str = ""  #: what was under way, likewise
     ended: str = ""  #: by what operation the claim was given up: commit, release, ...; "" if it was not
 
@@ -40,10 +41,12 @@ class Log:
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int) -> None:
         self._memory, self._start, self._size = memory, start, size
         self._claim = '"", 0'
+        self._recorded = 0
 
     def claimed(self, ref: str, token: int) -> None:
         """What follows is of this claim."""
         self._claim = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
+        self._recorded = 0
         self._add("claimed")
 
     def began(self, begun: str) -> None:
@@ -52,7 +55,8 @@ class Log:
 
     def recorded(self, step: str, paid: str, begun: str) -> None:
         """A step's record was acknowledged."""
-        self._add("recorded", begun, step, paid)
+        self._recorded += 1
+        self._add("recorded", begun, step, paid, str(self._recorded))
 
     def ended(self, operation: str) -> None:
         """The claim was given up, by that operation."""
@@ -101,7 +105,8 @@ def nowhere() -> Log:
 
 def _note(claim: Acknowledged, kind: str, what: list[str]) -> None:
     if kind == "recorded":
-        claim.begun, step, paid = what
+        claim.begun, step, paid, recorded = what
+        claim.recorded = int(recorded)
         claim.steps[step] = paid
     elif kind == "began":
         (claim.begun,) = what

@@ -88,6 +88,7 @@ class LookBack:
             "token": claim.token,
             "ended": claim.ended,
             "steps": json.dumps(steps),
+            "recorded": claim.recorded,
             "begun": claim.begun,
             "worker": self._worker,
             "rewound": int(rewound),

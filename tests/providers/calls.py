@@ -152,7 +152,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
         workers.beat(worker, 5000, "{}")
     driver.take("b")
     (held,) = workers.beat("w0", 5000).claims
-    gone = Acknowledged(held.ref, held.token, {"s#1": '[["model", "A", "gpt", 1, 0]]'}, '[["step", "", "", 1, 0]]')
+    gone = Acknowledged(held.ref, held.token, {"s#1": '[["model", "A", "gpt", 1, 0]]'}, 1, '[["step", "", "", 1, 0]]')
     for ended in ("", "release"):  # what the store never knew
         scripts.load("look_back")(driver.redis, **LookBack("w0").slots(replace(gone, ended=ended)))
     workers.take_back("w0", held, reason="nobody does it")

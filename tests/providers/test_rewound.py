@@ -140,6 +140,82 @@ def test_a_task_that_an_older_claim_committed_was_never_to_be_claimed(
     assert driver.runs.get(run).ledger["in_doubt"] == 2
 
 
+def commit(driver: Driver, task: ClaimedTask) -> None:
+    task.commit('{"raw": "a"}', (), replayed=0)
+
+
+def release(driver: Driver, task: ClaimedTask) -> None:
+    task.release(replayed=0)
+
+
+def hand_on(driver: Driver, task: ClaimedTask) -> None:
+    task.release(replayed=0)
+    (job,) = [job for job in driver.jobs() if job.task == "a"]
+    assert isinstance(driver.claim(job, "w1", "p2"), Claim)
+
+
+def hold(driver: Driver, task: ClaimedTask) -> None:
+    """It goes on."""
+
+
+@pytest.mark.parametrize("then", [commit, release, hand_on, hold])
+@pytest.mark.parametrize(
+    "forgets", ["the claim", "a step", "a step and the release", "a step of a claim released since"]
+)
+@pytest.mark.parametrize("again", ["w0", "w1"])
+def test_what_another_claim_did_again_before_anybody_looked_is_in_doubt(
+    server: Any, driver: Driver, clock: Any, logs: Logs, backup: Callable[[str], Any],
+    forgets: str, again: str, then: Callable[[Driver, ClaimedTask], None],
+) -> None:  # fmt: skip
+    """Nothing is missing any more: but the store knows with how many steps each claim began, and whose there were."""
+    # Given a step of a claim that the store forgets
+    run = driver.submit(plan_of("a", "b"))
+    before = backup(server.url)
+    task = task_of(driver, logs, driver.take("a")["a"])
+    if forgets != "the claim":
+        task.record_step("zero", "0", replayed=0)
+        before = backup(server.url)
+    task.record_step("one", "1", replayed=0, entry=GPT)
+    if forgets == "a step and the release":
+        task.release(replayed=0)
+    before.restore()
+    clock.go_on(1)
+    # When the task comes to another claim
+    if forgets == "a step of a claim released since":
+        task.release(replayed=0)
+    elif forgets != "the claim":
+        driver.workers.reap("w0", process="p0", reason="it was slow", max_attempts=5)
+    (job,) = [job for job in driver.jobs() if job.task == "a"]
+    claim = driver.claim(job, again, "p1")
+    assert isinstance(claim, Claim)
+    assert sorted(claim.recorded) == ([] if forgets == "the claim" else ["zero"])
+    # And that one does the step again, and more becomes of the task, before anybody looks
+    other = task_of(driver, logs, claim) if again == "w0" else driver.task(claim)
+    other.record_step("one", "1", replayed=len(claim.recorded), entry=GPT)
+    then(driver, other)
+    for _ in range(2):
+        LookBack("w0")(driver.redis, logs.claims())
+    # Then it is in doubt, once; and so may be the one before it
+    assert 1 <= driver.runs.get(run).ledger["in_doubt"] <= 1 + len(claim.recorded)
+    assert len(driver.events(run, "store_rewound")) == 1
+
+
+def test_a_task_that_many_have_had_is_in_no_doubt(driver: Driver, logs: Logs) -> None:
+    """Of whose it was, the store keeps the last ones."""
+    run = driver.submit(plan_of("a"))
+    for i in range(20):
+        claim = driver.take("a")["a"]
+        assert len(claim.recorded) == i
+        task = task_of(driver, logs, claim)
+        task.record_step(f"s{i}", "1", replayed=i, entry=GPT)
+        task.release(replayed=0)
+    LookBack("w0")(driver.redis, logs.claims())
+    commit(driver, task_of(driver, logs, driver.take("a")["a"]))
+    LookBack("w0")(driver.redis, logs.claims())
+    assert driver.events(run, "store_rewound") == []
+    assert driver.runs.get(run).ledger["in_doubt"] == 0
+
+
 def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest.LogCaptureFixture) -> None:
     """A store that was only away is believed, whatever became of the tasks."""
     run = driver.submit(plan_of("a", "b", "c", "d"))
@@ -173,7 +249,7 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
         log.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200
-    assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, "", "commit")
+    assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, 1, "", "commit")
     assert [claim.token for claim in kept] == list(range(1000 - len(kept), 1000))
     monkeypatch.setattr(acknowledged, "WINDOW", -1)
     assert logs.claims() == []

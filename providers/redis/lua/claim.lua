@@ -19,7 +19,7 @@ local branch = branch_key(run, name)
 local b = redis.call("HMGET", branch, "status", "todo", "inputs")
 if not r[1] or not b[1] then return {"gone"} end
 local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "failures", "nonce", "token",
-                     "scope", "started", "claimed", "open", "failed")
+                     "scope", "started", "claimed", "open", "failed", "claims")
 local token = t[7]
 local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
 local mine, at, ref = t[1] == "running" and t[6] == nonce, now(), r[1] .. "|" .. name .. "|" .. key
@@ -67,7 +67,11 @@ if not mine then
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
   redis.call("HSET", run, "token", token)
-  redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce)
+  -- Whose the task was, and how many steps each found, is what tells later that the store forgot some, whatever came since.
+  local claims = string.gsub(t[13] or "", "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
+  claims = claims .. token .. ":" .. #recorded / 2 .. ","
+  redis.call("HSET", task, "state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce,
+             "claims", claims)
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
   local deadline = 0
   if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end

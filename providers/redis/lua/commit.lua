@@ -18,7 +18,7 @@ if done then
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
-                     "began")
+                     "began", "claims")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
 local unlocked = growth and #next or 0
@@ -45,9 +45,11 @@ local id = r[1]
 local seq = redis.call("HINCRBY", branch, "seq", 1)
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
+local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
+if t[9] then of = '"of":"' .. (select(2, string.gsub(t[9], ",", "")) > 1 and t[9] or "") .. '",' end
 local by = ""
 if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
-redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. by .. spent .. output)
+redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output)
 redis.call("RPUSH", order_key(branch), "[" .. seq .. trace)
 close_open(run, name, task)
 redis.call("DEL", task, journal)

@@ -1,11 +1,11 @@
 -- Look what the store still has of that which it acknowledged to one claim; what it forgot is told, and counted as in doubt.
 --
 -- KEYS home run task journal outputs
--- ARGV name:text key:text token:int ended:text steps:recorded begun:entries? worker:text rewound:int later:text
+-- ARGV name:text key:text token:int ended:text steps:recorded recorded:int begun:entries? worker:text rewound:int later:text
 -- USES now emit account intact
 --
 -- ended: the operation by which the claim was given up, or "". steps: those that were recorded, each with 1 if that worker's
--- later claim recorded it once more. later: the token of the last of those, or "".
+-- later claim recorded it once more; recorded: how many it recorded in all, also those that are not remembered. later: the token of the last of those, or "".
 -- begun: what was under way. rewound: 1 if the store is known to have forgotten something of this run.
 -- Returns {"gone"} if there is no such run, {"kept"} (or counted before), {"unclear"} (a later claim has the task, or
 -- committed it: before the store went back, or since), or {"forgotten", how many steps, 1 if the claim itself or its end
@@ -16,21 +16,35 @@ if not r[1] then return {"gone"} end
 -- What was counted stands in the run, with the count: a store that goes back once more forgets both.
 local counted = cjson.decode(r[3] or '{"steps":{}}')
 local done = redis.call("HGET", outputs, key)
-local by = done and string.match(done, '^{"seq":%d+,"token":(%d+)')
+local by, of = string.match(done or "", '^{"seq":%d+,"token":(%d+),"of":"([%d:,]*)"')
+by = by or string.match(done or "", '^{"seq":%d+,"token":(%d+)')
 if by == token then return {"kept"} end
 local at = now()
-local t = redis.call("HMGET", task, "token", "begun")
+local t = redis.call("HMGET", task, "token", "begun", "claims")
 local holds = t[1] == token
-local lost = ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
+-- Whose the task was, oldest first, as far as that is kept, and how many steps each found. A claim that is not among them
+-- was forgotten; and where the next one found fewer than there were after it, so were steps of it, whoever did them since.
+local claims = done and (of == "" and by .. ":0," or of) or t[3] or ""
+local own, following, first, last, kept
+for one, found in string.gmatch(claims, "(%d+):(%d+),") do
+  if own and not following then following = tonumber(found) end
+  if one == token then own = tonumber(found) end
+  first, last, kept = first or tonumber(one), one, (kept or 0) + 1
+end
+local unheard = first and not own and (kept < 16 or first < tonumber(token))
+-- (A question takes the step out of the journal in which its answer will stand.)
+local fewer = following and following < own + recorded - (ended == "ask" and 1 or 0)
+local whole = following and following >= own + recorded
+local lost = unheard or ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
   or (done and tonumber(by) < tonumber(token))  -- by an earlier claim: this one would never have been given
 -- A later claim may have found what is there, or done it again; one that committed took the journal along. What else was
 -- forgotten of the run lately, to this worker or to another one, says that the store went back: then it counts as done again.
-local theirs = done and by or t[1]
+local theirs = done and by or t[1] or last
 local follows = theirs and tonumber(theirs) > tonumber(token)
-local certain = lost or rewound == "1" or (r[4] and at - r[4] < 60000)
+local certain = lost or fewer or rewound == "1" or (r[4] and at - r[4] < 60000)
 local found, doubtful, many, open_questions = {}, {}, 0, 0
 for _, one in ipairs(steps) do
-  if not counted.steps[one[1]] then
+  if not whole and not counted.steps[one[1]] then
     local missing = not done and redis.call("HEXISTS", journal, one[1]) == 0
     if follows and not certain and not missing then
       open_questions = open_questions + 1
