@@ -11,12 +11,14 @@ not list or change the working directory, opening fails as in any empty folder, 
 """
 
 import builtins
+import glob
 import io
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import PurePath
 from types import FrameType, MethodType
 from typing import Any
@@ -80,6 +82,10 @@ def install() -> Callable[[], None]:
         for support in (getattr(os, name) for name in _SUPPORT):
             if before in support:
                 support.add(getattr(os, name))
+    globber: Any = getattr(glob, "_StringGlobber", None)  # of `Path.glob` in Python 3.13: it took its own before
+    if globber is not None and globber.scandir is os.scandir.__self__:  # type: ignore[attr-defined]
+        undo.append(partial(setattr, globber, "scandir", staticmethod(globber.scandir)))
+        globber.scandir = staticmethod(os.scandir)
     put(builtins, "open", _one)
     put(io, "open", _one)
     for module in (_sqlite3, sys.modules.get("sqlite3"), sys.modules.get("sqlite3.dbapi2")):
