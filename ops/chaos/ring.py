@@ -113,7 +113,12 @@ class Campaign:
 
 
 def _passes(fault: Fault) -> bool:
-    return isinstance(fault, Refuse | Delay)
+    """Whether nothing breaks by it.
+
+    A connection that was answered LOADING is closed by redis-py (a server that loads has closed them all itself), and a
+    task may be handed over because the connection of its process closed.
+    """
+    return isinstance(fault, Delay) or (isinstance(fault, Refuse) and fault.code != "LOADING")
 
 
 def _kind(fault: Fault) -> str:
