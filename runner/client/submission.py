@@ -152,7 +152,8 @@ def run_fields(
         )
     try:
         inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        inputs_json.encode()  # not of half a surrogate pair
+    except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"the inputs are not JSON: {error}") from None
     config = prepared.checkpoints
     if checkpoint_on or max_checkpoints is not None:

@@ -123,7 +123,13 @@ def _as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]
     unfit = {}
     for name, value in inputs.items():
         try:
-            fit |= json.loads(json.dumps({name: value}, allow_nan=False))
+            text = json.dumps({name: value}, allow_nan=False, ensure_ascii=False)
+            text.encode()
+            fit |= json.loads(text)
+        except UnicodeEncodeError:
+            unfit[name] = f"the input {name!r} holds half of a surrogate pair, which is no UTF-8 text"
+        except RecursionError:
+            unfit[name] = f"the input {name!r} is nested too deep"
         except (TypeError, ValueError) as error:
             unfit[name] = f"the inputs are not JSON: {error}"
     return fit, unfit

@@ -207,6 +207,18 @@ def test_an_inputs_file(content, line, refused, write_crew, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (r'{"a": ["\ud800"]}', "the input 'a' holds half of a surrogate pair, which is no UTF-8 text"),
+        (r'{"\ud800": 1}', r"the input '\ud800' holds half of a surrogate pair, which is no UTF-8 text"),
+    ],
+)
+def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_path):
+    (tmp_path / "inputs.json").write_text(content)
+    assert refused("submit", write_crew(GOOD), "--inputs", tmp_path / "inputs.json") == line
+
+
+@pytest.mark.parametrize(
     ("pair", "line"),
     [
         ("topic", "--input 'topic' is not name=text, nor name:=JSON"),
