@@ -4,6 +4,7 @@ import pytest
 
 from runner.errors import ClaimLost
 from runner.plan import Plan
+from runner.providers.redis import keys
 from runner.providers.redis.jobs import Claim, Refusal
 from runner.states import RunStatus
 
@@ -172,3 +173,19 @@ def test_a_cancelled_run_has_none(driver: Driver) -> None:
     assert set(driver.states(run).values()) == {"held"}
     assert driver.workers.beat("w0", 5000).recheck == 2
     assert driver.runs.get(run).in_doubt == 1, "what was begun may have been done"
+
+
+def test_a_question_that_comes_when_its_branch_is_over_makes_it_wait_for_nobody(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "b"))
+    taken = driver.take()
+    driver.task(taken["b"]).fail("no", replayed=0)
+    driver.task(taken["a"]).ask("q#1", '"what?"', replayed=0)
+    assert driver.runs.get(run).status is RunStatus.failed
+    assert driver.events(run, "flow_paused") == []
+
+
+def test_a_job_of_which_only_the_branch_is_left_is_gone(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    driver.redis.delete(keys.run_key(run))
+    assert driver.claim(job) == Refusal("gone")
