@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar
 import pydantic_core
 from pydantic import BaseModel
 
-from runner.errors import Exit, NotFound, RunnerError
+from runner.core.errors import Exit, NotFound, RunnerError
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from runner.crashpoints import reached
-from runner.errors import BadCheckpoint
+from runner.core.errors import BadCheckpoint
+from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from runner.crashpoints import reached
-from runner.errors import BadCheckpoint, StoreUnreachable
+from runner.core.errors import BadCheckpoint, StoreUnreachable
+from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,

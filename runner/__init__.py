@@ -2,22 +2,22 @@
 
 from typing import TYPE_CHECKING, Any
 
-from runner import crewai_paths
+from runner.adapters.crewai import import_paths
 
 if TYPE_CHECKING:
-    from runner.agent import Agent
+    from runner.agents import Agent
+    from runner.agents.tools import BaseTool, tool
     from runner.client import Client, RunHandle
-    from runner.config import CheckpointConfig
-    from runner.context import TaskContext
-    from runner.crew import Crew, CrewOutput, Process
+    from runner.core.output import LiteAgentOutput, TaskOutput
+    from runner.crews.context import TaskContext
+    from runner.crews.crew import Crew, CrewOutput, Process
+    from runner.crews.task import ConditionalTask, Task
     from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
-    from runner.flow import Flow, and_, human_feedback, listen, or_, router, start
-    from runner.llm import LLM, BaseLLM
-    from runner.output import LiteAgentOutput, TaskOutput
+    from runner.flows import Flow, and_, human_feedback, listen, or_, router, start
+    from runner.llm.llm import LLM, BaseLLM
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
-    from runner.state import RuntimeState
-    from runner.task import ConditionalTask, Task
-    from runner.tools import BaseTool, tool
+    from runner.snapshots import RuntimeState
+    from runner.snapshots.config import CheckpointConfig
 
 __all__ = [
     "LLM",
@@ -58,26 +58,26 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-crewai_paths.install()
+import_paths.install()
 
 # Each comes when it is asked for: a crew file needs no Redis, and `runner worker` no crew.
 _LATER = {
-    "Agent": "runner.agent",
-    "CheckpointConfig": "runner.config",
-    "TaskContext": "runner.context",
-    **dict.fromkeys(("Crew", "CrewOutput", "Process"), "runner.crew"),
-    **dict.fromkeys(("LLM", "BaseLLM"), "runner.llm"),
-    **dict.fromkeys(("LiteAgentOutput", "TaskOutput"), "runner.output"),
-    **dict.fromkeys(("ConditionalTask", "Task"), "runner.task"),
-    **dict.fromkeys(("BaseTool", "tool"), "runner.tools"),
+    "Agent": "runner.agents",
+    "CheckpointConfig": "runner.snapshots.config",
+    "TaskContext": "runner.crews.context",
+    **dict.fromkeys(("Crew", "CrewOutput", "Process"), "runner.crews.crew"),
+    **dict.fromkeys(("LLM", "BaseLLM"), "runner.llm.llm"),
+    **dict.fromkeys(("LiteAgentOutput", "TaskOutput"), "runner.core.output"),
+    **dict.fromkeys(("ConditionalTask", "Task"), "runner.crews.task"),
+    **dict.fromkeys(("BaseTool", "tool"), "runner.agents.tools"),
     **dict.fromkeys(("Client", "RunHandle"), "runner.client"),
     **dict.fromkeys(("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"), "runner.providers"),
     **dict.fromkeys(
         ("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
         "runner.events",
     ),
-    **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flow"),
-    "RuntimeState": "runner.state",
+    **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flows"),
+    "RuntimeState": "runner.snapshots",
 }
 
 

@@ -10,13 +10,13 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Queue
 
-from runner.errors import StoreUnreachable, said
+from runner.core.errors import StoreUnreachable, said
+from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.protocol import served
-from runner.settings import DEFAULT_QUEUE
 
 BROKER_TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
 BROKER_PAUSE = 5.0  #: seconds until one that did not is asked again

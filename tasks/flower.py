@@ -17,9 +17,9 @@ from flower.options import options
 from flower.urls import settings
 from tornado.ioloop import IOLoop
 
-from runner.errors import UsageError
-from runner.redaction import redact_handlers, redact_url
-from runner.store import Store
+from runner.client.store import Store
+from runner.core.errors import UsageError
+from runner.core.redaction import redact_handlers, redact_url
 from runner.tasks.app import app
 
 MONITOR_TERM = 15  #: seconds that "a Flower watches" holds without being said again

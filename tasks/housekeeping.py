@@ -3,15 +3,15 @@
 import logging
 import threading
 
-from runner import nowhere, outgoing, workdir
-from runner.home import homes, sweep
+from runner.bundles import empty_folder, task_files, unpacked
+from runner.bundles.run_dir import homes, sweep
+from runner.core.settings import cache_dir, cache_limit
+from runner.journal import sent_marks
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
-from runner.settings import cache_dir, cache_limit
-from runner.source import unpacked
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Housekeeping(threading.Thread):
         while True:
             try:
                 unpacked.tidy(cache_dir() / "bundles", cache_limit())
-                nowhere.sweep(cache_dir())
+                empty_folder.sweep(cache_dir())
                 with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
                     tidy(client, self._url)
             except NOT_NOW:
@@ -44,6 +44,6 @@ def tidy(client: Client, url: str) -> None:
     """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
     workers = Workers(client).registered()
     store = identity(url)
-    outgoing.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
-    workdir.sweep(workdir.workdirs(store, cache_dir()), {worker.id for worker in workers})
+    sent_marks.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
+    task_files.sweep(task_files.workdirs(store, cache_dir()), {worker.id for worker in workers})
     sweep(homes(store, cache_dir()), store, Runs(client).existing)

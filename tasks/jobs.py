@@ -13,8 +13,11 @@ from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 from celery.worker.request import Request
 
-from runner import nowhere, outgoing, performing
-from runner.execution import Decision, Executor, Fail, Release, Retry, places
+from runner.bundles import empty_folder, relative_paths
+from runner.core.redaction import redact
+from runner.core.settings import WorkerSettings, cache_dir
+from runner.engine import Decision, Executor, Fail, Release, Retry, places
+from runner.journal import sent_marks, task_marks
 from runner.providers.redis import jobs as store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
@@ -22,9 +25,6 @@ from runner.providers.redis.envelope import JOB
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.workers import Workers
-from runner.redaction import redact
-from runner.settings import WorkerSettings, cache_dir
-from runner.source import relative_paths
 from runner.tasks import pool
 from runner.tasks.app import app, own_broker, state_url
 from runner.tasks.parent import end_with_parent
@@ -50,7 +50,7 @@ class Process:
         )
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
-        self._outgoing = outgoing.page(self._place)
+        self._outgoing = sent_marks.page(self._place)
         self._threads = itertools.count()
         self._local = threading.local()
 
@@ -90,7 +90,7 @@ class Process:
                 cache=cache_dir(),
                 stops=self.stops,
                 outgoing=self._outgoing,
-                page=performing.page(self._place if self._on_main_thread else next(self._threads), self.name()),
+                page=task_marks.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
                 replicas=Replicas(self.settings.wait_replicas, self.settings.wait_timeout),
             )
@@ -101,8 +101,8 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    OUT = outgoing.share(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
-    performing.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
+    OUT = sent_marks.share(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
+    task_marks.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
 
 
 _process: Process | None = None
@@ -123,7 +123,7 @@ def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
     end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
     process(on_main_thread=True).stops.install()
-    nowhere.enter(cache_dir())
+    empty_folder.enter(cache_dir())
     relative_paths.install()
 
 

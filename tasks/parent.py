@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 
-from runner.settings import WorkerSettings
+from runner.core.settings import WorkerSettings
 
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0

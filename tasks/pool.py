@@ -17,7 +17,7 @@ from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.asynpool import Worker as AsynWorker
 
-from runner import adapters
+from runner.engine import adapters
 
 LAST_JOB = 31  #: what a child tells its pool, beside what billiard's own children tell: 0 to 4, and Celery's: 15
 

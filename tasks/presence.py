@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from runner import outgoing, performing
-from runner.performing import Performed
+from runner.core.settings import WorkerSettings
+from runner.journal import sent_marks, task_marks
+from runner.journal.task_marks import Performed
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import NOT_NOW, NotNow, outage
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Beat, HeldClaim, Workers
-from runner.settings import WorkerSettings
 from runner.tasks.stops import DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Presence(threading.Thread):
         self.join(5)
         with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses, and who sees that looks there
             self._reap(reason="its worker left")
-            outgoing.remove(self._about.get("out", ""))
+            sent_marks.remove(self._about.get("out", ""))
 
     def _wake_up(self, why: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
@@ -169,10 +169,10 @@ class Presence(threading.Thread):
             self._look_back_until = time.monotonic() + LOOK_BACK
             self._rewound = False
         if time.monotonic() < self._look_back_until:
-            self._look_back(workers.client, performing.remembered())
-        performed = performing.performed()
+            self._look_back(workers.client, task_marks.remembered())
+        performed = task_marks.performed()
         for claim in answer.claims:
-            if performing.performs(performed.get(claim.process), claim.ref, claim.token):
+            if task_marks.performs(performed.get(claim.process), claim.ref, claim.token):
                 self._kill_if_hung(claim, answer.at)
         for pid in self._children():
             self._kill_if_frozen(pid)
@@ -181,14 +181,14 @@ class Presence(threading.Thread):
 
     def _compare(self, claims: Iterable[HeldClaim], performed: Mapping[str, Performed]) -> None:
         """What the store says that we hold, with what our processes are at."""
-        dropped = {c for c in claims if not performing.performs(performed.get(c.process), c.ref, c.token)}
+        dropped = {c for c in claims if not task_marks.performs(performed.get(c.process), c.ref, c.token)}
         twice = self._dropped.again(dropped)
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
-            self._look_back(self._workers().client, performing.remembered())
+            self._look_back(self._workers().client, task_marks.remembered())
         for claim in twice:
             if self._workers().take_back(self._worker, claim, reason="no process of its worker was doing it"):
                 log.warning("nobody here does task %s (token %d), handed back", claim.ref, claim.token)
-        held = {Performed(performing.digest(claim.ref), claim.token) for claim in claims}
+        held = {Performed(task_marks.digest(claim.ref), claim.token) for claim in claims}
         if self._strays.again({at for at in performed.values() if at.token} - held):
             self._tell(RECHECK)
 
@@ -267,7 +267,7 @@ class Presence(threading.Thread):
             process=process,
             reason=reason,
             max_attempts=self._settings.max_attempts,
-            out=outgoing.said(self._about.get("out", "")),
+            out=sent_marks.said(self._about.get("out", "")),
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:

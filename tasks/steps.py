@@ -13,17 +13,17 @@ from celery import bootsteps
 from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_init, worker_shutting_down
 from celery.worker import state
 
+from runner.core.redaction import redact_handlers
+from runner.core.settings import WorkerSettings
 from runner.providers.redis.connection import connect
 from runner.providers.redis.jobs import Job
 from runner.providers.redis.protocol import READS
 from runner.providers.redis.runs import Runs
-from runner.redaction import redact_handlers
-from runner.settings import WorkerSettings
-from runner.supervisor import Supervisor
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, pool, transport
 from runner.tasks.housekeeping import Housekeeping
 from runner.tasks.presence import Presence
+from runner.tasks.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 
-from runner.errors import ClaimLost, Interrupted, Stop, TimedOut
+from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
+from runner.journal.cancellation.async_raise import Span, is_joining
+from runner.journal.cancellation.gate import Gate
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.patience import outage
-from runner.stopping.breakin import Span, is_joining
-from runner.stopping.gate import Gate
 
 # Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
 _FIRST = getattr(signal, "SIGRTMIN", None)

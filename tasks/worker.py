@@ -11,10 +11,9 @@ def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     # The identity must stand before the app reads it.
-    from runner import nowhere
+    from runner.bundles import empty_folder, relative_paths
+    from runner.core.settings import cache_dir
     from runner.providers.redis.protocol import served
-    from runner.settings import cache_dir
-    from runner.source import relative_paths
     from runner.tasks import jobs, steps
     from runner.tasks.app import app, state_url
 
@@ -28,7 +27,7 @@ def main() -> None:
     jobs.share()
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
-        nowhere.enter(cache_dir())
+        empty_folder.enter(cache_dir())
         relative_paths.install()
     from runner.providers.redis.connection import connect
     from runner.providers.redis.workers import Workers
@@ -72,7 +71,7 @@ def _preload() -> None:
 
     What only flows need is imported when there was one: most workers do none.
     """
-    from runner import adapters
+    from runner.engine import adapters
 
     log, said = logging.getLogger(__name__), set()
     for name in os.environ.get("RUNNER_PRELOAD", "crewai").split(","):

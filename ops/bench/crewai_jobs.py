@@ -35,7 +35,7 @@ import json, os, sys, time
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 import runner.tasks.jobs
-from runner import adapters
+from runner.engine import adapters
 empty, began, busy = rss(), time.perf_counter(), time.process_time()
 adapters.preload("crewai")
 found = {"seconds": time.perf_counter() - began, "busy": time.process_time() - busy, "before": empty, "after": rss()}

@@ -10,9 +10,9 @@ from servers import Server
 from storage import PAYLOAD
 from table import Row, spread
 
-from runner import output
 from runner.client import Client
-from runner.plan import Plan, PlannedTask
+from runner.core import output
+from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line

@@ -18,11 +18,11 @@ from servers import Server
 from supervised import leading_supervisor
 from table import Row
 
+from runner.core.settings import DEFAULT_QUEUE, WorkerSettings
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import connect
 from runner.providers.redis.workers import Workers
-from runner.settings import DEFAULT_QUEUE, WorkerSettings
-from runner.supervisor import FOLLOW
+from runner.tasks.supervisor import FOLLOW
 
 WORKERS = 1000
 

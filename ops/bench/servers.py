@@ -11,7 +11,7 @@ from pathlib import Path
 from redis import Redis
 from waiting import until
 
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 
 SETTINGS = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--maxclients", "5000")
 

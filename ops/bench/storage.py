@@ -14,8 +14,8 @@ from servers import Server
 from table import Row
 from waiting import until
 
-from runner import output
-from runner.plan import Plan, PlannedTask
+from runner.core import output
+from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs, keys
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line, connect

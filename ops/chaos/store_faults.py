@@ -27,7 +27,7 @@ from pathlib import Path
 from ring_runs import Outcome, Ring, ring
 
 from runner.client import RunHandle
-from runner.errors import NotFound
+from runner.core.errors import NotFound
 from runner.providers.redis.connection import connect
 from runner.testing import RedisServer, eventually
 

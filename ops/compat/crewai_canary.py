@@ -21,7 +21,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from runner.adapters.crewai.surroundings import TESTED
+from runner.adapters.crewai.process_setup import TESTED
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = "tests/crewai/test_same_requests.py"

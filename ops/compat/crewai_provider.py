@@ -53,7 +53,7 @@ def redis_url(folder: str) -> str:
         return os.environ["RUNNER_REDIS_URL"]
     from redis import Redis
 
-    from runner.embedded import find_binary
+    from runner.client.embedded import find_binary
 
     socket = f"{folder}/r.sock"
     process = subprocess.Popen([find_binary(), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder],

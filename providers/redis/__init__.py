@@ -5,14 +5,14 @@ from typing import Any
 
 
 def crewai_provider(url: str | None = None) -> Any:
-    """`RedisProvider` as a provider of the real CrewAI: see `runner.providers.redis.crewai`."""
-    from runner.providers.redis import crewai
+    """`RedisProvider` as a provider of the real CrewAI: see `runner.adapters.crewai.redis_provider`."""
+    from runner.adapters.crewai import redis_provider
 
-    return crewai.make_provider(url)
+    return redis_provider.make_provider(url)
 
 
 def crewai_checkpoint_file(location: str, url: str | None = None) -> AbstractContextManager[str]:
     """A file from which the real CrewAI restores a checkpoint that is in Redis, while the block lasts."""
-    from runner.providers.redis import crewai
+    from runner.adapters.crewai import redis_provider
 
-    return crewai.checkpoint_file(location, url)
+    return redis_provider.checkpoint_file(location, url)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from runner.errors import UsageError
-from runner.redaction import redact_url
+from runner.core.errors import UsageError
+from runner.core.redaction import redact_url
 
 SENTINEL_PORT = 26379
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from runner.plan import PlannedTask
+from runner.core.plan import PlannedTask
 
 LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
 

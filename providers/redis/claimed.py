@@ -8,20 +8,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from runner.acknowledged import Log
-from runner.errors import ClaimLost
-from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
-from runner.outgoing import CallsOut
-from runner.plan import PlannedTask
-from runner.plan.growth import Growth
-from runner.plan.used import NOTHING, Used
+from runner.core.errors import ClaimLost
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
+from runner.core.plan import PlannedTask
+from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.growth import Growth
+from runner.core.redaction import redact
+from runner.journal.acknowledged import Log
+from runner.journal.sent_marks import CallsOut
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import milliseconds, specification, specifications, stamp
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
-from runner.redaction import redact
 
 AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
 

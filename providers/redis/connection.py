@@ -19,10 +19,10 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
-from runner.errors import StoreUnreachable
+from runner.core.errors import StoreUnreachable
+from runner.core.redaction import redact_url
 from runner.providers.redis import address
 from runner.providers.redis.patience import NOT_NOW, NotNow, brief, in_words, not_now, noticing, patiently
-from runner.redaction import redact_url
 
 log = logging.getLogger(__name__)
 

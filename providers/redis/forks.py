@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from runner.errors import NotFound
-from runner.plan import Plan, PlannedTask
-from runner.plan.branching import Done, pack, starts, visible
-from runner.plan.used import Used
+from runner.core.errors import NotFound
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.branching import Done, pack, starts, visible
+from runner.core.plan.dependencies import Used
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
@@ -39,7 +39,7 @@ class Position:
     outputs: dict[str, Committed]
     """Those that were asked for."""
     shapes: str
-    """What the code declared outputs to be, where some were asked for (`runner.reading.shapes`)."""
+    """What the code declared outputs to be, where some were asked for (`runner.client.reading.shapes`)."""
     newest_event: str
     """The stream id of the run's newest event then; "0" if there was none."""
     to_do: int = 0

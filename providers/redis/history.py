@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from runner import output as outputs
-from runner.errors import NotFound
-from runner.plan import Plan
-from runner.plan.branching import Done, Line, unpack, visible
-from runner.plan.used import EDITED, NOTHING, Used
+from runner.core import output as outputs
+from runner.core.errors import NotFound
+from runner.core.plan import Plan
+from runner.core.plan.branching import Done, Line, unpack, visible
+from runner.core.plan.dependencies import EDITED, NOTHING, Used
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.packing import unpack_output

@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import Sequence
 
-from runner.pacing import MINUTE, Limit
+from runner.journal.rate_limit import MINUTE, Limit
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 

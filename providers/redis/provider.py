@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, SecretStr
 from redis.exceptions import RedisError
 
-from runner.crashpoints import reached
-from runner.errors import StoreUnreachable
+from runner.core.errors import StoreUnreachable
+from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
@@ -27,10 +27,10 @@ from runner.providers.base import (
     created_at,
     make_id,
 )
-from runner.providers.redis import connection, deltas, patience, places, scripts
+from runner.providers.redis import connection, deltas, locations, patience, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.deltas import State
-from runner.providers.redis.places import Place
+from runner.providers.redis.locations import Place
 
 T = TypeVar("T")
 
@@ -110,21 +110,21 @@ class RedisProvider(BaseProvider):
 
     def hold(self, location: str, instead_of: str | None = None) -> None:
         """By a lease, which this process renews."""
-        where, checkpoint_id = places.split(location)
+        where, checkpoint_id = locations.split(location)
         _held.hold(self._place(where), checkpoint_id, instead_of)
 
     def release(self, location: str) -> None:
         """End the lease."""
-        where, checkpoint_id = places.split(location)
+        where, checkpoint_id = locations.split(location)
         _held.release(self._place(where), checkpoint_id)
 
     def extract_id(self, location: str) -> str:
         """What is after the last ``#``."""
-        return places.split(location)[1]
+        return locations.split(location)[1]
 
     def from_checkpoint(self, location: str) -> str:
         """Read a state."""
-        where, checkpoint_id = places.split(location)
+        where, checkpoint_id = locations.split(location)
         place = self._place(where)
         record, entries = _entries(place, checkpoint_id)
         written = _rebuild(record, entries, f"{place.shown}#{checkpoint_id}")
@@ -133,10 +133,10 @@ class RedisProvider(BaseProvider):
 
     def find(self, location: str) -> CheckpointInfo:
         """What is stored of one checkpoint, by its own location. Raises `CheckpointNotFound`."""
-        where, checkpoint_id = places.split(location)
+        where, checkpoint_id = locations.split(location)
         found = next((info for info in self.checkpoints(where) if info.id == checkpoint_id), None)
         if found is None:
-            raise CheckpointNotFound(f"Checkpoint not found: {places.without_password(location)}")
+            raise CheckpointNotFound(f"Checkpoint not found: {locations.without_password(location)}")
         return found
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
@@ -154,7 +154,7 @@ class RedisProvider(BaseProvider):
         return [info for _, info in sorted(listed, key=lambda pair: pair[0])]
 
     def _place(self, location: str) -> Place:
-        return places.place_of(location, self.url.get_secret_value() if self.url else None)
+        return locations.place_of(location, self.url.get_secret_value() if self.url else None)
 
     def _base(self, place: Place, parent_id: str | None) -> _Written | None:
         """The parent to write against: remembered, else read; None if there is none, or it cannot be read."""
@@ -256,7 +256,7 @@ def _asked(url: str, call: Callable[[], T]) -> T:
     except (RedisError, OSError) as error:
         _away.add(url)
         raise StoreUnreachable(
-            f"Redis at {places.without_password(url)} cannot store or read checkpoints: {str(error).rstrip('. ')}"
+            f"Redis at {locations.without_password(url)} cannot store or read checkpoints: {str(error).rstrip('. ')}"
         ) from None
     _away.discard(url)
     return answer

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.core.ledger import Line
+from runner.core.output import TaskOutput, from_record
+from runner.core.states import RunStatus
 from runner.events.ids import event_id_of
-from runner.ledger import Line
-from runner.output import TaskOutput, from_record
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.stream import fields_of
-from runner.states import RunStatus
 
 COUNTERS = (
     *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),
@@ -71,7 +71,7 @@ class Committed:
     """A committed output: where in the branch's sequence it stands, and what it is.
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
-    ``edited`` one. ``files`` are those that it left, by path, as `runner.workdir` stores them; no dict where nobody
+    ``edited`` one. ``files`` are those that it left, by path, as `runner.bundles.task_files` stores them; no dict where nobody
     looked. ``usage`` is what CrewAI counts of it; ``flow`` what a flow records beside it.
     ``branch`` did it, in so many ``attempts``, the last by ``worker``; times are the server's, in milliseconds. None of
     that is known of what a person gave, nor of what a worker of before claimed.

@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runner.errors import Conflict, NotFound
-from runner.ledger import Line
-from runner.plan import Plan, PlannedTask, branching, frontier, waits
+from runner.core.errors import Conflict, NotFound
+from runner.core.ledger import Line
+from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
+from runner.core.states import RunStatus
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
@@ -29,7 +30,6 @@ from runner.providers.redis.records import (
     present,
     run_record,
 )
-from runner.states import RunStatus
 
 BUNDLE_GRACE_MS = 3_600_000
 

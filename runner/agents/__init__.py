@@ -1,8 +1,5 @@
-"""Agents at work: the loop of asking a model, using tools, and taking an answer."""
+"""Agents: who does a task, and how it is done. The fields are CrewAI's."""
 
-from runner.agents.delegating import delegation_tools
-from runner.agents.job import Job, current
-from runner.agents.loop import job_for, model_of, work
-from runner.agents.steps import AgentAction, AgentFinish
+from runner.agents.agent import Agent, Link
 
-__all__ = ["AgentAction", "AgentFinish", "Job", "current", "delegation_tools", "job_for", "model_of", "work"]
+__all__ = ["Agent", "Link"]

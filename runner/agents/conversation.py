@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from runner.agent import Agent
+from runner.agents import Agent
+from runner.core.output import TaskOutput
 from runner.journal import Journal
-from runner.output import TaskOutput
 
 Message = dict[str, Any]
 

@@ -10,22 +10,20 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from runner import mcp
-from runner.agent import Agent
-from runner.agents import conversation, loop
+from runner.agents import Agent, conversation, loop, mcp
 from runner.agents.job import Job, current
-from runner.errors import TaskError, said
+from runner.agents.tools import BaseTool
+from runner.core.errors import TaskError, said
+from runner.core.output import TaskOutput
+from runner.core.redaction import redact
+from runner.engine.work import Conversation
 from runner.events.bus import event_bus
 from runner.events.work_events import (
     AgentExecutionCompletedEvent,
     AgentExecutionErrorEvent,
     AgentExecutionStartedEvent,
 )
-from runner.output import TaskOutput
-from runner.redaction import redact
-from runner.tools import BaseTool
-from runner.tools.keys import idempotency_key
-from runner.work import Conversation
+from runner.journal.idempotency import idempotency_key
 
 _EXPECTED = "your best answer, complete: whoever asked you sees nothing else of what you did"
 

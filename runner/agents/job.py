@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.agent import Agent
+from runner.agents import Agent
+from runner.agents.tools import BaseTool
+from runner.engine.work import Conversation
 from runner.journal import Journal
-from runner.llm import BaseLLM
-from runner.tools import BaseTool
-from runner.work import Conversation
+from runner.llm.llm import BaseLLM
 
 
 @dataclass(frozen=True)

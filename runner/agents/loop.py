@@ -5,18 +5,17 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.agent import Agent
-from runner.agents import asking, structure, using
+from runner.agents import Agent, model_call, structure, tool_call
 from runner.agents.job import Job, at_work
 from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
-from runner.calls import calling
-from runner.errors import ModelError, TaskError
+from runner.agents.tools import as_tools, schema_of
+from runner.core.errors import ModelError, TaskError
+from runner.engine.work import Conversation
 from runner.journal import Journal
-from runner.llm import BaseLLM, model_for
-from runner.tools import as_tools, schema_of
-from runner.tools.keys import origin as origin_here
-from runner.work import Conversation
+from runner.journal.idempotency import origin as origin_here
+from runner.llm.llm import BaseLLM, model_for
+from runner.llm.recording import calling
 
 Message = dict[str, Any]
 
@@ -33,7 +32,7 @@ def model_of(agent: Agent) -> BaseLLM:
         )
     raise ModelError(
         f"the agent {agent.role!r} has {agent.llm!r:.60}, which cannot be called: "
-        "give it the name of a model, an LLM, or a subclass of runner.llm.BaseLLM with a call() of its own"
+        "give it the name of a model, an LLM, or a subclass of runner.llm.llm.BaseLLM with a call() of its own"
     )
 
 
@@ -82,7 +81,7 @@ def work(job: Job) -> str:
         answering=frozenset(name for name, tool in job.tools.items() if tool.result_as_answer),
         unfit=_unfit(job.response_model),
     )
-    using.recall(job)
+    tool_call.recall(job)
     with at_work(job), calling(job.agent.role):
         while True:
             match next_move(job.conversation.messages, rules):
@@ -91,7 +90,7 @@ def work(job: Job) -> str:
                 case Ask(tools):
                     _ask(job, offered if tools else [])
                 case Use(calls, first):
-                    results = using.use(job, calls, first, lambda call, text: _tell_use(job, call, text))
+                    results = tool_call.use(job, calls, first, lambda call, text: _tell_use(job, call, text))
                     job.conversation.say(*results)
                 case Done(text):
                     answer = _fitted(text, job.response_model)
@@ -112,9 +111,9 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
             message = {name: value for name, value in message.items() if name != "tool_calls"}
         conversation.say(message)
 
-    watch = asking.Watch(job, take, tools)
+    watch = model_call.Watch(job, take, tools)
     with calling(job.role, per_minute=job.agent.max_rpm, announced=watch.tells, heard=watch.heard, leaving=watch.began):
-        message = asking.ask(job, conversation.messages, tools, watch)
+        message = model_call.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)
 

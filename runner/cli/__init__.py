@@ -7,7 +7,7 @@ from importlib import import_module
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from runner.errors import Exit, RunnerError
+from runner.core.errors import Exit, RunnerError
 
 #: Where each verb is: a command imports what it needs itself, and not what the others do.
 VERBS = {

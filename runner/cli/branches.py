@@ -10,8 +10,8 @@ from runner.cli import options
 from runner.cli.stdio import only, out, print_json, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
-from runner.diff import lines
-from runner.errors import BadInput
+from runner.core.diff import lines
+from runner.core.errors import BadInput
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 

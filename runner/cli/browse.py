@@ -1,14 +1,14 @@
 """The browser's beginning and end: what it shows, who carries out what is chosen in it, and what that came to."""
 
-from runner.checkpoints import where as places
-from runner.checkpoints.act import Hand, NoHand
-from runner.checkpoints.fleet import RunHand, RunSource
-from runner.checkpoints.here import CrewHand
-from runner.checkpoints.model import Source
-from runner.checkpoints.stored import StoredSource
+from runner.cli.browser.app import Browser
 from runner.cli.stdio import say, tell
-from runner.errors import Conflict, NotFound, UsageError
-from runner.tui.app import Browser
+from runner.client.checkpoints import locate as places
+from runner.client.checkpoints.commands import Hand, NoHand
+from runner.client.checkpoints.fleet import RunHand, RunSource
+from runner.client.checkpoints.local import CrewHand
+from runner.client.checkpoints.model import Source
+from runner.client.checkpoints.stored import StoredSource
+from runner.core.errors import Conflict, NotFound, UsageError
 
 
 def open_browser(where: str | None, crew: str | None) -> int:

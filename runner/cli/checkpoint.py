@@ -10,13 +10,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from runner.checkpoints import where as places
-from runner.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find
 from runner.cli import options
 from runner.cli.stdio import out, print_json, print_whole, tell
 from runner.client import Client
-from runner.diff import compare, lines
-from runner.errors import UsageError
+from runner.client.checkpoints import locate as places
+from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find
+from runner.core.diff import compare, lines
+from runner.core.errors import UsageError
 
 LINE = 60  #: characters of an output in a table
 
@@ -113,7 +113,7 @@ def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str
     if as_json:
         print_json(_details_json(details))
         return 0
-    from runner.tui import wording
+    from runner.cli.browser import wording
 
     print_whole(wording.of_checkpoint(details.checkpoint, details))
     if details.entities:
@@ -193,13 +193,13 @@ def _id(one: Checkpoint) -> Text:
 
 
 def _moment(one: Checkpoint) -> Text:
-    from runner.tui import wording
+    from runner.cli.browser import wording
 
     return Text(wording.moment(one.created_at))
 
 
 def _size(one: Checkpoint) -> Text:
-    from runner.tui import wording
+    from runner.cli.browser import wording
 
     return Text(wording.size(one.size) if one.size is not None else "")
 

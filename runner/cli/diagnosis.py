@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from runner import settings
-from runner.errors import Exit, RunnerError
+from runner.client.store import Store, open_store
+from runner.core import settings
+from runner.core.errors import Exit, RunnerError
+from runner.core.redaction import redact_url
 from runner.providers.redis.connection import server_version
 from runner.providers.redis.protocol import PROTOCOL
-from runner.redaction import redact_url
-from runner.store import Store, open_store
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from runner.cli import options
 from runner.cli.stdio import only, say
 from runner.client import Client
 from runner.client.files import write_files
-from runner.errors import BadInput, Exit, LeadsOutside
-from runner.plain import json_text
+from runner.core.errors import BadInput, Exit, LeadsOutside
+from runner.core.plain_text import json_text
 
 
 @click.command(short_help="List or write the files that a run's tasks made.")

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import click
 
-from runner import embedded, local_worker, signing
+from runner.bundles import signing
 from runner.cli import options
 from runner.cli.stdio import say
-from runner.errors import UsageError
+from runner.client import embedded, local_worker
+from runner.client.store import Store, open_store
+from runner.core.errors import UsageError
+from runner.core.redaction import redact_handlers, redact_url
+from runner.core.settings import WorkerSettings, default_queue
 from runner.providers.redis.patience import NOT_NOW
-from runner.redaction import redact_handlers, redact_url
-from runner.settings import WorkerSettings, default_queue
-from runner.store import Store, open_store
 from runner.tasks import parent
 
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import Exit, UsageError
+from runner.core.errors import Exit, UsageError
 from runner.providers.redis.connection import check, connect
 from runner.providers.redis.workers import WorkerInfo, Workers
 
@@ -65,7 +65,7 @@ def _address(which: str) -> tuple[str, int]:
 def _workers() -> Workers:
     url = os.environ.get("RUNNER_REDIS_URL")
     if not url:
-        from runner.store import open_store  # the embedded server's: it brings much along
+        from runner.client.store import open_store  # the embedded server's: it brings much along
 
         return open_store().workers
     client = connect(url)

@@ -14,7 +14,7 @@ from runner.cli import options, spending, tasks
 from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
-from runner.plain import json_text
+from runner.core.plain_text import json_text
 from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}

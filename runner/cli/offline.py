@@ -6,9 +6,9 @@ import threading
 import click
 
 from runner.cli.stdio import only, say
-from runner.errors import MissingDependency, StoreUnreachable, UsageError
+from runner.core.errors import MissingDependency, StoreUnreachable, UsageError
 from runner.modelserver import ModelServer
-from runner.standin.offline import Engine, make_ready
+from runner.modelserver.stubs.offline import Engine, make_ready
 
 
 @click.command(short_help="Serve the offline model, for any OpenAI client.")

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from runner.errors import BadInput
-from runner.settings import MOST, queue_name
+from runner.core.errors import BadInput
+from runner.core.settings import MOST, queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from runner.plain import json_text
-from runner.source.bundle import Bundle, contents
-from runner.source.selection import IGNORE_FILE
+from runner.bundles.bundle import Bundle, contents
+from runner.bundles.selection import IGNORE_FILE
+from runner.core.plain_text import json_text
 
 _KINDS = {"secret": "may hold secrets", "checkpoints": "checkpoints", "link": "links out of the folder"}
 _MOST = 8  #: names in the line of `submit`

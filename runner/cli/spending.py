@@ -6,8 +6,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.ledger import costs
-from runner.prices import cost_in_a_cell, cost_in_words
+from runner.core.ledger import costs
+from runner.core.prices import cost_in_a_cell, cost_in_words
 
 _DETAILS = {"cached_tokens": "cached", "cache_write_tokens": "cache write", "reasoning_tokens": "reasoning"}
 ROWS = 20  #: of the table; ``--json`` has all of them

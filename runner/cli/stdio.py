@@ -13,7 +13,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from runner.plain import json_text, printable
+from runner.core.plain_text import json_text, printable
 
 
 class PlainConsole(Console):

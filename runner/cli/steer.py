@@ -6,8 +6,8 @@ from runner.cli import options
 from runner.cli.stdio import only, print_json, say, tell
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
-from runner.errors import Exit
-from runner.plain import json_text
+from runner.core.errors import Exit
+from runner.core.plain_text import json_text
 
 
 @click.command(short_help="Let a run go on that failed or was cancelled.")

@@ -7,24 +7,24 @@ from typing import Any
 
 import click
 
-from runner import standin
-from runner.adapters import untested
+from runner.bundles import dotenv
+from runner.bundles.project import CREW_FILE, MAIN_FILE, environment_file
+from runner.bundles.target import parse_target
 from runner.cli import options, packing, spending
 from runner.cli.display import Display
 from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
-from runner.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
-from runner.inprocess import refuse_missing
-from runner.list_prices import configured
-from runner.plain import json_text
+from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
+from runner.core.plain_text import json_text
+from runner.core.settings import LONGEST
+from runner.crews.kickoff import refuse_missing
+from runner.engine.adapters import untested
+from runner.llm.list_prices import configured
+from runner.modelserver import stubs
+from runner.modelserver.stubs.offline import make_ready
 from runner.providers.redis.protocol import PROTOCOL
-from runner.settings import LONGEST
-from runner.source import dotenv
-from runner.source.project import CREW_FILE, MAIN_FILE, environment_file
-from runner.source.target import parse_target
-from runner.standin.offline import make_ready
 
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
 
@@ -110,7 +110,7 @@ def submit(
                 models=models,
             )
             if models:
-                say(standin.LABELS[models])
+                say(stubs.LABELS[models])
             if not handle.created:
                 say(f"the id {key!r} was submitted before: this is run {handle.id}")
             if detach:

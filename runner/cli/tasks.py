@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from runner.ledger import costs
-from runner.plan import Plan
-from runner.prices import cost_in_a_cell
+from runner.core.ledger import costs
+from runner.core.plan import Plan
+from runner.core.prices import cost_in_a_cell
 from runner.providers.redis.records import Committed, InFlight
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from runner.cli.stdio import say
-from runner.settings import WorkerSettings
+from runner.core.settings import WorkerSettings
 
 MARGIN = 20.0  #: seconds that a part gets to end, over what its tasks in flight get
 _PR_SET_PDEATHSIG = 1

@@ -11,26 +11,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import crashpoints, local_worker, settings
-from runner.client import comparing, forking, regrowth
+from runner.bundles import bundle
+from runner.bundles.target import parse_target
+from runner.client import comparing, forking, local_worker, regrowth
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
+from runner.client.store import Store, open_store
 from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
-from runner.diff import Diff, compare
-from runner.errors import Conflict, NoWorker, UsageError
-from runner.flow.feedback import choose, verdict
-from runner.inprocess import refuse_missing
-from runner.plan import Plan
+from runner.core import fault_points, settings
+from runner.core.diff import Diff, compare
+from runner.core.errors import Conflict, NoWorker, UsageError
+from runner.core.plan import Plan
+from runner.core.settings import default_queue, queue_name
+from runner.core.states import RunStatus
+from runner.crews.kickoff import refuse_missing
+from runner.flows.feedback import choose, verdict
 from runner.providers.redis import forks, scripts
-from runner.providers.redis.growing import GrowingBranch
+from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.patience import NOT_NOW
 from runner.providers.redis.protocol import name_of
 from runner.providers.redis.records import CheckpointRecord, RunRecord
-from runner.settings import default_queue, queue_name
-from runner.source import bundle
-from runner.source.target import parse_target
-from runner.states import RunStatus
-from runner.store import Store, open_store
 
 _RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 
@@ -89,7 +89,7 @@ class Client:
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
-        crashpoints.reached("run created, nothing waited for")
+        fault_points.reached("run created, nothing waited for")
         if answer == "exists":
             self._refuse_other(run_id, id, fields)
         self.ensure_worker(fields["queue"])
@@ -283,7 +283,7 @@ class Client:
             inputs=inputs or {},
             edits=edits or {},
         )
-        crashpoints.reached("forked, nothing waited for")
+        fault_points.reached("forked, nothing waited for")
         self.ensure_worker(where.queue)
         notes = forking.warnings(self.store.client, where, inputs or (), edits or {})
         return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=where.newest_event)

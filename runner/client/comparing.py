@@ -1,11 +1,11 @@
-"""A branch as it stands, or a checkpoint, as a side to compare: see `runner.diff`."""
+"""A branch as it stands, or a checkpoint, as a side to compare: see `runner.core.diff`."""
 
-from runner.diff import DONE, PENDING, Side, TaskSide
-from runner.errors import NotFound
-from runner.ledger import summed
-from runner.list_prices import configured
-from runner.plan.branching import meant
-from runner.prices import NO_PRICES
+from runner.core.diff import DONE, PENDING, Side, TaskSide
+from runner.core.errors import NotFound
+from runner.core.ledger import summed
+from runner.core.plan.branching import meant
+from runner.core.prices import NO_PRICES
+from runner.llm.list_prices import configured
 from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.below import write_below
-from runner.errors import LeadsOutside
+from runner.bundles.task_files import bytes_of, is_executable
+from runner.core.errors import LeadsOutside
+from runner.core.safe_paths import write_below
 from runner.providers.redis.records import Committed
-from runner.workdir import bytes_of, is_executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def files_of(
     What tasks left in their folders is as it was there. ``wanted`` names the others, with placeholders, and they have
     the task's text: a native crew's, and those of outputs that a person edited.
     """
-    from runner.adapters.native import interpolate
+    from runner.crews.adapter import interpolate
 
     found: dict[str, OutputFile] = {}
     for task, output in sorted(outputs.items(), key=lambda item: item[1].seq):

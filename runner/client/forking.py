@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner import output as outputs
 from runner.client import regrowth
-from runner.errors import BadInput, Conflict
-from runner.flow.edits import Given, edited
-from runner.flow.history import PART, labels_of, methods_of, unheard
-from runner.flow.machine import method_of
-from runner.plan import Plan, branching
-from runner.plan.used import EVERYTHING
+from runner.client.reading import shapes
+from runner.core import output as outputs
+from runner.core.errors import BadInput, Conflict
+from runner.core.plan import Plan, branching
+from runner.core.plan.dependencies import EVERYTHING
+from runner.flows.edits import Given, edited
+from runner.flows.history import PART, labels_of, methods_of, unheard
+from runner.flows.machine import method_of
 from runner.providers.redis import forks, history
 from runner.providers.redis.connection import Client
+from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.forks import Position, Regrown
-from runner.providers.redis.growing import GrowingBranch
 from runner.providers.redis.records import Committed
-from runner.reading import shapes
 
 Edit = str | dict[str, Any] | list[Any]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.client.files import OutputFile, files_of, write_files
-from runner.errors import Conflict, Exit, LeadsOutside
-from runner.ledger import spent
-from runner.list_prices import configured
-from runner.prices import NO_PRICES
+from runner.core.errors import Conflict, Exit, LeadsOutside
+from runner.core.ledger import spent
+from runner.core.prices import NO_PRICES
+from runner.core.states import RunStatus
+from runner.llm.list_prices import configured
+from runner.modelserver.stubs import LABELS
 from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
-from runner.standin import LABELS
-from runner.states import RunStatus
 
 if TYPE_CHECKING:
     from runner.client import Client

@@ -6,11 +6,11 @@ The machine needs no code for it: the plan holds the definition, the outputs hol
 from collections.abc import Mapping
 from typing import Any
 
-from runner.flow.definition import FlowDefinition
-from runner.flow.history import Standing, follows_from, standing_after
-from runner.plan import Plan, PlannedTask
-from runner.plan.growth import Committed
-from runner.providers.redis.growing import GrowingBranch
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.growth import Committed
+from runner.flows.definition import FlowDefinition
+from runner.flows.history import Standing, follows_from, standing_after
+from runner.providers.redis.dynamic_plan import GrowingBranch
 
 NO_LIMIT = 2**31
 

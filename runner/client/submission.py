@@ -14,18 +14,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runner import adapters, settings, signing, standin
-from runner.config import CheckpointConfig
-from runner.errors import BadInput, UsageError
-from runner.plan import Plan
+from runner.bundles import bundle, signing
+from runner.bundles.bundle import Bundle
+from runner.bundles.target import Target, parse_target
+from runner.client.reading.crew import Request, plan_of
+from runner.client.reading.process import Reader
+from runner.core import settings
+from runner.core.errors import BadInput, UsageError
+from runner.core.plan import Plan
+from runner.crews.fields import in_words
+from runner.engine import adapters
+from runner.modelserver import stubs
 from runner.providers.redis.envelope import template
 from runner.providers.redis.protocol import queue_of
-from runner.reading.crew import Request, plan_of
-from runner.reading.process import Reader
-from runner.source import bundle
-from runner.source.bundle import Bundle
-from runner.source.target import Target, parse_target
-from runner.source.validation import in_words
+from runner.snapshots.config import CheckpointConfig
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
@@ -183,7 +185,7 @@ def run_fields(
         "inputs": inputs_json,
         "queue": queue_of(queue),
         "keep": str(int(keep * 1000)),
-        **({"standin": standin.named(models) or ""} if models else {}),
+        **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue_of(queue)),

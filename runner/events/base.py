@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticSerializationError
 
+from runner.core.redaction import redact
 from runner.events.ids import make_event_id
-from runner.redaction import redact
 
 __all__ = ["BaseEvent", "Payload"]
 

@@ -67,7 +67,7 @@ class EventBus:
         self._last: RuntimeStateLike | None = None
         self._shutting_down = False
         self.state_factory: Callable[[], RuntimeStateLike] = BareState
-        """Makes the state of a kickoff once recording is armed; `runner.state` puts its own here."""
+        """Makes the state of a kickoff once recording is armed; `runner.snapshots` puts its own here."""
 
     # -- who is told
 

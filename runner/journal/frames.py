@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from runner.ledger import Entry
+from runner.core.ledger import Entry
 
 
 class Frame:

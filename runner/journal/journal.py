@@ -13,20 +13,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runner import crashpoints
-from runner.errors import Asked, Interrupted
+from runner.core import fault_points
+from runner.core.errors import Asked, Interrupted
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
 from runner.journal import frames, values
 from runner.journal.answers import Answer
+from runner.journal.call_slots import Place, Places
+from runner.journal.cancellation.gate import Gate
 from runner.journal.files import Kept, NoFiles, StepFiles
 from runner.journal.frames import Frame, Made, hand_over
-from runner.journal.nesting import Nest
-from runner.journal.places import Place, Places
-from runner.journal.reached import Reached
+from runner.journal.nested import Nest
+from runner.journal.progress import Reached
+from runner.journal.rate_limit import Pacer, pauses
 from runner.journal.recorder import Recorder, Watch
-from runner.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
-from runner.pacing import Pacer, pauses
-from runner.standin import Standin
-from runner.stopping.gate import Gate
+from runner.modelserver.stubs import Standin
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -212,7 +212,7 @@ class Journal:
         return Frame(self, place.key, entry, outer), place, recorded
 
     def pauses(self) -> Iterator[float]:
-        """How long to sleep until the next call of a model may be made: see `runner.pacing`."""
+        """How long to sleep until the next call of a model may be made: see `runner.journal.rate_limit`."""
         by = caller.get()
         own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
         return pauses(self.pacer if self.standin is None else None, [*self.limits.items(), *own], self._gate)
@@ -327,7 +327,7 @@ class Journal:
             self.enter(frame)
             if watch is not None:
                 watch.began()
-        crashpoints.reached("step begun, not done")
+        fault_points.reached("step begun, not done")
 
     def _stands_for(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
@@ -379,7 +379,7 @@ class Journal:
                 watch.failed(error)
 
     def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: Watch | None) -> str:
-        crashpoints.reached("step done, not recorded")
+        fault_points.reached("step done, not recorded")
         try:
             text = values.dump(name, value, result_type)
         except TypeError as error:
@@ -390,5 +390,5 @@ class Journal:
             self.keep_result(frame, text, told=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
-        crashpoints.reached("step recorded, task not ended")
+        fault_points.reached("step recorded, task not ended")
         return text

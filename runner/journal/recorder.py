@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from runner.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 
 
 class Recorder(Protocol):

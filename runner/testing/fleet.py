@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.workers import Workers
 from runner.testing import leftovers

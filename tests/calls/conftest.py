@@ -5,11 +5,11 @@ from typing import Any
 import openai
 import pytest
 
-from runner.calls import journaled
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally
 from runner.journal import Journal
-from runner.journal.nesting import journal_here
-from runner.ledger import NO_TOKENS, STEP, Entry, Tally
-from runner.stopping.gate import Gate
+from runner.journal.cancellation.gate import Gate
+from runner.journal.nested import journal_here
+from runner.llm.recording import journaled
 from runner.testing import ModelServer
 
 GPT = Entry("model", "", "gpt")

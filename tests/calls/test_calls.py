@@ -13,13 +13,13 @@ import httpx2
 import openai
 import pytest
 
-from runner.calls import Caller, Heard, caller, calling, journaled
-from runner.errors import Interrupted
+from runner.core.errors import Interrupted
+from runner.core.ledger import STEP, Entry, Tally, Usage
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
 from runner.journal import Journal
-from runner.ledger import STEP, Entry, Tally, Usage
-from runner.stopping.gate import Gate
+from runner.journal.cancellation.gate import Gate
+from runner.llm.recording import Caller, Heard, caller, calling, journaled
 from runner.testing import Answer
 
 from . import test_vendors as vendors
@@ -302,8 +302,8 @@ def test_no_secret_is_recorded(server, account, attempt):
 
 def test_clients_that_are_imported_later_are_journaled_too(server):
     code = """
-from runner.calls import journaled
-from runner.stopping.gate import Gate
+from runner.llm.recording import journaled
+from runner.journal.cancellation.gate import Gate
 from runner.journal import Journal
 import sys, importlib.util
 assert "httpx2" not in sys.modules

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from runner.llm import LLM
-from runner.models import marks
+from runner.llm.clients import marks
+from runner.llm.llm import LLM
 from runner.testing import ModelServer
 
 TOOL = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from runner.calls.wire import Answer, answer_of, usage_of
-from runner.ledger import Usage
+from runner.core.ledger import Usage
+from runner.llm.recording.wire import Answer, answer_of, usage_of
 
 OPENAI = {
     "prompt_tokens": 1000, "completion_tokens": 300, "total_tokens": 1300,

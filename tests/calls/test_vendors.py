@@ -8,9 +8,9 @@ import anthropic
 import openai
 import pytest
 
+from runner.core.ledger import Tally
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent
-from runner.ledger import Tally
 from runner.testing import ModelServer
 
 from .conftest import GPT, user

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner import BaseProvider, CheckpointConfig, Crew, JsonProvider, SqliteProvider, Task
-from runner.flow import Flow, listen, start
+from runner.flows import Flow, listen, start
 
 PLACES = {"json": (JsonProvider, "cps"), "sqlite": (SqliteProvider, "cps.db")}
 

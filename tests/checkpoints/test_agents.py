@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import LLM, Agent, BaseLLM, CheckpointConfig, Crew, Task
-from runner.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError
+from runner.core.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError
 from runner.events import event_bus
 
 

@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from runner import LLM, Agent, BaseLLM, CheckpointConfig, Crew, Task, tool
-from runner.agents import AgentAction, AgentFinish
-from runner.errors import BadCrew, ModelError, TaskError, TaskTimeout
+from runner.agents.steps import AgentAction, AgentFinish
+from runner.agents.tools import idempotency_key
+from runner.core.errors import BadCrew, ModelError, TaskError, TaskTimeout
 from runner.events import event_bus
 from runner.testing import Answer, Call, ModelRequest, ModelServer, Rule
-from runner.tools import idempotency_key
 
 KEY = "sk-secret-of-mine-1234"
 

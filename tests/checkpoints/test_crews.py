@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Agent, CheckpointConfig, Crew, Process, RuntimeState, Task
-from runner.errors import BadCheckpoint, BadCrew, BadInput
+from runner.core.errors import BadCheckpoint, BadCrew, BadInput
 from runner.events import TaskStartedEvent, event_bus
 from runner.providers import CheckpointNotFound, JsonProvider, SqliteProvider
 

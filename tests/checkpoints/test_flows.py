@@ -14,16 +14,9 @@ import pytest
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, JsonProvider, SqliteProvider
-from runner.errors import TaskError
+from runner.core.errors import TaskError
 from runner.events import event_bus
-from runner.flow import (
-    Flow,
-    and_,
-    listen,
-    or_,
-    router,
-    start,
-)
+from runner.flows import Flow, and_, listen, or_, router, start
 
 EACH = ["method_execution_finished"]
 
@@ -326,7 +319,7 @@ def test_every_start_has_one_end_over_a_crash(where):
 CRASHING = """
     import os, signal, sys
     from runner import CheckpointConfig
-    from runner.flow import Flow, listen, router, start
+    from runner.flows import Flow, listen, router, start
 
     class F(Flow[dict]):
         @start()

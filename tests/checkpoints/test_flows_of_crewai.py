@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, RuntimeState
-from runner.flow import INITIAL_STATE_CLASS_MARKER, Flow, listen, router, start
+from runner.flows import INITIAL_STATE_CLASS_MARKER, Flow, listen, router, start
 
 
 def entity(flow: Flow[Any]) -> dict[str, Any]:

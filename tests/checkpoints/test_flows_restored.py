@@ -9,15 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, JsonProvider, Task
-from runner.errors import BadCheckpoint, BadFlow, BadInput
-from runner.flow import (
-    Flow,
-    HumanFeedbackPending,
-    and_,
-    human_feedback,
-    listen,
-    start,
-)
+from runner.core.errors import BadCheckpoint, BadFlow, BadInput
+from runner.flows import Flow, HumanFeedbackPending, and_, human_feedback, listen, start
 
 EACH = ["method_execution_finished"]
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, JsonProvider, Process, Task, TaskOutput
-from runner.errors import BadInput
+from runner.core.errors import BadInput
 
 
 def done(text: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from runner import Agent, BaseLLM, CheckpointConfig, Crew, RuntimeState, Task
 from runner.events import EventRecord, event_bus
 from runner.events.record import EventNode
-from runner.state import Progress
+from runner.snapshots import Progress
 
 KINDS = (RuntimeState, EventRecord, EventNode, Progress, Crew, Task, Agent)
 

@@ -33,7 +33,7 @@ crew = Crew(
 
 THREAD = """
 import threading
-from runner.state import signals_watched
+from runner.snapshots import signals_watched
 thread = threading.Thread(target=crew.kickoff)
 with signals_watched():
     thread.start()
@@ -176,7 +176,7 @@ def test_point_6_stopped_and_continued_it_writes_both_times_and_goes_on(program,
 LATE = """
     import os, signal, sys, time
     from runner import CheckpointConfig, Crew, Task
-    from runner.state import signals
+    from runner.snapshots import signals
 
     class Live(list):
         def remove(self, live):

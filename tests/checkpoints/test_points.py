@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Agent, BaseLLM, CheckpointConfig, ConditionalTask, Crew, Process, Task
-from runner.errors import BadCrew
+from runner.core.errors import BadCrew
 from runner.providers import SqliteProvider, detect_provider
 
 KEY = "sk-live-4eC39HqLyjWDarjtT1zdp7dc"

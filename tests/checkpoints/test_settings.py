@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from runner import Agent, BaseLLM, CheckpointConfig, Crew, Task
 from runner.providers import BaseProvider, JsonProvider, SqliteProvider
-from runner.state import OPTED_OUT, find_checkpoint, inside, resolve_checkpoint
+from runner.snapshots import OPTED_OUT, find_checkpoint, inside, resolve_checkpoint
 
 # -- config
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner import Agent, CheckpointConfig, Crew, RuntimeState, Task
-from runner.errors import BadCheckpoint
+from runner.core.errors import BadCheckpoint
 from runner.events import (
     CheckpointCompletedEvent,
     CheckpointFailedEvent,
@@ -17,7 +17,7 @@ from runner.events import (
     event_bus,
 )
 from runner.providers import CheckpointNotFound, JsonProvider, SqliteProvider
-from runner.state import VERSION, prepare_entities
+from runner.snapshots import VERSION, prepare_entities
 
 
 def made() -> Crew:
@@ -295,7 +295,7 @@ def test_events_told_again_write_nothing(place):
 
 def test_a_model_is_written_down_by_its_name() -> None:
     from runner import Agent, Crew, Task
-    from runner.llm import LLM
+    from runner.llm.llm import LLM
 
     agent = Agent(role="r", goal="g", backstory="b", llm=LLM("gpt-4o-mini", api_key="sk-hidden"))
     text = Crew(agents=[agent], tasks=[Task(description="d", expected_output="e", agent=agent)]).model_dump_json()

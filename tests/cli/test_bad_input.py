@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.client import Client
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 
 GOOD = """
     from runner import Crew, Task

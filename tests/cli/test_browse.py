@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import CheckpointConfig
-from runner.source.loader import load_target
-from runner.source.target import parse_target
+from runner.bundles.loader import load_target
+from runner.bundles.target import parse_target
+from runner.snapshots.config import CheckpointConfig
 
 CREW = """
     from pathlib import Path

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.config import CheckpointConfig
-from runner.flow import Flow, listen, start
+from runner.flows import Flow, listen, start
 from runner.providers.json import JsonProvider
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.sqlite import SqliteProvider
+from runner.snapshots.config import CheckpointConfig
 
 TEXTS = {"collect": "owls\nhens\ngeese", "sort": "geese\nhens\nowls", "write": "Once upon a time"}
 
@@ -314,7 +314,7 @@ def test_help_names_the_verbs(cli):
 
 
 def test_nothing_but_the_browser_pays_for_textual():
-    code = "import sys, runner.cli, runner.checkpoints.fleet; sys.exit('textual' in sys.modules)"
+    code = "import sys, runner.cli, runner.client.checkpoints.fleet; sys.exit('textual' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from redis import Redis
 
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 from runner.providers.redis import connection
 from runner.testing import FaultProxy, Refuse
 
@@ -193,7 +193,7 @@ def test_the_right_password_lets_in(cli, guarded):
 
 def test_a_redis_that_goes_away_in_the_middle(own_server, cli, monkeypatch):
     """Between the look at the server and the question."""
-    from runner import store
+    from runner.client import store
 
     def check(client, url):
         real(client, url)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli.stdio import PlainConsole
-from runner.plain import bare, json_text, printable
+from runner.core.plain_text import bare, json_text, printable
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b]8;;http://x\x1b\\\\\x9b31m\u202eend\rover"
 RAW = ("\x1b", "\x07", "\x9b", "\u202e", "\r")

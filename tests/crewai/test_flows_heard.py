@@ -158,11 +158,11 @@ ENDING = """
     import contextlib
     from types import SimpleNamespace
     from pydantic import BaseModel
-    from runner.adapters.crewai.flow_hearing import Ending
-    from runner.flow import Flow, start
-    from runner.flow.history import Standing
-    from runner.flow.machine import Machine
-    from runner.flow.typed import Models
+    from runner.adapters.crewai.flow_event_filter import Ending
+    from runner.flows import Flow, start
+    from runner.flows.history import Standing
+    from runner.flows.machine import Machine
+    from runner.flows.typed import Models
 
     class Counted(BaseModel):
         id: str = "i"

@@ -69,7 +69,7 @@ def test_what_the_page_says(section: Any, crewai_python: str, tmp_path: Path) ->
 
 REFUSED = """
 import json, sys
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.client.submission import prepare, run_fields
 
 for file, inputs, models in json.load(sys.stdin):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.adapters.crewai import surroundings
+from runner.adapters.crewai import process_setup
 from runner.client import Client
 from runner.testing import ModelServer
 
@@ -106,7 +106,7 @@ def test_a_pool_of_threads_leaves_the_tasks_to_a_pool_of_processes(
 PRELOAD = """
 import os, sys, threading
 from pathlib import Path
-from runner.adapters.crewai import surroundings
+from runner.adapters.crewai import process_setup as surroundings
 
 surroundings.preload("crewai")
 assert "lance_namespace_urllib3_client" not in sys.modules  # crews do not need it
@@ -129,7 +129,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at a process's files")
 def test_what_flows_import_is_there_before_forks_and_leaves_nothing_open(crewai_fleet: Any, tmp_path: Path) -> None:
-    environment = {**crewai_fleet.environment(), "RUNNER_CACHE_DIR": str(tmp_path), **surroundings.QUIET}
+    environment = {**crewai_fleet.environment(), "RUNNER_CACHE_DIR": str(tmp_path), **process_setup.QUIET}
     done = subprocess.run(
         [crewai_fleet.python, "-c", PRELOAD], env=environment, capture_output=True, text=True, check=False, timeout=150
     )

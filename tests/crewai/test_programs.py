@@ -306,7 +306,7 @@ def test_a_person_is_waited_for_and_inputs_go_over_its_own(
 
 FOUND = """
 import json, os, sys
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.client.submission import prepare
 
 for file in json.load(sys.stdin):

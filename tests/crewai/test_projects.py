@@ -70,7 +70,7 @@ def test_a_new_project_runs_as_it_is(
 
 NAMES = """
 import json, os, sys
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.client.submission import prepare
 
 for folder, target in json.load(sys.stdin):
@@ -173,8 +173,8 @@ def test_an_old_folder_runs_on_a_worker_that_gets_its_env_file(
 WORKER = """
 import json, os, sys
 from runner.client.submission import prepare
-from runner.errors import UsageError
-from runner.execution.code import CodeCache
+from runner.core.errors import UsageError
+from runner.engine.code_cache import CodeCache
 
 class One:
     def __init__(self, data):

@@ -20,7 +20,7 @@ CREW = """
     from crewai import LLM, Agent, Crew, Task
     from crewai.hooks import after_tool_call
     from crewai.tools import BaseTool, tool
-    from runner.tools import idempotency_key
+    from runner.agents.tools import idempotency_key
 
     LOG = Path({log!r})
 

@@ -11,8 +11,9 @@ import pytest
 
 import runner.events
 import runner.testing
-from runner import CheckpointConfig, RuntimeState, errors
+from runner import CheckpointConfig, RuntimeState
 from runner.cli import cli
+from runner.core import errors
 from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord
 from runner.events.base import classes
 from runner.providers import BaseProvider, CheckpointInfo
@@ -36,7 +37,7 @@ def public(kind: type[Any]) -> set[str]:
             if not name.startswith("_") and not name.startswith("model_")}  # fmt: skip
 
 
-@pytest.mark.parametrize("module", ["runner.state", "runner.providers"])
+@pytest.mark.parametrize("module", ["runner.snapshots", "runner.providers"])
 def test_every_name_of_a_package_is_there(module):
     assert sorted(set(import_module(module).__all__) - SAID) == []
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from runner.embedded.paths import Place
+from runner.client.embedded.paths import Place
 
 #: Short, for tests that wait for it.
 GRACE = 0.05
@@ -24,7 +24,7 @@ PS = shutil.which("ps") or "ps"  # found now: some tests leave nothing on PATH
 USER = """
 import sys
 from pathlib import Path
-from runner.embedded import join
+from runner.client.embedded import join
 membership = join(Path(sys.argv[1]))
 print("joined", flush=True)
 exec(sys.argv[2])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from runner.embedded import join, keeper
+from runner.client.embedded import join, keeper
 
 
 def test_a_killed_server_is_started_again(state):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.embedded import find as find_module
-from runner.embedded import find_binary, join
-from runner.errors import Exit, StoreUnreachable, UsageError
+from runner.client.embedded import find as find_module
+from runner.client.embedded import find_binary, join
+from runner.core.errors import Exit, StoreUnreachable, UsageError
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner import local_worker
+from runner.client import local_worker
 
 
 def test_it_counts_from_the_moment_it_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ import pytest
 import redis
 from kombu import Connection
 
-from runner.embedded import default_state_dir, join, running
-from runner.embedded.paths import Place
-from runner.errors import StoreUnreachable
+from runner.client.embedded import default_state_dir, join, running
+from runner.client.embedded.paths import Place
+from runner.core.errors import StoreUnreachable
 
 
 @pytest.mark.parametrize("name", ["long" * 30, "with space, %41 and ü?#"], ids=["long", "odd"])

@@ -11,7 +11,7 @@ import pytest
 import redis
 from kombu import Connection
 
-from runner.embedded import join, running
+from runner.client.embedded import join, running
 
 APPEND_ONE = "import redis; redis.Redis.from_url(membership.url).rpush('who', 'user')"
 

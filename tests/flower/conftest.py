@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 from redis import Redis
 
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 
 PASSWORD = "pw/Redis:s3cret@x"
 AUTH = "me:open, sesame"

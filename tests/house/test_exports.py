@@ -6,7 +6,7 @@ import re
 import pytest
 
 import runner
-from runner import errors
+from runner.core import errors
 
 EXPORTED = {
     *("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"),

@@ -96,19 +96,19 @@ def planted(copy_repository):
 @pytest.mark.parametrize(
     ("file", "line", "broken"),
     [
-        ("runner/plan/plan.py", "import runner.client", "imports point one way"),
-        ("runner/stopping/gate.py", "from runner.providers.redis import keys", "imports point one way"),
+        ("runner/core/plan/plan.py", "import runner.client", "imports point one way"),
+        ("runner/journal/cancellation/gate.py", "from runner.providers.redis import keys", "imports point one way"),
         ("providers/redis/keys.py", "from runner.tasks import app", "imports point one way"),
-        ("runner/supervisor.py", "from runner import execution", "imports point one way"),
+        ("runner/supervisor.py", "from runner import engine as execution", "imports point one way"),
         ("runner/client/client.py", "import redis", "only providers.redis imports redis"),
-        ("runner/supervisor.py", "def later():\n    import celery", "only tasks imports Celery"),
+        ("tasks/supervisor.py", "def later():\n    import celery", "only tasks imports Celery"),
         ("providers/redis/envelope.py", "from kombu import Connection", "only tasks imports Celery"),
         ("runner/client/client.py", "import rich.console", "only cli and tui import rich"),
         ("runner/cli/look.py", "def later():\n    import textual", "only tui imports textual"),
-        ("runner/tui/wording.py", "import click", "only cli imports click"),
-        ("runner/checkpoints/model.py", "from runner.tui import wording", "imports point one way"),
+        ("runner/cli/browser/wording.py", "import click", "only cli imports click"),
+        ("runner/checkpoints/model.py", "from runner.cli.browser import wording", "imports point one way"),
         ("runner/brand_new.py", "", "imports point one way"),
-        ("runner/journal/places.py", "from runner.journal import journal", "no two rooms"),
+        ("runner/journal/call_slots.py", "from runner.journal import journal", "no two rooms"),
     ],
 )
 def test_a_wrong_arrow_is_caught(planted, file, line, broken):
@@ -178,7 +178,7 @@ def test_the_tests_are_run_the_way_the_readme_says(root):
 
 
 def test_what_the_command_line_prints_goes_through_one_module() -> None:
-    """There control characters of what is stored are spelled out; see `runner.plain`."""
+    """There control characters of what is stored are spelled out; see `runner.core.plain_text`."""
     printing = re.compile(
         r"(?<![.\w])print\(|click\.(?:s?echo)|sys\.(?:stdout|stderr)\.write|json\.dumps|(?<!Plain)Console\("
     )

@@ -8,7 +8,7 @@ import pytest
 
 PLACE = {"providers/redis/patience.py", "providers/redis/connection.py"}
 
-PATIENT = {("runner/execution/execution.py", "__init__")}
+PATIENT = {("runner/engine/executor.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
 
 WATCHING = {
@@ -19,7 +19,7 @@ WATCHING = {
     ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
     ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
     ("runner/cli/health.py", "_workers"): "a health check: says what it finds, soon",
-    ("runner/store.py", "open_store"): "for people: they are told, with exit code 4",
+    ("runner/client/store.py", "open_store"): "for people: they are told, with exit code 4",
     ("providers/redis/provider.py", "_client"): "checkpoints of kickoff() here: waits for so long, then says so",
 }
 """Who makes clients that ask once, and why it may."""
@@ -29,12 +29,12 @@ CATCHING = {
     "tasks/jobs.py",
     "tasks/presence.py",
     "tasks/transport.py",
-    "runner/supervisor.py",
+    "tasks/supervisor.py",
     "providers/redis/rewound.py",
     "providers/redis/workers.py",
     "providers/redis/provider.py",
     "runner/client/client.py",
-    "runner/checkpoints/fleet.py",
+    "runner/client/checkpoints/fleet.py",
     "runner/cli/__init__.py",
     "runner/cli/fleet.py",
 }
@@ -109,10 +109,10 @@ def test_redis_itself_is_opened_in_one_file(root: Path) -> None:
             word = getattr(called, "id", None) or getattr(called, "attr", None)
             if word in opening:
                 found.add((name, word))
-    assert found <= {("providers/redis/crewai.py", "from_url")}
+    assert found <= {("runner/adapters/crewai/redis_provider.py", "from_url")}
 
 
-@pytest.mark.parametrize("folder", ["runner/execution", "runner/adapters", "runner/journal"])
+@pytest.mark.parametrize("folder", ["runner/engine", "runner/adapters", "runner/journal"])
 def test_nothing_on_the_path_of_a_task_asks_for_another_connection(root: Path, folder: str) -> None:
     files = [tree for name, tree in sources(root) if name.startswith(folder)]
     assert files

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from runner.errors import TaskTimeout, TimedOut
-from runner.stopping import breakin, timing
-from runner.stopping.breakin import Span
-from runner.stopping.gate import Gate
+from runner.core.errors import TaskTimeout, TimedOut
+from runner.journal.cancellation import async_raise, timing
+from runner.journal.cancellation.async_raise import Span
+from runner.journal.cancellation.gate import Gate
 
 
 def test_a_span_that_is_over_is_not_broken_into():
@@ -110,7 +110,7 @@ def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeyp
     other = threading.Thread(target=work)
     other.start()
     begun.wait()
-    monkeypatch.setattr(breakin, "_is_delicate", look)
+    monkeypatch.setattr(async_raise, "_is_delicate", look)
     assert not spans[0].break_in(TimedOut)
     second.set()
     other.join()

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Crew, Task
-from runner.errors import BadInput
+from runner.core.errors import BadInput
 from runner.events import (
     CrewKickoffStartedEvent,
     FlowFailedEvent,
@@ -22,7 +22,7 @@ from runner.events import (
     MethodExecutionStartedEvent,
     event_bus,
 )
-from runner.flow import Flow, and_, listen, or_, start
+from runner.flows import Flow, and_, listen, or_, start
 
 
 class Counted(BaseModel):
@@ -216,7 +216,7 @@ def test_retries_begin_with_the_state_as_it_was_and_keep_steps():
 
 
 def test_a_timeout():
-    from runner.errors import TaskTimeout
+    from runner.core.errors import TaskTimeout
 
     class F(Flow):
         @start(timeout=0.05)
@@ -229,7 +229,7 @@ def test_a_timeout():
 
 
 def test_a_timeout_of_a_coroutine_method():
-    from runner.errors import TaskTimeout
+    from runner.core.errors import TaskTimeout
 
     class F(Flow):
         @start(timeout=0.05)

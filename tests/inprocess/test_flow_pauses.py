@@ -6,9 +6,9 @@ from unittest.mock import patch
 
 import pytest
 
-from runner.errors import BadFlow, BadInput, Conflict
+from runner.core.errors import BadFlow, BadInput, Conflict
 from runner.events import event_bus
-from runner.flow import (
+from runner.flows import (
     Flow,
     HumanFeedbackPending,
     HumanFeedbackProvider,
@@ -18,7 +18,7 @@ from runner.flow import (
     or_,
     start,
 )
-from runner.flow.feedback import PendingFeedbackContext, choose, named_in
+from runner.flows.feedback import PendingFeedbackContext, choose, named_in
 from runner.testing import ModelServer
 
 
@@ -55,7 +55,7 @@ class Review(Flow[dict]):
 @pytest.fixture(autouse=True)
 def nobody_at_the_terminal():
     Review.drafts = 0
-    with patch("runner.flow.execution.on_terminal", return_value=None):
+    with patch("runner.flows.execution.on_terminal", return_value=None):
         yield
 
 
@@ -154,7 +154,7 @@ def test_a_provider_is_told_and_may_wait_or_answer():
 
 
 def test_who_sits_at_the_terminal_is_asked_there():
-    with patch("runner.flow.execution.on_terminal", return_value="approved") as asked:
+    with patch("runner.flows.execution.on_terminal", return_value="approved") as asked:
         assert Review().kickoff()[0] == "published"
     assert "Good?" in asked.call_args[0][0]
 
@@ -243,7 +243,7 @@ def test_ask_asks_at_the_terminal_and_only_once():
             return said
 
     F.failed = False
-    with patch("runner.flow.execution.on_terminal", return_value="Ada") as asked:
+    with patch("runner.flows.execution.on_terminal", return_value="Ada") as asked:
         assert F().kickoff() == "Ada"
     assert asked.call_count == 1
 
@@ -334,7 +334,7 @@ def test_a_model_that_is_named_reads_the_answer(monkeypatch):
             def draft(self):
                 return "Owls."
 
-        with patch("runner.flow.execution.on_terminal", return_value="throw it away"):
+        with patch("runner.flows.execution.on_terminal", return_value="throw it away"):
             flow = Asks()
             flow.kickoff()
         assert flow.last_human_feedback.outcome == "rejected"

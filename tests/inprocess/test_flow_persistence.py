@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from runner.adapters.flow import FLOW
-from runner.config import CheckpointConfig
-from runner.errors import BadFlow, BadInput
-from runner.flow import Flow, FlowState, SQLiteFlowPersistence, listen, persist, router, start
-from runner.flow.persistence import PersistenceFailed, persistence_of
+from runner.core.errors import BadFlow, BadInput
+from runner.flows import Flow, FlowState, SQLiteFlowPersistence, listen, persist, router, start
+from runner.flows.adapter import FLOW
+from runner.flows.persistence import PersistenceFailed, persistence_of
+from runner.snapshots.config import CheckpointConfig
 
 
 class Count(FlowState):
@@ -77,7 +77,7 @@ def test_a_class_keeps_the_state_after_each_method(place, caplog):
         async def two(self):
             self.state["seen"].append("two")
 
-    with caplog.at_level(logging.INFO, "runner.flow"):
+    with caplog.at_level(logging.INFO, "runner.flows"):
         flow = Both()
         flow.kickoff()
     assert place.load_state(flow.flow_id)["seen"] == ["one", "two"]

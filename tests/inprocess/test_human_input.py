@@ -8,10 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from runner import Agent, BaseLLM, CheckpointConfig, Crew, Process, Task
-from runner.errors import BadInput, TaskError
-from runner.flow.feedback import verdict
+from runner.core.errors import BadInput, TaskError
+from runner.flows.feedback import verdict
 
-TERMINAL = "runner.adapters.reviewing._on_terminal"
+TERMINAL = "runner.crews.human_review._on_terminal"
 
 
 class Writes(BaseLLM):

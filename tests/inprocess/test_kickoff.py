@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, Process, Task
-from runner.errors import BadCrew, BadInput, TaskTimeout
+from runner.core.errors import BadCrew, BadInput, TaskTimeout
 from runner.events import BaseEvent, event_bus
 
 

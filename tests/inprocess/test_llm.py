@@ -9,10 +9,11 @@ import types
 import pytest
 from pydantic import BaseModel
 
-from runner import LLM, backoff
-from runner.errors import ContextTooLong, ModelError
-from runner.models import ToolCalls, resolve
-from runner.models.names import context_window
+from runner import LLM
+from runner.core import backoff
+from runner.core.errors import ContextTooLong, ModelError
+from runner.llm.clients import ToolCalls, resolve
+from runner.llm.clients.names import context_window
 from runner.testing import Answer, Call, ModelServer, Rule
 
 KEY = "sk-secret-of-mine-1234"
@@ -220,7 +221,7 @@ def test_a_missing_key_is_said_with_its_variable(model):
 
 def test_a_client_that_is_not_installed_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "litellm", None)
-    monkeypatch.delitem(sys.modules, "runner.models.litellm", raising=False)
+    monkeypatch.delitem(sys.modules, "runner.llm.clients.litellm", raising=False)
     with pytest.raises(ModelError, match=r"called through litellm, which is not installed here: pip install 'crew-"):
         LLM("bedrock/x").call("?")
 
@@ -243,7 +244,7 @@ def test_others_go_through_litellm(monkeypatch):
     errors = types.SimpleNamespace(APIError=ValueError, OpenAIError=ValueError)
     fake = types.SimpleNamespace(completion=completion, exceptions=errors)
     monkeypatch.setitem(sys.modules, "litellm", fake)
-    monkeypatch.delitem(sys.modules, "runner.models.litellm", raising=False)
+    monkeypatch.delitem(sys.modules, "runner.llm.clients.litellm", raising=False)
     model = LLM("bedrock/x", temperature=0, timeout=3)
     assert model.call("?") == "hi"
     assert not model.journaled_by_transport
@@ -254,7 +255,7 @@ def test_others_go_through_litellm(monkeypatch):
     asked.clear()
     with pytest.raises(ModelError, match="refused, in up to 2 tries: 429"):
         LLM("bedrock/x", max_retries=1).call("?")
-    monkeypatch.delitem(sys.modules, "runner.models.litellm", raising=False)
+    monkeypatch.delitem(sys.modules, "runner.llm.clients.litellm", raising=False)
 
 
 def test_what_is_known_of_names():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runner import Agent, BaseLLM, Crew, Process, Task
-from runner.errors import BadCrew, ModelError
+from runner.core.errors import BadCrew, ModelError
 from runner.events import event_bus
 from runner.testing import Answer, Call, ModelServer, Rule
 

@@ -7,8 +7,8 @@ import pytest
 
 from runner import Agent, Crew, Task
 from runner.events import event_bus
-from runner.flow import Flow, listen, start
-from runner.llm import BaseLLM
+from runner.flows import Flow, listen, start
+from runner.llm.llm import BaseLLM
 
 
 class Says(BaseLLM):

@@ -8,8 +8,8 @@ CODE = """
     import faulthandler, sys
     faulthandler.dump_traceback_later(60, exit=True)
     from redis.exceptions import ConnectionError
-    from runner.settings import WorkerSettings
-    from runner.supervisor import Supervisor
+    from runner.core.settings import WorkerSettings
+    from runner.tasks.supervisor import Supervisor
 
     def away():
         raise ConnectionError("away")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.adapters.crewai import surroundings
+from runner.adapters.crewai import process_setup
 
 TAKES_SIGNALS = """
 import signal
@@ -36,7 +36,7 @@ def python(tmp_path: Path) -> Callable[[str, str], "subprocess.CompletedProcess[
 def test_signals_are_left_to_the_worker(python: Callable[..., "subprocess.CompletedProcess[str]"]) -> None:
     program = """
 import signal
-from runner.adapters.crewai import surroundings
+from runner.adapters.crewai import process_setup as surroundings
 mine = lambda *_: None
 signal.signal(signal.SIGTERM, mine)
 surroundings.preload("crewai")
@@ -48,9 +48,7 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "imports", ["runner.tasks.worker", "runner.cli", "runner.execution", "runner.client.submission"]
-)
+@pytest.mark.parametrize("imports", ["runner.tasks.worker", "runner.cli", "runner.engine", "runner.client.submission"])
 def test_nobody_imports_crewai_who_has_no_crew_of_it(
     imports: str, python: Callable[..., "subprocess.CompletedProcess[str]"]
 ) -> None:
@@ -61,15 +59,15 @@ def test_nobody_imports_crewai_who_has_no_crew_of_it(
 def test_quiet_unless_it_is_asked_to_speak(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {"CREWAI_DISABLE_TELEMETRY": "false"}
     monkeypatch.setattr(os, "environ", found)
-    surroundings.quiet()
-    assert found == {**surroundings.QUIET, "CREWAI_DISABLE_TELEMETRY": "false"}
+    process_setup.quiet()
+    assert found == {**process_setup.QUIET, "CREWAI_DISABLE_TELEMETRY": "false"}
 
 
 def test_of_callbacks_crewai_says_nothing_and_the_crew_what_it_wants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.environ", {})
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        surroundings.quiet()
+        process_setup.quiet()
         for text in ("function callbacks cannot be serialized and will prevent checkpointing. Use ...", "of its own"):
             warnings.warn(text, UserWarning, stacklevel=1)
     assert [str(one.message) for one in said] == ["of its own"]
@@ -80,10 +78,10 @@ def test_of_callbacks_crewai_says_nothing_and_the_crew_what_it_wants(monkeypatch
 )
 def test_a_version_that_nobody_tested_is_said(version: str, is_said: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda _name: version)
-    assert (surroundings.untested() is not None) == is_said
+    assert (process_setup.untested() is not None) == is_said
 
 
 def test_the_tested_versions_are_those_of_the_extra() -> None:
-    least, less = surroundings.TESTED
+    least, less = process_setup.TESTED
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert f'crewai = ["crewai>={least},<{less}; ' in text

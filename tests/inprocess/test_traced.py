@@ -14,7 +14,7 @@ import pytest
 CREW = """
     import threading, time
     from runner import Crew, Task
-    from runner.errors import TaskTimeout
+    from runner.core.errors import TaskTimeout
 
     def quick(ctx):
         return sum(i for i in range(2000))
@@ -115,7 +115,7 @@ LOCKING = """
     import faulthandler, itertools, sys, threading
     from pathlib import Path
     from runner import Crew, Task
-    from runner.errors import TaskTimeout
+    from runner.core.errors import TaskTimeout
 
     lock, files, folder = threading.Lock(), itertools.count(), Path(__file__).parent
 
@@ -198,8 +198,8 @@ def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None
     """Its tracer is in C, and calls Python where it takes a lock."""
     code = """
         import coverage, sys, threading, time
-        from runner.errors import Interrupted
-        from runner.stopping.breakin import Span
+        from runner.core.errors import Interrupted
+        from runner.journal.cancellation.async_raise import Span
 
         cover = coverage.Coverage(data_file=None)
         cover.start()
@@ -236,9 +236,9 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
     """Its first instruction may be the one at which a thread meets what was raised in it."""
     code = f"""
         import sys, threading
-        from runner.errors import Interrupted
-        from runner.stopping.breakin import Span
-        from runner.stopping import breakin
+        from runner.core.errors import Interrupted
+        from runner.journal.cancellation.async_raise import Span
+        from runner.journal.cancellation import async_raise as breakin
 
         broken = False
         def hook(frame, event, arg):
@@ -270,8 +270,8 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
 def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path: Path) -> None:
     code = """
         import cProfile, os, threading
-        from runner.errors import Interrupted
-        from runner.stopping.breakin import Span
+        from runner.core.errors import Interrupted
+        from runner.journal.cancellation.async_raise import Span
 
         spans, (there, here) = [], os.pipe()
 
@@ -301,8 +301,8 @@ def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path:
 def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(tmp_path: Path) -> None:
     code = """
         import cProfile
-        from runner.agents.beside import side_by_side
-        from runner.errors import Interrupted
+        from runner.agents.concurrently import side_by_side
+        from runner.core.errors import Interrupted
         import threading, time
 
         def ends(n):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runner.mcp import MCPServerHTTP, MCPServerSSE, MCPServerStdio
+from runner.agents.mcp import MCPServerHTTP, MCPServerSSE, MCPServerStdio
 
 SERVER = Path(__file__).parent / "server.py"
 

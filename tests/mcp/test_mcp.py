@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from runner import Agent, BaseLLM, Crew, Task
-from runner.errors import BadCrew, TaskError
-from runner.mcp import MCPServerHTTP, MCPServerStdio, connections, create_static_tool_filter, mcp_tools
-from runner.mcp.servers import as_server
-from runner.tools import BadArguments
+from runner.agents.mcp import MCPServerHTTP, MCPServerStdio, connections, create_static_tool_filter, mcp_tools
+from runner.agents.mcp.servers import as_server
+from runner.agents.tools import BadArguments
+from runner.core.errors import BadCrew, TaskError
 
 
 class Scripted(BaseLLM):

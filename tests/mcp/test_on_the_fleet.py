@@ -11,7 +11,7 @@ from runner.client import Client
 CREW = """
     import json
     from runner import Agent, BaseLLM, Crew, Task
-    from runner.mcp import MCPServerStdio
+    from runner.agents.mcp import MCPServerStdio
 
     class Model(BaseLLM):
         def supports_function_calling(self):

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from runner.cli import VERBS
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 
 AUTH = "me:password"
 KEY = "a bundle key of this test"

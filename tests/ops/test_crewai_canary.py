@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from runner.adapters.crewai.surroundings import TESTED
+from runner.adapters.crewai.process_setup import TESTED
 
 ROOT = Path(__file__).parents[2]
 

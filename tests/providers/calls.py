@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner.acknowledged import Acknowledged
-from runner.ledger import Entry, Usage
-from runner.plan import Plan, PlannedTask
-from runner.plan.growth import Growth
+from runner.core.ledger import Entry, Usage
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.growth import Growth
+from runner.journal.acknowledged import Acknowledged
 from runner.providers.redis import jobs, keys, scripts
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.pace import RunPace

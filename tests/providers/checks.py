@@ -3,12 +3,12 @@
 import json
 from typing import Any
 
-from runner.plan import waits
-from runner.plan.branching import part, unpack
-from runner.plan.used import EDITED, NOTHING, Used
+from runner.core.plan import waits
+from runner.core.plan.branching import part, unpack
+from runner.core.plan.dependencies import EDITED, NOTHING, Used
+from runner.core.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
 from runner.providers.redis import keys
 from runner.providers.redis.stream import fields_of
-from runner.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
 
 from .model import Model
 from .model_run import Branch

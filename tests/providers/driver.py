@@ -5,9 +5,9 @@ from typing import Any
 
 from redis import Redis
 
-from runner.output import dump
-from runner.plan import Plan, PlannedTask
-from runner.plan.used import NOTHING, Used
+from runner.core.output import dump
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import NOTHING, Used
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, Job, Refusal, claim

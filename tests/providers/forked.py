@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from runner.plan import Plan
+from runner.core.plan import Plan
 
 from .driver import Driver, plan_of
 

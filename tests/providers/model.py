@@ -3,9 +3,9 @@
 from collections.abc import Set
 from typing import Any
 
-from runner.plan import Plan, PlannedTask, waits
-from runner.plan.branching import part
-from runner.plan.used import EDITED, Used
+from runner.core.plan import Plan, PlannedTask, waits
+from runner.core.plan.branching import part
+from runner.core.plan.dependencies import EDITED, Used
 from runner.providers.redis.jobs import Job
 
 from .model_run import Branch, Checkpoint, Place, Run, Task, Worker

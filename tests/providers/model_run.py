@@ -4,8 +4,8 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.plan import Plan, PlannedTask
-from runner.plan.used import Used
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import Used
 
 Place = tuple[str, str, str]  #: run, branch, task
 

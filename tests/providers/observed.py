@@ -8,8 +8,8 @@ from typing import Any
 
 from redis import Redis
 
-from runner.plan import Plan
-from runner.plan.branching import unpack
+from runner.core.plan import Plan
+from runner.core.plan.branching import unpack
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.packing import unpack_output
 
@@ -83,7 +83,7 @@ class ObservedRun:
         return found | {task: o["seq"] for task, o in branch.outputs.items() if o["seq"] <= upto}
 
     def states(self) -> dict[tuple[str, str], str]:
-        """The state of each task on each branch, as `runner.states` names them."""
+        """The state of each task on each branch, as `runner.core.states` names them."""
         assert self.plan is not None
         found = {}
         for name, branch in self.branches.items():

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine
 from redis import Redis
 
 from runner.client import forking
-from runner.errors import ClaimLost, Conflict
-from runner.ledger import Usage
-from runner.output import dump
-from runner.plan import Plan
-from runner.plan.branching import branch_plan
-from runner.plan.used import NOTHING, Used
+from runner.core.errors import ClaimLost, Conflict
+from runner.core.ledger import Usage
+from runner.core.output import dump
+from runner.core.plan import Plan
+from runner.core.plan.branching import branch_plan
+from runner.core.plan.dependencies import NOTHING, Used
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template

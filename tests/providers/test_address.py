@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from kombu.connection import Connection
 
-from runner.errors import UsageError
+from runner.core.errors import UsageError
+from runner.core.redaction import redact_url
 from runner.providers.redis import address
 from runner.providers.redis.connection import connect
-from runner.providers.redis.places import place_of, without_password
-from runner.redaction import redact_url
+from runner.providers.redis.locations import place_of, without_password
 from runner.tasks import app
 
 FULL = "redis+sentinel://me:p%40ss%2Fw@h1,h2:26380,[::1]:5/store/3?sentinel_username=s&sentinel_password=hid-den"

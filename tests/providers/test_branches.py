@@ -3,9 +3,9 @@
 import pytest
 from redis import Redis
 
-from runner.errors import NotFound
+from runner.core.errors import NotFound
+from runner.core.states import RunStatus
 from runner.providers.redis.jobs import Refusal
-from runner.states import RunStatus
 
 from .driver import Driver, plan_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner.ledger import Entry, Usage
-from runner.output import dump
-from runner.plan import Plan, PlannedTask
+from runner.core.ledger import Entry, Usage
+from runner.core.output import dump
+from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import stream
 from runner.providers.redis.packing import pack_output, unpack_output
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from runner.errors import UsageError
+from runner.adapters.crewai import redis_provider
+from runner.core.errors import UsageError
 from runner.providers import CheckpointNotFound, RedisProvider
-from runner.providers.redis import crewai, crewai_checkpoint_file, crewai_provider
+from runner.providers.redis import crewai_checkpoint_file, crewai_provider
 
 
 def test_keys_of_model_clients_are_left_out() -> None:
@@ -25,7 +26,7 @@ def test_keys_of_model_clients_are_left_out() -> None:
         "total_tokens": 7,
         "secretary": {"name": "not a string, and left alone"},
     }
-    assert json.loads(crewai.without_secrets(json.dumps(state, indent=1))) == {
+    assert json.loads(redis_provider.without_secrets(json.dumps(state, indent=1))) == {
         "llm": {"api_key": None, "max_tokens": 5, "token": None, "aws_secret_access_key": None, "openai_apikey": None},
         "headers": {"Authorization": None, "auth_token": None, "password": None},
         "text": 'he said: "api_key": "sk-2"',
@@ -52,11 +53,11 @@ def test_without_crewai_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name.partition('.')[0]!r}")
 
-    monkeypatch.setattr(crewai, "import_module", missing)
-    crewai._kind.cache_clear()
+    monkeypatch.setattr(redis_provider, "import_module", missing)
+    redis_provider._kind.cache_clear()
     with pytest.raises(UsageError, match="crewai is not installed here, or has no checkpoints: No module named"):
         crewai_provider()
-    crewai._kind.cache_clear()
+    redis_provider._kind.cache_clear()
 
 
 def test_the_check_with_the_real_one_is_where_it_is_said(pytestconfig: pytest.Config) -> None:

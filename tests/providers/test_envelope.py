@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from runner.plan import Plan, PlannedTask
+from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.jobs import Job
 from runner.tasks.app import kombu_url

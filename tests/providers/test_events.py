@@ -205,7 +205,7 @@ def test_what_an_attempt_left_open_is_closed_the_innermost_first(driver: Driver,
 
 
 def test_who_lost_the_claim_tells_nothing(driver: Driver, told: Any) -> None:
-    from runner.errors import ClaimLost
+    from runner.core.errors import ClaimLost
 
     driver.submit(plan_of("a"))
     claim = driver.take("a")["a"]

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner.errors import BadInput
-from runner.ledger import Usage
-from runner.output import dump
-from runner.plan import Plan, PlannedTask
+from runner.core.errors import BadInput
+from runner.core.ledger import Usage
+from runner.core.output import dump
+from runner.core.plan import Plan, PlannedTask
 
 from .driver import Driver, plan_of
 from .forked import DIAMOND, HOME, checkpoint_at, own, whole

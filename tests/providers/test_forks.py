@@ -6,12 +6,12 @@ import pytest
 from redis import Redis
 
 from runner.client import forking
-from runner.errors import BadInput, Conflict, NotFound
-from runner.output import dump
-from runner.plan import Plan, PlannedTask
-from runner.plan.used import EVERYTHING, Used
+from runner.core.errors import BadInput, Conflict, NotFound
+from runner.core.output import dump
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import EVERYTHING, Used
+from runner.core.states import RunStatus
 from runner.providers.redis import forks, keys
-from runner.states import RunStatus
 
 from .driver import Driver, plan_of
 from .forked import DIAMOND, HOME, checkpoint_at, everything, own, whole

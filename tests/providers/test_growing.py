@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runner.errors import ClaimLost
-from runner.plan import Plan, PlannedTask
-from runner.plan.growth import Growth
-from runner.providers.redis.growing import GrowingBranch
+from runner.core.errors import ClaimLost
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.growth import Growth
+from runner.core.states import RunStatus
+from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.jobs import Claim
-from runner.states import RunStatus
 
 from .driver import Driver
 

@@ -3,8 +3,8 @@
 import pytest
 from redis import Redis
 
-from runner.errors import ClaimLost, NotFound
-from runner.states import RunStatus
+from runner.core.errors import ClaimLost, NotFound
+from runner.core.states import RunStatus
 
 from ..conftest import eventually
 from .conftest import Clock

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from runner.plan import Plan
-from runner.providers.redis import keys, overtaken
+from runner.core.plan import Plan
+from runner.core.states import RunStatus
+from runner.providers.redis import keys, lost_messages
 from runner.providers.redis.jobs import Claim, Job, Refusal, return_job
-from runner.states import RunStatus
 
 from .checks import job_of
 from .conftest import Clock
@@ -52,11 +52,11 @@ def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock)
 @pytest.mark.parametrize("plan", [WIDE, LONG], ids=["short", "long"])
 def test_a_message_lost_from_among_others_is_missed(driver: Driver, plan: Plan) -> None:
     driver.submit(plan)
-    assert overtaken.missing(driver.redis, keys.home()) == set()
+    assert lost_messages.missing(driver.redis, keys.home()) == set()
     lost = Job(*job_of(driver.redis.rpop(QUEUE)))
-    assert overtaken.missing(driver.redis, keys.home()) == {lost}
-    overtaken.send_again(driver.redis, lost)
-    assert overtaken.missing(driver.redis, keys.home()) == set()
+    assert lost_messages.missing(driver.redis, keys.home()) == {lost}
+    lost_messages.send_again(driver.redis, lost)
+    assert lost_messages.missing(driver.redis, keys.home()) == set()
     assert Job(*job_of(driver.redis.lindex(QUEUE, 0))) == lost
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
-from runner.plan.used import Used
+from runner.core.plan.dependencies import Used
 from runner.providers.redis.jobs import Claim, Job
 
 from . import plans

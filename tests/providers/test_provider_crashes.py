@@ -18,8 +18,8 @@ from typing import Any, get_args
 
 import pytest
 
-from runner.crashpoints import CrashPoint
-from runner.errors import StoreUnreachable
+from runner.core.errors import StoreUnreachable
+from runner.core.fault_points import CrashPoint
 from runner.providers import (
     BaseProvider,
     CheckpointNotFound,
@@ -35,7 +35,7 @@ KEEP = 5
 #: Writes a line of checkpoints, tells each when it is written, and goes on until it is killed.
 WRITER = """
 import json, sys
-from runner import crashpoints
+from runner.core import fault_points as crashpoints
 from runner.providers import detect_provider
 
 location, first, parent, keep, arm_at, setting = json.loads(sys.argv[1])

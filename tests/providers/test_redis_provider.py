@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis import Redis
 
-from runner.errors import StoreUnreachable, UsageError
+from runner.core.errors import StoreUnreachable, UsageError
 from runner.events import load_event
 from runner.events.record import EventRecord
 from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider, detect_provider
-from runner.providers.redis import deltas, places, provider, scripts
+from runner.providers.redis import deltas, locations, provider, scripts
 from runner.providers.redis.deltas import State
 
 HOME = "runner:{states:p}"
@@ -203,7 +203,7 @@ def test_whatever_is_written_and_pruned_it_is_as_with_sqlite(
 
 
 def test_a_write_asked_twice_is_one_write(redis: Redis, location: str) -> None:
-    place = places.place_of(location)
+    place = locations.place_of(location)
     client = provider._client(place.url)
     asked = {"home": place.home, "branch": "main", "parent": "", "size": 2, "entry": b"x", "base": 0, "base_digest": ""}
     asked["lease"] = 0
@@ -291,27 +291,27 @@ def test_memory_does_not_grow_with_what_was_written(location: str) -> None:
 def test_a_location_is_a_url_and_a_prefix(
     location: str, url: str, home: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "_known", {})
-    place = places.place_of(location)
+    monkeypatch.setattr(locations, "_known", {})
+    place = locations.place_of(location)
     assert (place.url, place.home, place.shown) == (url, f"runner:{{states:{home}}}", shown)
     # What is given back can be given again, and then the password is known.
-    assert places.place_of(place.shown) == place
+    assert locations.place_of(place.shown) == place
     assert isinstance(detect_provider(place.shown), RedisProvider)
 
 
 def test_a_prefix_alone_is_at_the_providers_url_or_at_the_runners(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_known", {})
+    monkeypatch.setattr(locations, "_known", {})
     monkeypatch.delenv("RUNNER_REDIS_URL", raising=False)
-    assert places.place_of("./.checkpoints", "redis://a/1").shown == "redis://a/1?prefix=.checkpoints"
+    assert locations.place_of("./.checkpoints", "redis://a/1").shown == "redis://a/1?prefix=.checkpoints"
     with pytest.raises(
         UsageError, match=r"No Redis for 'x': give a location like redis://host:6379/0\?prefix=NAME, or"
     ):
-        places.place_of("x")
+        locations.place_of("x")
     monkeypatch.setenv("RUNNER_REDIS_URL", "redis://:secret@b/2")
-    assert places.place_of("x").shown == "redis://b/2?prefix=x"
-    assert places.place_of("x").url == "redis://:secret@b/2"
-    monkeypatch.setattr(places, "_known", {})
-    assert places.place_of("redis://b/2?prefix=x").url == "redis://:secret@b/2"
+    assert locations.place_of("x").shown == "redis://b/2?prefix=x"
+    assert locations.place_of("x").url == "redis://:secret@b/2"
+    monkeypatch.setattr(locations, "_known", {})
+    assert locations.place_of("redis://b/2?prefix=x").url == "redis://:secret@b/2"
 
 
 def test_the_password_is_used_and_nowhere_to_be_seen(own_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ def test_the_password_is_used_and_nowhere_to_be_seen(own_server: Any, monkeypatc
     assert one.from_checkpoint(own) == "{}"
     assert one.latest(own.partition("#")[0]).location == own
     # In another process the environment has the password.
-    monkeypatch.setattr(places, "_known", {})
+    monkeypatch.setattr(locations, "_known", {})
     with pytest.raises(StoreUnreachable, match="cannot store or read checkpoints"):
         one.from_checkpoint(own)
     monkeypatch.setenv("RUNNER_REDIS_URL", own_server.url.replace("unix://", "unix://u:s3cret@"))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import Conflict, NotFound
-from runner.plan import frontier
+from runner.core.errors import Conflict, NotFound
+from runner.core.plan import frontier
 
 from .driver import Driver, plan_of
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from runner import acknowledged, performing
-from runner.acknowledged import Acknowledged, Log, Logs
-from runner.errors import ClaimLost
-from runner.ledger import Entry, Usage
+from runner.core.errors import ClaimLost
+from runner.core.ledger import Entry, Usage
+from runner.journal import acknowledged, task_marks
+from runner.journal.acknowledged import Acknowledged, Log, Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.rewound import LookBack
@@ -256,13 +256,13 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_dead_process_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(performing, "_memory", None)
-    monkeypatch.setattr(performing, "_logs", None)
-    assert performing.remembered() == []
-    performing.share(2)
-    performing.page(1, "7").claimed("r|main|a", 3)
-    performing.page(1, "8").claimed("r|main|b", 4)
-    performing.page(2, "9").claimed("r|main|c", 5)
-    assert [claim.ref for claim in performing.remembered()] == ["r|main|a", "r|main|b"]
-    assert set(performing.performed()) == {"8"}
-    assert isinstance(performing.page(None, "x").log, Log)
+    monkeypatch.setattr(task_marks, "_memory", None)
+    monkeypatch.setattr(task_marks, "_logs", None)
+    assert task_marks.remembered() == []
+    task_marks.share(2)
+    task_marks.page(1, "7").claimed("r|main|a", 3)
+    task_marks.page(1, "8").claimed("r|main|b", 4)
+    task_marks.page(2, "9").claimed("r|main|c", 5)
+    assert [claim.ref for claim in task_marks.remembered()] == ["r|main|a", "r|main|b"]
+    assert set(task_marks.performed()) == {"8"}
+    assert isinstance(task_marks.page(None, "x").log, Log)

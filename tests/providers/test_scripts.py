@@ -8,9 +8,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from runner.errors import ClaimLost
-from runner.ledger import Entry, Usage
-from runner.output import dump
+from runner.core.errors import ClaimLost
+from runner.core.ledger import Entry, Usage
+from runner.core.output import dump
 from runner.providers.redis import claimed, jobs, scripts
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim, Refusal

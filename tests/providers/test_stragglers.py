@@ -2,11 +2,11 @@
 
 import pytest
 
-from runner.errors import ClaimLost
-from runner.plan import Plan
+from runner.core.errors import ClaimLost
+from runner.core.plan import Plan
+from runner.core.states import RunStatus
 from runner.providers.redis import keys
 from runner.providers.redis.jobs import Claim, Refusal
-from runner.states import RunStatus
 
 from .driver import Driver, plan_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.source import isolation, loader
+from runner.bundles import isolation, loader
 
 
 @pytest.fixture

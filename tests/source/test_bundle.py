@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import BadCrew, BundleTooLarge, TaskError
+from runner.bundles import bundle, selection, unpacking
+from runner.bundles.bundle import contents, pack
+from runner.bundles.selection import LeftOut, may_hold
+from runner.bundles.target import parse_target
+from runner.bundles.unpacking import unpack
+from runner.core.errors import BadCrew, BundleTooLarge, TaskError
 from runner.providers.sqlite import SqliteProvider
-from runner.source import bundle, selection, unpacking
-from runner.source.bundle import contents, pack
-from runner.source.selection import LeftOut, may_hold
-from runner.source.target import parse_target
-from runner.source.unpacking import unpack
 
 
 def write(root: Path, files: dict[str, str] | list[str]) -> Path:

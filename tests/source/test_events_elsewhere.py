@@ -193,8 +193,8 @@ def test_the_handlers_of_a_module_can_be_dropped(bus):
 
 
 def test_handlers_go_with_the_code_that_is_unloaded(make, no_module_leaks):
+    from runner.bundles import loader
     from runner.events import event_bus
-    from runner.source import loader
 
     root = make("one", {"crew.py": """
         from runner.events import event_bus

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import BadCrew
-from runner.source.loader import key_of, load, load_target, unload
-from runner.source.target import parse_target
+from runner.bundles.loader import key_of, load, load_target, unload
+from runner.bundles.target import parse_target
+from runner.core.errors import BadCrew
 
 pytestmark = pytest.mark.usefixtures("no_module_leaks")
 
@@ -104,13 +104,13 @@ class TestEveryWayToImport:
     def test_runner_is_always_ours(self, make):
         files = {
             "runner.py": "raise RuntimeError",
-            "crew.py": "import runner.errors\nfrom runner.errors import BadCrew",
+            "crew.py": "import runner.errors\nfrom runner.core.errors import BadCrew",
         }
         crew = load_crew(make("one", files))
         assert crew.BadCrew is BadCrew
 
     def test_a_crew_file_may_be_called_runner(self, make):
-        root = make("one", {"runner.py": "from runner.errors import BadCrew as crew"})
+        root = make("one", {"runner.py": "from runner.core.errors import BadCrew as crew"})
         assert load_crew(root, "runner").crew is BadCrew
 
     def test_built_in_names_cannot_be_taken(self, make):

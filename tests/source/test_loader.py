@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import BadCrew, BadInput, Interrupted, MissingDependency
-from runner.source import isolation, loader
-from runner.source.loader import ModuleMissing, find_crew, key_of, load, unload, using
-from runner.source.target import parse_target
+from runner.bundles import isolation, loader
+from runner.bundles.loader import ModuleMissing, find_crew, key_of, load, unload, using
+from runner.bundles.target import parse_target
+from runner.core.errors import BadCrew, BadInput, Interrupted, MissingDependency
 
 pytestmark = pytest.mark.usefixtures("no_module_leaks")
 
@@ -42,7 +42,7 @@ class TestWhatGoesWrong:
             ),
             ({"crew.py": "from .x import y"}, "crew.py:1: no module named 'x' in the crew's folder"),
             ({"crew.py": "import runner.nothing"}, "crew.py:1: no module named 'runner.nothing' ('runner' always"),
-            ({"crew.py": "from runner.errors import BadCrew\nraise BadCrew('a cycle')"}, "crew.py:2: a cycle"),
+            ({"crew.py": "from runner.core.errors import BadCrew\nraise BadCrew('a cycle')"}, "crew.py:2: a cycle"),
             ({"crew.py": "import ast\nast.parse('x x')"}, "crew.py:2: SyntaxError: invalid syntax (<unknown>, line 1)"),
             (
                 {"crew.py": "try:\n import no_such\nexcept ImportError:\n from tools import x", "tools.py": ""},
@@ -83,9 +83,9 @@ class TestWhatGoesWrong:
 
     def test_other_errors_of_ours_pass_as_they_are(self, make):
         with pytest.raises(BadInput):
-            load_crew(make("one", {"crew.py": "from runner.errors import BadInput\nraise BadInput('x')"}))
+            load_crew(make("one", {"crew.py": "from runner.core.errors import BadInput\nraise BadInput('x')"}))
         with pytest.raises(Interrupted):
-            load_crew(make("two", {"crew.py": "from runner.errors import Interrupted\nraise Interrupted('x')"}))
+            load_crew(make("two", {"crew.py": "from runner.core.errors import Interrupted\nraise Interrupted('x')"}))
 
     def test_the_name_of_an_import_error_is_the_one_that_was_imported(self, make):
         code = """
@@ -274,8 +274,8 @@ class TestFindCrew:
 
 def test_from_a_bundle(make, tmp_path):
     """All three parts: what one machine packs, another imports, with its data beside it."""
-    from runner.source.bundle import pack
-    from runner.source.unpacking import unpack
+    from runner.bundles.bundle import pack
+    from runner.bundles.unpacking import unpack
 
     code = "import team.tools as t\nfrom pathlib import Path\ncrew = Path(__file__).with_name('a.yaml').read_text()"
     root = make("one", {"team/__init__.py": "", "team/crew.py": code, "team/tools.py": "", "team/a.yaml": "a: 1"})

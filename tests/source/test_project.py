@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.bundles import bundle, dotenv, loader
+from runner.bundles.project import environment_file
+from runner.bundles.target import parse_target
 from runner.client.submission import prepare
-from runner.errors import BadCrew
-from runner.source import bundle, dotenv, loader
-from runner.source.project import environment_file
-from runner.source.target import parse_target
+from runner.core.errors import BadCrew
 
 
 def _write(root: Path, *files: str, kind: str = "crew", more: str = "") -> Path:
@@ -106,7 +106,7 @@ def test_what_a_project_says_of_its_environment(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-FLOW = "from runner.flow import Flow, start\nclass Scores(Flow):\n    @start()\n    def a(self): ...\n"
+FLOW = "from runner.flows import Flow, start\nclass Scores(Flow):\n    @start()\n    def a(self): ...\n"
 LIBRARY = "[project]\nname = 'scores'\n"
 
 

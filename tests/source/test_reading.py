@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from runner.bundles.target import parse_target
+from runner.client.reading import process
+from runner.client.reading.crew import Request
+from runner.client.reading.process import Reader
 from runner.client.submission import prepare
-from runner.errors import BadCrew, BadInput
-from runner.reading import process
-from runner.reading.crew import Request
-from runner.reading.process import Reader
-from runner.source.target import parse_target
+from runner.core.errors import BadCrew, BadInput
 from runner.testing import eventually
 
 READS_ITS_OWN = """
@@ -40,7 +40,7 @@ THOSE = " (relative paths are those of FOLDER)"
 FLOW = """
     import os
     from pydantic import BaseModel
-    from runner.flow import Flow, start
+    from runner.flows import Flow, start
 
     class State(BaseModel):
         n: int = 0

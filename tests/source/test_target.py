@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import BadCrew
-from runner.source.target import Target, parse_target
+from runner.bundles.target import Target, parse_target
+from runner.core.errors import BadCrew
 
 
 @pytest.fixture

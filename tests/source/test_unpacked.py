@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.execution.code import CodeCache
-from runner.source import unpacked
-from runner.source.bundle import Bundle, pack
-from runner.source.target import parse_target
+from runner.bundles import unpacked
+from runner.bundles.bundle import Bundle, pack
+from runner.bundles.target import parse_target
+from runner.engine.code_cache import CodeCache
 
 CREW = "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='one', run=lambda ctx: {word!r})])\n"
 

@@ -51,8 +51,8 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 def weights() -> Iterator[Path]:
     """The offline model, kept where a person's own runs keep it, so that it is fetched once on a machine."""
     pytest.importorskip("xllamacpp", reason="the offline model needs the extra: pip install 'crew-runner[offline]'")
-    from runner.errors import MissingDependency
-    from runner.standin.weights import fetch
+    from runner.core.errors import MissingDependency
+    from runner.modelserver.stubs.weights import fetch
 
     try:
         yield fetch()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.errors import UsageError
+from runner.core.errors import UsageError
 from runner.modelserver import ModelRequest
-from runner.standin import demo, elsewhere, using
+from runner.modelserver.stubs import demo, elsewhere, using
 
 WORD = "DEMO: the answers come from a script that is built in, not from a model"
 

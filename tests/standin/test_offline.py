@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from runner.modelserver import ModelRequest
-from runner.standin import offline
+from runner.modelserver.stubs import offline
 
 pytestmark = pytest.mark.timeout(170)
 

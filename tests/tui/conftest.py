@@ -10,14 +10,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.worker import WorkerCancelled
 
-from runner.checkpoints.act import Order
-from runner.checkpoints.model import Branch, Checkpoint, Details, EntityView, TaskView, everything
-from runner.checkpoints.tree import grouped
-from runner.diff import DONE, PENDING
-from runner.errors import Conflict
+from runner.cli.browser.app import Browser
+from runner.cli.browser.details import Draft
+from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.model import Branch, Checkpoint, Details, EntityView, TaskView, everything
+from runner.client.checkpoints.tree import grouped
+from runner.core.diff import DONE, PENDING
+from runner.core.errors import Conflict
 from runner.providers.base import CheckpointTorn
-from runner.tui.app import Browser
-from runner.tui.details import Draft
 
 DAY = 1_752_000_000_000
 TASKS = ("collect", "sort", "write", "review")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.errors import NotFound, StoreUnreachable
+from runner.core.errors import NotFound, StoreUnreachable
 
 SIZES = [(80, 24), (120, 40)]
 KEYS = [
@@ -322,7 +322,7 @@ def test_a_thousand_checkpoints(play, fakes):
 
 
 def test_new_checkpoints_appear_by_themselves_while_a_run_goes_on(play, fakes, monkeypatch):
-    monkeypatch.setattr("runner.tui.app.LOOK_AGAIN", 0.05)
+    monkeypatch.setattr("runner.cli.browser.app.LOOK_AGAIN", 0.05)
     source = fakes.FakeSource(fakes.line([1]), growing=True)
 
     async def story(screen):
@@ -398,7 +398,7 @@ def test_leaving_with_changes_says_so_once(play, source):
 
 
 def test_where_a_place_does_not_tell_the_tree_says_how_far_each_is(play, fakes, monkeypatch):
-    monkeypatch.setattr("runner.tui.app.UNREAD", 2500)
+    monkeypatch.setattr("runner.cli.browser.app.UNREAD", 2500)
     source = fakes.FakeSource([fakes.made(n, task="", trigger="") for n in (1, 2, 3)])
 
     async def story(screen):

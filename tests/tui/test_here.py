@@ -2,16 +2,16 @@
 
 import pytest
 
-from runner.checkpoints.act import Order
-from runner.checkpoints.here import CrewHand, made_with
-from runner.checkpoints.model import Checkpoint, find
-from runner.checkpoints.stored import StoredSource
-from runner.config import CheckpointConfig
-from runner.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
+from runner.bundles.loader import load_target
+from runner.bundles.target import parse_target
+from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.local import CrewHand, made_with
+from runner.client.checkpoints.model import Checkpoint, find
+from runner.client.checkpoints.stored import StoredSource
+from runner.core.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider
-from runner.source.loader import load_target
-from runner.source.target import parse_target
+from runner.snapshots.config import CheckpointConfig
 
 CREW = """
     import threading
@@ -243,7 +243,7 @@ def test_the_whole_way_from_the_screen(play, written):
 
 FLOW = """
     from pathlib import Path
-    from runner.flow import Flow, listen, start
+    from runner.flows import Flow, listen, start
 
     HERE = Path(__file__).parent
 
@@ -299,7 +299,7 @@ def test_a_name_chooses_among_several(written, write_crew):
 AGENT = """
     from pathlib import Path
     from runner import Agent
-    from runner.llm import BaseLLM
+    from runner.llm.llm import BaseLLM
 
     HERE = Path(__file__).parent
 

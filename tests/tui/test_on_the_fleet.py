@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.checkpoints.fleet import RunHand, RunSource
-from runner.checkpoints.model import find
+from runner.client.checkpoints.fleet import RunHand, RunSource
+from runner.client.checkpoints.model import find
 
 CREW = """
     from runner import Crew, Task

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from runner import Agent, BaseLLM, Crew, Task
-from runner.errors import BadCrew, GuardrailFailed
+from runner.core.errors import BadCrew, GuardrailFailed
 
 
 class Says(BaseLLM):

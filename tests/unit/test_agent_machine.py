@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from runner.agents import fitting, structure, words
+from runner.agents import context_window, structure, text_tool_protocol
 from runner.agents.machine import ERROR, Ask, Done, Fail, Rules, Say, Use, final, next_move
 
 SYSTEM = {"role": "system", "content": "You are r."}
@@ -133,20 +133,20 @@ def test_final():
 
 def test_what_is_left_out_is_the_middles_of_the_oldest_long_results():
     messages = [*BEGUN, wants(call("t", 0), call("t", 1)), result(0, "a" * 8000), result(1, "b" * 8000)]
-    assert fitting.fit(messages, 100_000) == messages
-    fitted = fitting.fit(messages, 3000)
-    assert fitting.tokens(fitted) <= 3000
+    assert context_window.fit(messages, 100_000) == messages
+    fitted = context_window.fit(messages, 3000)
+    assert context_window.tokens(fitted) <= 3000
     assert "characters left out" in fitted[3]["content"]
     assert fitted[4] == messages[4], "the newest stays as long as it can"
     assert fitted[:3] == messages[:3]
     assert messages[3]["content"] == "a" * 8000, "the conversation itself is whole"
-    small = fitting.fit(messages, 300)
-    assert fitting.tokens(small) < 600
+    small = context_window.fit(messages, 300)
+    assert context_window.tokens(small) < 600
     assert small[1] == TASK
 
 
 def test_what_cannot_be_made_to_fit_stays_as_small_as_it_gets():
-    assert fitting.fit(BEGUN, 1) == BEGUN
+    assert context_window.fit(BEGUN, 1) == BEGUN
 
 
 # -- answers in a form
@@ -182,14 +182,14 @@ def test_what_is_wrong_with_an_answer_is_said(text, why):
 def test_tools_in_words_there_and_back():
     offered = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"a": 1}}}]
     calls = wants(call("look", 0, '{"q": "owls"}'))
-    system, task, asked, seen = words.in_words([*BEGUN, calls, result(0, "3 pages")], offered)
+    system, task, asked, seen = text_tool_protocol.in_words([*BEGUN, calls, result(0, "3 pages")], offered)
     assert system["content"].startswith("You are r.\n\nYou may use these tools:\n- look: Looks.")
     assert task == TASK
     assert asked == {"role": "assistant", "content": 'Action: look\nAction Input: {"q": "owls"}'}
     assert seen == {"role": "user", "content": "Observation: 3 pages"}
-    said = words.read('I look.\nAction: `look`\nAction Input: {"q": "owls"}\nObservation: made up', 7)
+    said = text_tool_protocol.read('I look.\nAction: `look`\nAction Input: {"q": "owls"}\nObservation: made up', 7)
     assert said["content"] == "I look."
     [found] = said["tool_calls"]
     assert (found["id"], found["function"]["name"]) == ("call_7", "look")
     assert json.loads(found["function"]["arguments"]) == {"q": "owls"}
-    assert words.read("Final Answer: owls", 0) == says("Final Answer: owls")
+    assert text_tool_protocol.read("Final Answer: owls", 0) == says("Final Answer: owls")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner import below
-from runner.below import write_below
-from runner.errors import LeadsOutside
+from runner.core import safe_paths
+from runner.core.errors import LeadsOutside
+from runner.core.safe_paths import write_below
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_link_that_is_made_after_the_look_is_not_followed(
     outside = folder.parent / "outside"
     (outside / "x").write_text("as it was")
     (folder / "way").mkdir()
-    look = below._is_link
+    look = safe_paths._is_link
 
     def looked(name: str, place: int) -> bool:
         found = look(name, place)
@@ -68,7 +68,7 @@ def test_a_link_that_is_made_after_the_look_is_not_followed(
             (folder / "way/x").symlink_to(outside / "x")
         return found
 
-    monkeypatch.setattr(below, "_is_link", looked)
+    monkeypatch.setattr(safe_paths, "_is_link", looked)
     with contextlib.suppress(OSError):
         write_below(folder, "way/x", b"x")
     assert (outside / "x").read_text() == "as it was"
@@ -79,14 +79,14 @@ def test_a_folder_that_is_moved_out_meanwhile_is_still_the_one_that_was_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outside = folder.parent / "outside"
-    replace = below._replace
+    replace = safe_paths._replace
 
     def late(place: int, name: str, data: bytes, mode: int) -> None:
         (folder / "way").rename(folder / "was")
         (folder / "way").symlink_to(outside)
         replace(place, name, data, mode)
 
-    monkeypatch.setattr(below, "_replace", late)
+    monkeypatch.setattr(safe_paths, "_replace", late)
     write_below(folder, "way/x", b"x")
     assert not list(outside.iterdir())
     assert (folder / "was/x").read_bytes() == b"x"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import BadInput
-from runner.plan import Plan, PlannedTask, branching, frontier
-from runner.plan.branching import Done, Line
-from runner.plan.used import EDITED, Used
+from runner.core.errors import BadInput
+from runner.core.plan import Plan, PlannedTask, branching, frontier
+from runner.core.plan.branching import Done, Line
+from runner.core.plan.dependencies import EDITED, Used
 
 KEYS = "abcdefghij"
 

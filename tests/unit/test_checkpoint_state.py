@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints.model import Checkpoint, EntityView
-from runner.checkpoints.state import details, parse
+from runner.client.checkpoints.model import Checkpoint, EntityView
+from runner.client.checkpoints.state import details, parse
 from runner.providers.base import CheckpointTorn
 
 ONE = Checkpoint("20260715T101530_0123abcd", "main")

@@ -1,7 +1,7 @@
 """Branches as a tree: forks under the checkpoint that they left."""
 
-from runner.checkpoints.model import Branch, Checkpoint, Origin
-from runner.checkpoints.tree import BranchNode, build, grouped
+from runner.client.checkpoints.model import Branch, Checkpoint, Origin
+from runner.client.checkpoints.tree import BranchNode, build, grouped
 
 
 def drawn(nodes: list[BranchNode], depth: int = 0) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from runner import Agent, CheckpointConfig, Crew, RuntimeState, Task
-from runner.errors import BadCheckpoint
+from runner.core.errors import BadCheckpoint
 from runner.providers import CheckpointNotFound, JsonProvider, RedisProvider, SqliteProvider
 
 

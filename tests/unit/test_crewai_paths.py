@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import runner.state
-from runner import crewai_paths, events, flow, providers
+import runner.snapshots
+from runner import events, flows, providers
+from runner.adapters.crewai import import_paths
 from runner.providers import JsonProvider
-from runner.state import writer
+from runner.snapshots import writer
 
 SAME = {
     "agent.core": {"Agent": runner.Agent},
@@ -18,25 +19,25 @@ SAME = {
     "crew": {"Crew": runner.Crew},
     "task": {"Task": runner.Task},
     "llms.base_llm": {"BaseLLM": runner.BaseLLM},
-    "flow.flow": {"Flow": flow.Flow, "start": flow.start, "listen": flow.listen, "FlowState": flow.FlowState,
-                  "_INITIAL_STATE_CLASS_MARKER": flow.INITIAL_STATE_CLASS_MARKER},
-    "flow.human_feedback": {"human_feedback": flow.human_feedback, "HumanFeedbackResult": flow.HumanFeedbackResult},
-    "flow.async_feedback": {"HumanFeedbackProvider": flow.HumanFeedbackProvider,
-                            "HumanFeedbackPending": flow.HumanFeedbackPending},
-    "flow.async_feedback.types": {"PendingFeedbackContext": flow.PendingFeedbackContext},
-    "flow.persistence.sqlite": {"SQLiteFlowPersistence": flow.SQLiteFlowPersistence},
-    "flow.persistence": {"persist": flow.persist},
+    "flow.flow": {"Flow": flows.Flow, "start": flows.start, "listen": flows.listen, "FlowState": flows.FlowState,
+                  "_INITIAL_STATE_CLASS_MARKER": flows.INITIAL_STATE_CLASS_MARKER},
+    "flow.human_feedback": {"human_feedback": flows.human_feedback, "HumanFeedbackResult": flows.HumanFeedbackResult},
+    "flow.async_feedback": {"HumanFeedbackProvider": flows.HumanFeedbackProvider,
+                            "HumanFeedbackPending": flows.HumanFeedbackPending},
+    "flow.async_feedback.types": {"PendingFeedbackContext": flows.PendingFeedbackContext},
+    "flow.persistence.sqlite": {"SQLiteFlowPersistence": flows.SQLiteFlowPersistence},
+    "flow.persistence": {"persist": flows.persist},
     "state.checkpoint_config": {"CheckpointConfig": runner.CheckpointConfig},
-    "state.checkpoint_listener": {"_find_checkpoint": runner.state.find_checkpoint, "_SENTINEL": runner.state.OPTED_OUT,
-                                  "_resolve": runner.state.resolve_checkpoint,
+    "state.checkpoint_listener": {"_find_checkpoint": runner.snapshots.find_checkpoint, "_SENTINEL": runner.snapshots.OPTED_OUT,
+                                  "_resolve": runner.snapshots.resolve_checkpoint,
                                   "_on_any_event": writer.write_if_asked, "_do_checkpoint": writer.write_now},
     "state.event_record": {"EventRecord": runner.EventRecord},
     "state.provider.core": {"BaseProvider": providers.BaseProvider},
     "state.provider.json_provider": {"JsonProvider": providers.JsonProvider},
     "state.provider.sqlite_provider": {"SqliteProvider": providers.SqliteProvider},
     "state.provider.utils": {"detect_provider": providers.detect_provider},
-    "state.runtime": {"RuntimeState": runner.RuntimeState, "_prepare_entities": runner.state.prepare_entities,
-                      "_sync_checkpoint_fields": runner.state.sync_checkpoint_fields},
+    "state.runtime": {"RuntimeState": runner.RuntimeState, "_prepare_entities": runner.snapshots.prepare_entities,
+                      "_sync_checkpoint_fields": runner.snapshots.sync_checkpoint_fields},
     "events": {"crewai_event_bus": runner.event_bus},
     "events.event_bus": {"crewai_event_bus": runner.event_bus, "CrewAIEventsBus": runner.EventBus},
     "events.base_events": {"BaseEvent": runner.BaseEvent},
@@ -44,11 +45,11 @@ SAME = {
     "events.types.task_events": {"TaskCompletedEvent": None},
     "events.types.system_events": {"SIGNAL_EVENT_TYPES": None, "SignalType": None, "on_signal": None},
     "tasks.task_output": {"TaskOutput": runner.TaskOutput},
-    "version": {"get_crewai_version": runner.state.get_crewai_version},
+    "version": {"get_crewai_version": runner.snapshots.get_crewai_version},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", sorted({*SAME, *crewai_paths.PATHS}))
+@pytest.mark.parametrize("path", sorted({*SAME, *import_paths.PATHS}))
 def test_a_path_of_crewai_gives_what_is_ours(path):
     module = importlib.import_module(f"runner.{path}")
     for name, ours in SAME.get(path, {}).items():
@@ -59,11 +60,11 @@ def test_a_path_of_crewai_gives_what_is_ours(path):
 def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
     importlib.import_module("runner.events.event_bus")
     assert events.event_bus is runner.event_bus
-    asked = flow.human_feedback
-    importlib.import_module("runner.flow.human_feedback")
-    assert flow.human_feedback is asked is not None
-    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.state.checkpoint_listener'"):
-        exec("from runner.state.checkpoint_listener import Nothing")
+    asked = flows.human_feedback
+    importlib.import_module("runner.flows.human_feedback")
+    assert flows.human_feedback is asked is not None
+    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.snapshots.checkpoint_listener'"):
+        exec("from runner.snapshots.checkpoint_listener import Nothing")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.memory'"):
         importlib.import_module("runner.memory")
 
@@ -86,12 +87,12 @@ def test_files_that_were_renamed_are_pruned_where_no_other_checkpoints_are(tmp_p
 
 
 def test_a_flow_may_give_itself_its_name():
-    class Named(flow.Flow):
+    class Named(flows.Flow):
         def __init__(self) -> None:
             super().__init__()
             self.flow_name = "mine"
 
-        @flow.start()
+        @flows.start()
         def begin(self) -> str:
             return self.flow_name
 

@@ -1,6 +1,6 @@
 """What differs between two points: inputs, and tasks with a text diff."""
 
-from runner.diff import DONE, PENDING, Side, TaskSide, compare, lines
+from runner.core.diff import DONE, PENDING, Side, TaskSide, compare, lines
 
 
 def done(text: str, **more: int) -> TaskSide:

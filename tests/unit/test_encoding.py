@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, PrivateAttr, RootModel, SecretStr
 from pydantic_core import TzInfo
 
-from runner import encoding
-from runner import output as outputs
-from runner.errors import BadInput, TaskError
-from runner.names import Names
+from runner.core import encoding
+from runner.core import output as outputs
+from runner.core.class_names import Names
+from runner.core.errors import BadInput, TaskError
 
 
 class Colour(enum.Enum):
@@ -402,7 +402,15 @@ def test_names_are_those_of_the_code_and_of_nothing_else() -> None:
     """What is stored cannot have anything else made: no module is looked at for it, and no other class."""
     assert NAMES.find("Report") is Report
     assert NAMES.find("Row.Inner") is Row.Inner
-    for name in ("uuid.UUID", "Path", "os.system", "Report.__init__", "object", "runner.task.Task", "subprocess.Popen"):
+    for name in (
+        "uuid.UUID",
+        "Path",
+        "os.system",
+        "Report.__init__",
+        "object",
+        "runner.crews.task.Task",
+        "subprocess.Popen",
+    ):
         assert NAMES.find(name) is None
         with pytest.raises(BadInput, match=r"which the code of its task does not name any more"):
             encoding.decode({}, [[[], "class", name]], NAMES.find)

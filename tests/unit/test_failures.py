@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import TaskTimeout
-from runner.execution.failures import LONGEST, describe, places, trace_of
+from runner.core.errors import TaskTimeout
+from runner.engine.failures import LONGEST, describe, places, trace_of
 
 CREW = """
     import json

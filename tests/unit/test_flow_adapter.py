@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runner import CheckpointConfig, Crew, Task, adapters
-from runner.adapters.flow import FLOW
+from runner import CheckpointConfig, Crew, Task
+from runner.bundles.loader import find_crew
 from runner.client.submission import prepare, run_fields
-from runner.crew import CrewOutput
-from runner.errors import BadCrew, BadInput, FlowLoop, TaskError
+from runner.core.errors import BadCrew, BadInput, FlowLoop, TaskError
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.core.plan.growth import Committed, Shared
+from runner.crews.crew import CrewOutput
+from runner.engine import adapters
+from runner.engine.work import Work
 from runner.events.work_events import CrewKickoffStartedEvent, TaskCompletedEvent
-from runner.flow import Flow, and_, listen, or_, router, start
+from runner.flows import Flow, and_, listen, or_, router, start
+from runner.flows.adapter import FLOW
 from runner.journal import Journal
-from runner.output import TaskOutput
-from runner.plan import Plan
-from runner.plan.growth import Committed, Shared
-from runner.source.loader import find_crew
-from runner.stopping.gate import Gate
-from runner.work import Work
+from runner.journal.cancellation.gate import Gate
 
 
 class Tally(BaseModel):
@@ -340,7 +341,7 @@ def test_events_in_the_words_of_flows():
 def test_what_is_asked_for_at_submit_is_in_the_fleets_words_too(tmp_path):
     file = tmp_path / "flow.py"
     file.write_text(
-        "from runner.flow import Flow, start\n\n\nclass One(Flow):\n    @start()\n    def a(self): ...\n", "utf-8"
+        "from runner.flows import Flow, start\n\n\nclass One(Flow):\n    @start()\n    def a(self): ...\n", "utf-8"
     )
     asked = ["method_execution_finished", "flow_finished", "SIGTERM"]
     fields = run_fields(prepare(str(file)), {}, 3, asked, "runner", 60.0)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from runner.errors import BadInput
-from runner.flow.edits import Given, edited, replaced
+from runner.core.errors import BadInput
+from runner.flows.edits import Given, edited, replaced
 
 CREW = {"raw": "old", "json_dict": {"a": 1}, "tasks_output": [], "token_usage": {}}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.errors import BadFlow, FlowLoop
-from runner.flow.conditions import and_, condition, or_
-from runner.flow.definition import FlowDefinition, Method
-from runner.flow.machine import Done, Machine, key_of, method_of, replay, turn_of
+from runner.core.errors import BadFlow, FlowLoop
+from runner.flows.conditions import and_, condition, or_
+from runner.flows.definition import FlowDefinition, Method
+from runner.flows.machine import Done, Machine, key_of, method_of, replay, turn_of
 
 
 def flow(*methods):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from runner.errors import BadFlow, Conflict, FlowLoop
-from runner.flow import Flow, and_, listen, router, start
+from runner.core.errors import BadFlow, Conflict, FlowLoop
+from runner.flows import Flow, and_, listen, router, start
 
 
 class Counted(BaseModel):

@@ -5,12 +5,12 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.flow import Flow, and_, listen, or_, router, start
-from runner.flow.definition import FlowDefinition
-from runner.flow.history import Standing, standing_after
-from runner.flow.patch import apply_all, diff_all
-from runner.flow.state import Patch, merge, put, same
-from runner.plan.growth import Committed
+from runner.core.plan.growth import Committed
+from runner.flows import Flow, and_, listen, or_, router, start
+from runner.flows.definition import FlowDefinition
+from runner.flows.history import Standing, standing_after
+from runner.flows.patch import apply_all, diff_all
+from runner.flows.state import Patch, merge, put, same
 
 
 def test_small_changes_are_small():

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from runner.errors import BadFlow, BadInput
-from runner.flow import state as states
-from runner.flow.schema import INITIAL_STATE_CLASS_MARKER, describe, model_of, rebuild
-from runner.flow.state import FlowState, Patch, changes, create, dump, fields, give, load, merge, put, same, twin
+from runner.core.errors import BadFlow, BadInput
+from runner.flows import state as states
+from runner.flows.schema import INITIAL_STATE_CLASS_MARKER, describe, model_of, rebuild
+from runner.flows.state import FlowState, Patch, changes, create, dump, fields, give, load, merge, put, same, twin
 
 
 class Report(BaseModel):

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, PrivateAttr
 
-from runner.flow import state as states
-from runner.flow import typed
-from runner.flow.patch import apply_all, diff_all
-from runner.flow.state import create
-from runner.flow.typed import Models
+from runner.flows import state as states
+from runner.flows import typed
+from runner.flows.patch import apply_all, diff_all
+from runner.flows.state import create
+from runner.flows.typed import Models
 
 
 class Point(BaseModel):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.errors import ClaimLost, Interrupted, TimedOut
-from runner.stopping.gate import Gate
+from runner.core.errors import ClaimLost, Interrupted, TimedOut
+from runner.journal.cancellation.gate import Gate
 
 
 def test_nothing_stops_until_it_is_asked():

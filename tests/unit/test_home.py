@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.home import HOME, OF_OTHERS, STORAGE, UNUSED, Home, homes, show_through, sweep
+from runner.bundles.run_dir import HOME, OF_OTHERS, STORAGE, UNUSED, Home, homes, show_through, sweep
 
 PARENTS = {"main": "", "fork": "main", "fork/2": "fork"}
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import BaseModel
 
-from runner.errors import Interrupted
+from runner.core.errors import Interrupted
+from runner.core.ledger import STEP, Tally
 from runner.journal import Journal
-from runner.ledger import STEP, Tally
-from runner.stopping.gate import Gate
+from runner.journal.cancellation.gate import Gate
 
 
 class Recorder:

@@ -8,14 +8,14 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Agent, CheckpointConfig, ConditionalTask, Crew, Process, Task, TaskOutput
-from runner import output as outputs
-from runner.adapters import adapter_of, is_crew, required
-from runner.adapters.native import NATIVE, interpolate
-from runner.errors import BadCrew, BadInput, TaskError
+from runner.core import output as outputs
+from runner.core.errors import BadCrew, BadInput, TaskError
+from runner.core.plan import Plan
+from runner.crews.adapter import NATIVE, interpolate
+from runner.engine.adapters import adapter_of, is_crew, required
+from runner.engine.work import Work
 from runner.journal import Journal
-from runner.plan import Plan
-from runner.stopping.gate import Gate
-from runner.work import Work
+from runner.journal.cancellation.gate import Gate
 
 
 def nothing(ctx: Any) -> str:

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from runner import outgoing
+from runner.journal import sent_marks
 from runner.testing import eventually
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(outgoing, "_memory", None)
-    return outgoing.share("host-1-abcdef", "s")
+    monkeypatch.setattr(sent_marks, "_memory", None)
+    return sent_marks.share("host-1-abcdef", "s")
 
 
 def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
     """A child in this place of the pool, to its end; its pid."""
     pid = os.fork()
     if not pid:
-        say = outgoing.page(place)
+        say = sent_marks.page(place)
         if say is not None:
             does(say)
         os._exit(0)
@@ -33,60 +33,60 @@ def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
 def test_what_a_dead_child_said_is_read_though_another_took_its_place(path: str) -> None:
     first = child(lambda say: [say("7 one"), say("7 two")], 3)
     second = child(lambda say: say("8 else"), 3)
-    assert outgoing.said(path) == {str(first): "7 two", str(second): "8 else"}
+    assert sent_marks.said(path) == {str(first): "7 two", str(second): "8 else"}
     child(lambda say: None, 3)
-    assert outgoing.said(path) == {str(second): "8 else"}
-    outgoing.remove(path)
-    assert outgoing.said(path) == {}
+    assert sent_marks.said(path) == {str(second): "8 else"}
+    sent_marks.remove(path)
+    assert sent_marks.said(path) == {}
 
 
 def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> None:
-    child(lambda say: [say("7 one"), say("x" * outgoing.HALF)], 4)
-    child(lambda say: say("7 one"), outgoing.CHILDREN)
-    assert outgoing.said(path) == {}
-    assert outgoing.page(None) is None
+    child(lambda say: [say("7 one"), say("x" * sent_marks.HALF)], 4)
+    child(lambda say: say("7 one"), sent_marks.CHILDREN)
+    assert sent_marks.said(path) == {}
+    assert sent_marks.page(None) is None
     other = tmp_path / "else"
     other.touch()
-    outgoing.remove(str(other))
+    sent_marks.remove(str(other))
     assert other.exists(), "no other file is touched"
 
 
 def test_what_the_dead_left_behind_is_swept_away(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, needed, of_another, old = (shared_by_one_who_dies(store) for store in ("s", "s", "another", "another"))
-    outgoing.sweep("s", {needed})
+    sent_marks.sweep("s", {needed})
     assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another, old}
     assert left not in {path, needed}
-    monkeypatch.setattr(outgoing, "ABANDONED", -1)
-    outgoing.sweep("s", {needed, of_another})
+    monkeypatch.setattr(sent_marks, "ABANDONED", -1)
+    sent_marks.sweep("s", {needed, of_another})
     assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another}
 
 
 def test_a_file_stays_while_any_process_of_its_worker_lives(tmp_path: Path, path: str) -> None:
-    outgoing.remove(path)
+    sent_marks.remove(path)
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(write)
-        outgoing.share("host-4-abcdef", "s")
+        sent_marks.share("host-4-abcdef", "s")
         if not os.fork():
             os.read(read, 1)  # a child that outlives its parent, until the test closes the pipe
         os._exit(0)
     os.waitpid(pid, 0)
-    assert not outgoing.is_final(str(next(tmp_path.iterdir())))
+    assert not sent_marks.is_final(str(next(tmp_path.iterdir())))
     os.close(read)
     try:
-        outgoing.sweep("s", ())
+        sent_marks.sweep("s", ())
         assert len(list(tmp_path.iterdir())) == 1
     finally:
         os.close(write)
-    eventually(lambda: not outgoing.sweep("s", ()) and not list(tmp_path.iterdir()))
+    eventually(lambda: not sent_marks.sweep("s", ()) and not list(tmp_path.iterdir()))
 
 
 def shared_by_one_who_dies(store: str) -> str:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        os.write(write, outgoing.share("host-3-abcdef", store).encode())
+        os.write(write, sent_marks.share("host-3-abcdef", store).encode())
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(write)

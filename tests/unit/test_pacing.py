@@ -2,10 +2,11 @@
 
 import pytest
 
-from runner import Agent, BaseLLM, Crew, Task, pacing
-from runner.errors import Interrupted
-from runner.pacing import Pace, pauses
-from runner.stopping.gate import Gate
+from runner import Agent, BaseLLM, Crew, Task
+from runner.core.errors import Interrupted
+from runner.journal import rate_limit
+from runner.journal.cancellation.gate import Gate
+from runner.journal.rate_limit import Pace, pauses
 from runner.testing import ModelServer
 
 
@@ -20,7 +21,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     one = Clock()
-    monkeypatch.setattr(pacing, "time", one)
+    monkeypatch.setattr(rate_limit, "time", one)
     return one
 
 
@@ -40,7 +41,7 @@ def test_who_waits_can_be_stopped(clock: Clock) -> None:
     gate, pace = Gate(), Pace()
     pace.turn([("crew", 1)])
     slept = pauses(pace, [("crew", 1)], gate)
-    assert next(slept) == pacing.LOOK
+    assert next(slept) == rate_limit.LOOK
     gate.ask(Interrupted("the worker is draining"))
     with pytest.raises(Interrupted):
         next(slept)
@@ -49,10 +50,10 @@ def test_who_waits_can_be_stopped(clock: Clock) -> None:
 @pytest.mark.parametrize("where", ["crew", "agent", "function", "awaits"])
 def test_calls_in_this_process_wait(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of agents, of models of one's own, and of functions that use a vendor's client."""
-    monkeypatch.setattr(pacing, "LOOK", 0.01)
+    monkeypatch.setattr(rate_limit, "LOOK", 0.01)
     waited: list[float] = []
 
-    def turn(pace: Pace, limits: list[pacing.Limit]) -> float:
+    def turn(pace: Pace, limits: list[rate_limit.Limit]) -> float:
         waited.append(limits[0][1])
         return 0.0 if len(waited) % 2 == 0 else 0.001
 

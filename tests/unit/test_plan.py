@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.errors import BadCrew
-from runner.plan import Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
+from runner.core.errors import BadCrew
+from runner.core.plan import Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
 
 
 def order(kinds: str) -> dict[str, tuple[str, ...]]:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
-from runner.ledger import Line, Usage, costs, summed
-from runner.list_prices import VARIABLE, configured
-from runner.prices import NO_PRICES, cost_in_a_cell, cost_in_words, money
+from runner.core.errors import UsageError
+from runner.core.ledger import Line, Usage, costs, summed
+from runner.core.prices import NO_PRICES, cost_in_a_cell, cost_in_words, money
+from runner.llm.list_prices import VARIABLE, configured
 
 LONG = Usage(92_500, 0, 90_000, 2_000)
 

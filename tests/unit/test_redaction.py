@@ -12,9 +12,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from runner.errors import said
+from runner.core.errors import said
+from runner.core.redaction import RedactingFormatter, redact, redact_url
 from runner.events.work_events import TaskFailedEvent
-from runner.redaction import RedactingFormatter, redact, redact_url
 
 # Put together here, so that nothing that looks like a key stands in this repository.
 A, B = "Ab3dEf6hIj9lMn2p", "QrStUvWxYz0123456789"

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from runner import Crew, Task
-from runner.errors import RelativePath
-from runner.source import relative_paths
-from runner.source.isolation import PREFIX
+from runner.bundles import relative_paths
+from runner.bundles.isolation import PREFIX
+from runner.core.errors import RelativePath
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 from pydantic import BaseModel, Field, field_validator
 
 from runner import Crew, Task
-from runner.adapters.flow import FLOW
-from runner.adapters.native import NATIVE
-from runner.errors import BadInput
-from runner.flow import Flow, listen, start
-from runner.reading import shapes
+from runner.client.reading import shapes
+from runner.core.errors import BadInput
+from runner.crews.adapter import NATIVE
+from runner.flows import Flow, listen, start
+from runner.flows.adapter import FLOW
 
 
 class Part(BaseModel):

@@ -7,9 +7,18 @@ import pytest
 from pydantic import BaseModel, Field
 
 from runner import BaseTool, tool
-from runner.errors import BadCrew
-from runner.tools import BadArguments, Tool, arguments_of, as_tool, as_tools, idempotency_key, schema_of, tool_name
-from runner.tools.keys import keyed
+from runner.agents.tools import (
+    BadArguments,
+    Tool,
+    arguments_of,
+    as_tool,
+    as_tools,
+    idempotency_key,
+    schema_of,
+    tool_name,
+)
+from runner.core.errors import BadCrew
+from runner.journal.idempotency import keyed
 
 
 @tool

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from runner import Crew, Task
-from runner.adapters.native import NATIVE
-from runner.agent import Agent
+from runner.agents import Agent
+from runner.core.output import TaskOutput
+from runner.core.plan.dependencies import NOTHING, UNKNOWN, Used, Uses
+from runner.crews.adapter import NATIVE
+from runner.engine.work import Work
 from runner.journal import Journal
-from runner.llm import BaseLLM
-from runner.output import TaskOutput
-from runner.plan.used import NOTHING, UNKNOWN, Used, Uses
-from runner.stopping.gate import Gate
-from runner.work import Work
+from runner.journal.cancellation.gate import Gate
+from runner.llm.llm import BaseLLM
 
 GIVEN = {"topic": "owls", "n": 3}
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner import workdir
+from runner.bundles import task_files
+from runner.bundles.task_files import TaskFiles, Workdir
 from runner.client.files import files_of, write_files
-from runner.errors import DiskTrouble, TaskError
-from runner.workdir import TaskFiles, Workdir
+from runner.core.errors import DiskTrouble, TaskError
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def original(tmp_path):
 @pytest.fixture
 def make(original, tmp_path):
     def make(*left, copied=True, keeps=lambda path: True):
-        place = workdir.new_place(tmp_path / "work", "worker")
+        place = task_files.new_place(tmp_path / "work", "worker")
         return Workdir(place, lambda: (original if copied else None, left), keeps)
 
     return make
@@ -116,7 +116,7 @@ def test_what_has_a_strange_name_is_kept_or_told_and_nothing_fails(make):
 
 
 def test_too_much_is_an_error_that_says_what_to_do(make, monkeypatch):
-    monkeypatch.setattr(workdir, "MOST", 1_000_000)
+    monkeypatch.setattr(task_files, "MOST", 1_000_000)
     work = make()
     (work.folder / "small.txt").write_text("x")
     (work.folder / "big.bin").write_bytes(bytes(2_000_000))
@@ -145,7 +145,7 @@ def test_paths_of_the_bundle(tmp_path):
 
 
 def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
-    own, other = (workdir.workdirs(store, tmp_path) for store in ("one:6379/0", "other:6379/0"))
+    own, other = (task_files.workdirs(store, tmp_path) for store in ("one:6379/0", "other:6379/0"))
     now = own.parent.parent.stat().st_mtime
     for worker, age in {"alive": 10**8, "dead": 10**8, "new": 0}.items():
         (own / worker / "one").mkdir(parents=True)
@@ -153,7 +153,7 @@ def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
     for worker, age in {"perhaps": 3600, "old": 10**8}.items():
         (other / worker / "one").mkdir(parents=True)
         os.utime(other / worker, (now - age, now - age))
-    workdir.sweep(own, {"alive"})
+    task_files.sweep(own, {"alive"})
     assert {path.name for path in own.iterdir()} == {"alive", "new"}
     assert {path.name for path in other.iterdir()} == {"perhaps"}
 

@@ -93,7 +93,7 @@ def crew_of(write_crew: Callable[..., Path], trace: Trace) -> Callable[[str], Pa
 
 
 FLOWS = """
-from runner.flow import Flow, and_, human_feedback, listen, or_, router, start
+from runner.flows import Flow, and_, human_feedback, listen, or_, router, start
 from pydantic import BaseModel
 """
 

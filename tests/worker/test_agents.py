@@ -54,7 +54,7 @@ def test_agents_do_tasks_on_the_fleet_and_no_recorded_answer_is_paid_again(
 
 WITH_TOOLS = """
     from runner import Agent, tool
-    from runner.tools import idempotency_key
+    from runner.agents.tools import idempotency_key
 
     @tool
     def add(x: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from runner.client import Client
-from runner.crashpoints import CrashPoint
+from runner.core.fault_points import CrashPoint
 
 TASKS = """
     def flaky(ctx):

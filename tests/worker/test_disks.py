@@ -2,8 +2,8 @@
 
 import pytest
 
-from runner.errors import DiskTrouble
-from runner.execution import Fail, Retry, execution
+from runner.core.errors import DiskTrouble
+from runner.engine import Fail, Retry, executor
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -41,8 +41,8 @@ def test_there_is_an_end_to_it(monkeypatch):
     claim = Claim()
     error = ValueError("the model's client could not start")  # what a library makes of it
     error.__cause__ = DiskTrouble("this machine's disk refuses what the task needs: [Errno 28] No space left on device")
-    found = execution._after_failure(error, claim, None)  # type: ignore[arg-type]
+    found = executor._after_failure(error, claim, None)  # type: ignore[arg-type]
     assert isinstance(found, Retry)
     assert "on worker host" in found.reason
-    claim.failures = execution.DISK_ATTEMPTS - 1
-    assert isinstance(execution._after_failure(error, claim, None), Fail)  # type: ignore[arg-type]
+    claim.failures = executor.DISK_ATTEMPTS - 1
+    assert isinstance(executor._after_failure(error, claim, None), Fail)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.performing import Performed, digest, page, performed, performs
+from runner.journal.task_marks import Performed, digest, page, performed, performs
 from runner.providers.redis import jobs
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Job

@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.embedded import find_binary
+from runner.client.embedded import find_binary
 from runner.testing import Fleet
 
 PASSWORD = "p@ss/w0rd"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.source.loader import load_target
-from runner.source.target import parse_target
+from runner.bundles.loader import load_target
+from runner.bundles.target import parse_target
 from runner.testing import Call, ModelServer
 
 pytestmark = pytest.mark.timeout(120)
@@ -163,7 +163,7 @@ def test_a_tool_that_is_led_nowhere_fails_its_task_instead_of_telling_the_model(
 
 
 FLOW = """
-    from runner.flow import Flow, listen, start
+    from runner.flows import Flow, listen, start
 
     class Notes(Flow):
         @start()

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints.fleet import RunSource
-from runner.checkpoints.model import find
 from runner.client import Client
-from runner.errors import BadInput, Conflict
+from runner.client.checkpoints.fleet import RunSource
+from runner.client.checkpoints.model import find
+from runner.core.errors import BadInput, Conflict
 
 ASKS = """
     class Asks(Flow[dict]):

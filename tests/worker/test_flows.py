@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.errors import BadInput
+from runner.core.errors import BadInput
 
 #: Counts in a loop, with two branches side by side in each round that change the same state.
 LOOP = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client
-from runner.errors import BadInput
+from runner.core.errors import BadInput
 from runner.testing import ModelServer, Rule
 
 ASKS = """

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from runner.source.loader import load_target
-from runner.source.target import parse_target
+from runner.bundles.loader import load_target
+from runner.bundles.target import parse_target
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.errors import NotFound
+from runner.core.errors import NotFound
 from runner.testing import Fleet, RedisServer, eventually
 
 TWO_TASKS = """

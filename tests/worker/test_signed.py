@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from runner import signing
+from runner.bundles import signing
 from runner.client import Client
-from runner.errors import Unsigned, UsageError
-from runner.execution.code import Signatures
+from runner.core.errors import Unsigned, UsageError
+from runner.engine.code_cache import Signatures
 from runner.testing import Fleet
 
 OLD, NEW, OTHER = "an old key of sixteen", "a new key of sixteen", "a key of somebody else"
@@ -97,7 +97,7 @@ def test_code_that_is_accepted_is_signed_whatever_it_is_now(
     assert handle.wait(60).status == "failed"
     # A crew becomes a flow, which another adapter does
     crew.write_text(
-        "from runner.flow import Flow, start\n"
+        "from runner.flows import Flow, start\n"
         "class One(Flow):\n    @start()\n    def one(self):\n        return 1 / 0\n"
         "crew = One()"
     )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from runner import CheckpointConfig, Crew, JsonProvider
+from runner.bundles import loader
+from runner.bundles.target import parse_target
 from runner.client import Client
-from runner.errors import BadInput
-from runner.source import loader
-from runner.source.target import parse_target
+from runner.core.errors import BadInput
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,8 +11,8 @@ from celery import Celery
 from redis import Redis
 
 from runner.client import Client
+from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.redis.protocol import queue_of
-from runner.settings import DEFAULT_QUEUE
 from runner.tasks import app as celery_side
 from runner.tasks.presence import Stall
 from runner.testing import RedisServer

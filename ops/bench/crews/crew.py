@@ -4,7 +4,7 @@ import os
 import time
 
 from runner import Crew, Task
-from runner.context import TaskContext
+from runner.crews.context import TaskContext
 
 
 def mark(path: str, word: str, i: int) -> None:

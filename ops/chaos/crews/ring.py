@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from runner import LLM, Agent, Crew, Task, tool
-from runner.flow import Flow, and_, listen, router, start
+from runner.flows import Flow, and_, listen, router, start
 
 
 def leave(line: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.config import CheckpointConfig
-from runner.plan import Plan, PlannedTask
-from runner.source import script
-from runner.source.program import Program
-from runner.work import Work
+from runner.bundles import script
+from runner.bundles.program import Program
+from runner.core.plan import Plan, PlannedTask
+from runner.engine.work import Work
+from runner.snapshots.config import CheckpointConfig
 
 
 class CrewAIAdapter:
@@ -26,27 +26,27 @@ class CrewAIAdapter:
         """CrewAI's crews and classes of crews. Where nobody imported CrewAI, nothing is one."""
         if "crewai.crew" not in sys.modules:
             return False
-        from runner.adapters.crewai import making
+        from runner.adapters.crewai import build
 
-        return making.is_crew(thing)
+        return build.is_crew(thing)
 
     def plan(self, crew: Any, name: str) -> Plan:
         """The crew's plan. Raises `BadCrew`."""
-        from runner.adapters.crewai import making, planned
+        from runner.adapters.crewai import build, planned
 
-        return planned.plan(making.made(crew), name)
+        return planned.plan(build.made(crew), name)
 
     def checkpoints(self, crew: Any) -> CheckpointConfig | None:
         """As ``checkpoint=`` says, which is CrewAI's own."""
-        from runner.adapters.crewai import making, planned
+        from runner.adapters.crewai import build, planned
 
-        return planned.checkpoints(making.made(crew))
+        return planned.checkpoints(build.made(crew))
 
     def source(self, crew: Any, key: str) -> object:
         """The task; the crew for what is done before and after all tasks."""
-        from runner.adapters.crewai import making, planned
+        from runner.adapters.crewai import build, planned
 
-        made = making.made(crew)
+        made = build.made(crew)
         return planned.by_key(made).get(key, made)
 
     def warm(self, crew: Any, key: str) -> None:
@@ -58,23 +58,23 @@ class CrewAIAdapter:
 
     def output_files(self, crew: Any) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
-        from runner.adapters.crewai import making, planned
+        from runner.adapters.crewai import build, planned
 
-        return {key: task.output_file for key, task in planned.by_key(making.made(crew)).items() if task.output_file}
+        return {key: task.output_file for key, task in planned.by_key(build.made(crew)).items() if task.output_file}
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:
         """The ``output_pydantic`` or ``output_json`` of each task that has one."""
-        from runner.adapters.crewai import making, planned
+        from runner.adapters.crewai import build, planned
 
-        tasks = planned.by_key(making.made(crew))
+        tasks = planned.by_key(build.made(crew))
         found = {key: task.output_pydantic or task.output_json for key, task in tasks.items()}
         return {key: model for key, model in found.items() if model is not None}
 
     def perform(self, crew: Any, work: Work) -> str:
         """Do the task by CrewAI's own kickoff."""
-        from runner.adapters.crewai import making, performing
+        from runner.adapters.crewai import build, execute
 
-        return performing.perform(making.made(crew), work)
+        return execute.perform(build.made(crew), work)
 
 
 CREWAI = CrewAIAdapter()

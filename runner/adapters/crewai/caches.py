@@ -12,7 +12,7 @@ from crewai.agents.cache.cache_handler import CacheHandler
 from pydantic import BaseModel
 
 from runner.adapters.crewai.tools import as_noted, from_noted
-from runner.work import Work
+from runner.engine.work import Work
 
 MOST = 1024 * 1024  #: characters of what one task put into caches that are stored
 

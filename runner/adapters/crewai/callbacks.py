@@ -13,10 +13,10 @@ from crewai.crews.crew_output import CrewOutput
 from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from pydantic import BaseModel
 
-from runner import output as outputs
-from runner.adapters.crewai import owners, planned, values
-from runner.adapters.crewai.owners import is_closing
-from runner.adapters.crewai.seen import Earlier
+from runner.adapters.crewai import callback_state, planned, values
+from runner.adapters.crewai.callback_state import is_closing
+from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.core import output as outputs
 from runner.journal import Journal
 
 Callback = Callable[..., Any]
@@ -71,7 +71,7 @@ def recorded_inside(own: Any, journal: Journal) -> Iterator[None]:
 
 def _record_all(crew: Crew, journal: Journal) -> None:
     """It may be kicked off again and again, and copied in between: each callback is wrapped once."""
-    whose = owners.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    whose = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
     crew.before_kickoff_callbacks = [
         _of_inputs("before_kickoff", one, whose, journal) for one in crew.before_kickoff_callbacks
     ]
@@ -163,9 +163,9 @@ def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Jo
         live: list[Any] = []
 
         def call(*_: Any) -> Any:
-            before = owners.snapshot(whose)
+            before = callback_state.snapshot(whose)
             live.append(callback(inputs))
-            left, _lost = owners.left_on(whose, before)
+            left, _lost = callback_state.left_on(whose, before)
             return {"inputs": live[0], "state": left} if _is_json(live[0]) else None
 
         if not _is_json(inputs):
@@ -175,7 +175,7 @@ def _of_inputs(name: str, callback: Callback, whose: dict[str, Any], journal: Jo
             return live[0]
         if said is None:
             return callback(inputs)
-        owners.put_on(whose, said["state"])
+        callback_state.put_on(whose, said["state"])
         return said["inputs"]
 
     return recorded

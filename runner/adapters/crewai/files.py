@@ -8,7 +8,7 @@ from typing import Any
 from crewai import Task
 from crewai.utilities.string_utils import interpolate_only
 
-from runner.errors import TaskError
+from runner.core.errors import TaskError
 
 
 @contextlib.contextmanager

@@ -19,24 +19,24 @@ from crewai.flow.flow_wrappers import FlowMethod
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner.adapters.crewai import audience, callbacks, people, planned, telling, tools
-from runner.adapters.crewai.flow_hearing import Ending, FlowHearing
+from runner.adapters.crewai import call_observer, callbacks, event_routing, human_input, planned, tools
+from runner.adapters.crewai.flow_event_filter import Ending, FlowHearing
 from runner.adapters.crewai.reviewing import Labelling, Lessons
-from runner.adapters.flow import FlowAdapter, Growing
-from runner.config import CheckpointConfig
-from runner.errors import BadCrew, Stop
-from runner.flow import flow as ours
-from runner.flow import state as states
-from runner.flow import values
-from runner.flow.conditions import Condition
-from runner.flow.definition import Feedback, FlowDefinition, Method
-from runner.flow.execution import Execution, Outcome, current
-from runner.flow.feedback import HumanFeedbackPending, PendingFeedbackContext
-from runner.flow.feedback import HumanFeedbackResult as OurResult
-from runner.flow.history import Standing, as_edited, part_of
-from runner.flow.typed import Models
-from runner.plan.growth import Grow
-from runner.work import Work
+from runner.core.errors import BadCrew, Stop
+from runner.core.plan.growth import Grow
+from runner.engine.work import Work
+from runner.flows import flow as ours
+from runner.flows import state as states
+from runner.flows import values
+from runner.flows.adapter import FlowAdapter, Growing
+from runner.flows.conditions import Condition
+from runner.flows.definition import Feedback, FlowDefinition, Method
+from runner.flows.execution import Execution, Outcome, current
+from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
+from runner.flows.feedback import HumanFeedbackResult as OurResult
+from runner.flows.history import Standing, as_edited, part_of
+from runner.flows.typed import Models
+from runner.snapshots.config import CheckpointConfig
 
 
 class Facade(ours.Flow[Any]):
@@ -141,7 +141,7 @@ class CrewAIFlowAdapter(FlowAdapter):
         if not isinstance(crew, type):
             return Facade(crew)
         try:
-            with audience.made_quietly():
+            with event_routing.made_quietly():
                 return Facade(crew())
         except (KeyboardInterrupt, Stop):
             raise
@@ -183,9 +183,9 @@ class CrewAIFlowAdapter(FlowAdapter):
         flow.hearing = FlowHearing(theirs, flow.own_definition.name, work)
         nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with (
-            telling.told(nobody, work, theirs),
+            call_observer.told(nobody, work, theirs),
             tools.journaled(nobody, work),
-            people.asking(nobody, work),
+            human_input.asking(nobody, work),
             callbacks.recorded_inside(nobody, work.journal),
             flow.hearing.open(),
         ):

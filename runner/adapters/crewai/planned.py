@@ -9,11 +9,11 @@ from crewai.hooks import InterceptionPoint, get_hooks
 from crewai.tasks.conditional_task import ConditionalTask
 from crewai.utilities.constants import NOT_SPECIFIED
 
-from runner import planning
-from runner.adapters.crewai.owners import is_closing
-from runner.config import CheckpointConfig
-from runner.errors import BadCrew
-from runner.plan import Plan, PlannedTask, sequential_order
+from runner.adapters.crewai.callback_state import is_closing
+from runner.core.errors import BadCrew
+from runner.core.plan import Plan, PlannedTask, sequential_order
+from runner.crews import planning
+from runner.snapshots.config import CheckpointConfig
 
 BEFORE = "before_kickoff"
 AFTER = "after_kickoff"

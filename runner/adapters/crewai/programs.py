@@ -19,12 +19,12 @@ from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
-from runner import output as outputs
-from runner.adapters.crewai import callbacks, people, planned, telling, tools, values
-from runner.errors import TaskError
-from runner.plan.used import EVERYTHING
-from runner.source.program import Program
-from runner.work import Work
+from runner.adapters.crewai import call_observer, callbacks, human_input, planned, tools, values
+from runner.bundles.program import Program
+from runner.core import output as outputs
+from runner.core.errors import TaskError
+from runner.core.plan.dependencies import EVERYTHING
+from runner.engine.work import Work
 
 
 def perform(program: Program, work: Work) -> str:
@@ -32,10 +32,10 @@ def perform(program: Program, work: Work) -> str:
     work.uses.input(EVERYTHING)
     nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
     with (
-        telling.told(nobody, work),
+        call_observer.told(nobody, work),
         tools.journaled(nobody, work),
-        people.asking(nobody, work),
-        people.asking_in_flows(work),
+        human_input.asking(nobody, work),
+        human_input.asking_in_flows(work),
         callbacks.recorded_inside(nobody, work.journal),
         _given(work.inputs),
         _heard() as given,

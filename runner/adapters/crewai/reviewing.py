@@ -15,7 +15,7 @@ from crewai.flow.human_feedback import (
     _resolve_llm_instance,
 )
 
-from runner.flow.feedback import choose
+from runner.flows.feedback import choose
 
 
 @dataclass(frozen=True)

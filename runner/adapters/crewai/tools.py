@@ -18,12 +18,12 @@ from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
-from runner.adapters.crewai.carried import Carried
+from runner.adapters.crewai.tool_state import Carried
 from runner.adapters.crewai.usage import Spending, Spent
+from runner.core.redaction import redact
+from runner.engine.work import Work
 from runner.journal import Journal, frames
-from runner.redaction import redact
-from runner.tools.keys import keyed, origin
-from runner.work import Work
+from runner.journal.idempotency import keyed, origin
 
 
 @contextlib.contextmanager

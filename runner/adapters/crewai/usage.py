@@ -10,7 +10,7 @@ from crewai.tools.agent_tools.base_agent_tools import BaseAgentTool
 from crewai.types.usage_metrics import UsageMetrics
 
 from runner.adapters.crewai.planned import AFTER
-from runner.work import Work
+from runner.engine.work import Work
 
 
 def of(crew: Crew, work: Work) -> dict[str, int]:

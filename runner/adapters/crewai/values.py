@@ -9,9 +9,9 @@ from crewai.tasks.output_format import OutputFormat
 from pydantic import BaseModel, PrivateAttr, ValidationError
 from pydantic_core import to_jsonable_python
 
-from runner import output as outputs
-from runner.errors import TaskError
-from runner.output import TaskOutput as Stored
+from runner.core import output as outputs
+from runner.core.errors import TaskError
+from runner.core.output import TaskOutput as Stored
 
 
 def dump(output: Any) -> str:

@@ -1,0 +1,60 @@
+"""Branches of plans that grow: what their tasks share, and what was committed on them, in order."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.core.plan.growth import Committed, Shared
+from runner.providers.redis import history
+from runner.providers.redis import keys as names
+from runner.providers.redis.connection import Client
+from runner.providers.redis.packing import unpack_output
+
+MARK = "="  #: what the texts' names begin with, among the fields of their hash
+
+
+class GrowingBranch:
+    """One branch, to read."""
+
+    def __init__(self, client: Client, run_id: str, name: str) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._name = name
+
+    def beginning(self) -> Mapping[str, Any]:
+        """What the adapter said of the run when it was submitted."""
+        found = self._client.hget(names.run_key(self._run_id), "beginning")
+        beginning: Mapping[str, Any] = json.loads(found or "{}")
+        return beginning
+
+    def shared(self) -> Shared:
+        """The texts as they stand now."""
+        key = names.key("shared_key", branch_key=names.branch_key(self._run_id, self._name))
+        found: dict[str, str] = self._client.hgetall(key)
+        texts = {name.removeprefix(MARK): text for name, text in found.items() if name.startswith(MARK)}
+        return Shared(found.get("version", ""), texts)
+
+    def records(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Stored outputs by key, each from the nearest branch that has it."""
+        return history.stored_outputs(self._client, self._run_id, self._name, list(keys))
+
+    def history(self, upto: int | None = None) -> list[Committed]:
+        """All that was committed on the branch and, before it left them, on its parents, in order."""
+        lines = history.with_outputs(self._client, self._run_id, self._name)
+        limit = float("inf") if upto is None else float(upto)
+        limits = []
+        for line in lines:
+            limits.append(limit)
+            limit = min(limit, float(line.fields.get("parent_seq", 0)))
+        found: list[Committed] = []
+        for line, upto_here in reversed(list(zip(lines, limits, strict=True))):
+            stored = {task: unpack_output(text) for task, text in line.answer.items()}
+            edits = {task: one for task, one in stored.items() if "edited" in one}
+            laid = json.loads(line.fields.get("laid", "{}"))
+            if edits or laid:
+                found.append(Committed("", inputs=laid, edits=edits))
+            own = [(one["seq"], task, one) for task, one in stored.items() if task not in edits]
+            found += [
+                Committed(task, one) for seq, task, one in sorted(own, key=lambda each: each[0]) if seq <= upto_here
+            ]
+        return found

@@ -1,0 +1,55 @@
+"""From what a crew file has to the crew: a crew, or a class with ``@CrewBase`` of which one is made."""
+
+from pathlib import Path
+from typing import Any
+
+from crewai import Crew
+
+from runner.adapters.crewai import configs
+from runner.bundles import loader
+from runner.bundles.isolation import KickedOff, reading
+from runner.core.errors import BadCrew, Stop
+
+_made: dict[int, tuple[Any, Any, Crew]] = {}
+"""By the id of a class: it, an instance of it, and its crew. CrewAI knows what methods of an instance gave by the
+instance's id, so none may go while the process is there."""
+
+
+def is_crew(thing: object) -> bool:
+    """Whether it is a crew, or a class of crews."""
+    return isinstance(thing, Crew) or is_class(thing)
+
+
+def is_class(thing: object) -> bool:
+    """Whether it is a class with ``@CrewBase`` that says which crew it makes."""
+    return isinstance(thing, type) and bool(getattr(thing, "is_crew_class", False)) and hasattr(thing, "crew")
+
+
+def made(thing: Any) -> Crew:
+    """The crew. Raises `BadCrew`."""
+    if isinstance(thing, Crew):
+        return thing
+    if id(thing) not in _made:
+        instance, crew = _make(thing)
+        _made[id(thing)] = (thing, instance, crew)
+    return _made[id(thing)][2]
+
+
+def _make(owner: Any) -> tuple[Any, Crew]:
+    name = owner.__name__
+    try:
+        with reading():
+            instance = owner()
+            try:
+                crew = instance.crew()
+            except KickedOff as kicked_off:
+                crew = kicked_off.crew
+    except (KeyboardInterrupt, Stop):
+        raise
+    except BaseException as error:
+        if found := configs.missing(error):
+            raise BadCrew(f"{name}: {found}") from error
+        raise loader.explain(error, Path(), f"{name}: ") from error
+    if not isinstance(crew, Crew):
+        raise BadCrew(f"{name}.crew() gave a {type(crew).__qualname__}, not a crew")
+    return instance, crew

@@ -1,0 +1,113 @@
+"""What CrewAI tells of on its own bus inside of a task, among the run's events under the same names.
+
+CrewAI hands each event that it emits to the sinks of the context, in the emitting thread and in order. What the engine
+tells itself (the crew's kickoff, its tasks) is left out, and so is all that an event says beside its figures.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+from crewai import Crew
+from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
+from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
+
+from runner.adapters.crewai import planned
+from runner.adapters.crewai.unseen import Unseen
+from runner.core.ledger import Caller, Heard, Usage, caller
+from runner.engine.work import Work
+from runner.events.base import BaseEvent
+from runner.events.bus import event_bus
+from runner.events.call_events import LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
+
+_CALLS: dict[str, type[BaseEvent]] = {
+    "llm_call_started": LLMCallStartedEvent,
+    "llm_call_completed": LLMCallCompletedEvent,
+    "llm_call_failed": LLMCallFailedEvent,
+}
+
+
+@contextlib.contextmanager
+def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
+    """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's.
+
+    Of the ``flow`` whose method is at work its own machine tells.
+    """
+    teller = _Teller(crew, work, flow)
+    token = add_stream_sink(teller.take)
+    register_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
+    try:
+        yield
+    finally:
+        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
+        reset_stream_sinks(token)
+    if count := teller.unseen.count:
+        calls = "1 call of a model" if count == 1 else f"{count} calls of models"
+        work.note("task_log", f"{calls} went past the journal: in no account, and made again if the task begins anew")
+
+
+class _Call:
+    """One call of a model by CrewAI, as the transport saw it."""
+
+    def __init__(self, before: Caller, seen: int = -1) -> None:
+        self.before, self.seen = before, seen
+        self.heard: list[Heard] = []
+
+
+_calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", default=None)
+
+
+def _role(event: Any) -> str | None:
+    """The agent's, without the line end that YAML's ``role: >`` leaves."""
+    return (event.agent_role or "").strip() or None
+
+
+class _Teller:
+    def __init__(self, crew: Crew, work: Work, flow: Any) -> None:
+        self._crew, self._work, self._flow = crew, work, flow
+        self._own = {id(one) for one in (crew, *crew.tasks)}
+        self.unseen = Unseen(work.journal)
+        self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
+
+    def take(self, source: Any, event: Any) -> None:
+        """CrewAI emitted an event."""
+        kind = str(event.type)
+        if id(source) in self._own and kind.startswith(("task_", "crew_kickoff_")):
+            return
+        if self._flow is not None and source is self._flow:
+            return
+        if kind == "hook_dispatched" or kind.endswith("_env"):  # ours, and each job's
+            return
+        about = {"timestamp": event.timestamp, "agent_role": _role(event), "task_name": event.task_name}
+        if kind in _CALLS:
+            event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, source, event)))
+        else:
+            inner = getattr(event, "crew_name", None)
+            event_bus.emit(
+                source,
+                BaseEvent(type=kind, task_id=event.task_name, **about, **({"crew_name": inner} if inner else {})),
+            )
+
+    def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
+        """The figures of a call; in between its calls of models are the agent's that makes it."""
+        found = {"model": event.model, "from_agent": _role(event), "call_id": event.call_id}
+        calls = _calls.get() or {}
+        if kind == "llm_call_started":
+            call = _Call(caller.get(), self._work.journal.calls)
+            most = self._most.get(event.agent_id or "")
+            caller.set(Caller(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
+            _calls.set({**calls, event.call_id: call})
+            return found
+        call = calls.get(event.call_id) or _Call(caller.get())
+        caller.set(call.before)
+        _calls.set({name: one for name, one in calls.items() if one is not call})
+        if kind == "llm_call_failed":
+            return {**found, "error": "it was not answered"}
+        self.unseen.answered(source, len(call.heard), call.seen)
+        usage = Usage(*map(sum, zip(*(one.usage for one in call.heard), strict=True)))
+        return {
+            **found,
+            "usage": usage.told(),
+            "replayed": bool(call.heard) and all(one.replayed for one in call.heard),
+        }

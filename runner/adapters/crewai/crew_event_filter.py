@@ -1,0 +1,112 @@
+"""What handlers in the crew's own code hear of its kickoff: once that it began and once that it ended.
+
+Each task is a kickoff of CrewAI's, which tells of itself on CrewAI's bus. CrewAI's own handlers hear all of it, and its
+scopes are kept. All others hear that it began with the branch's first task, and that it is done with its last one and
+the crew's output. That they heard it is in the task's journal: a task that begins anew does not tell them again.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crewai import Crew, Task
+from crewai.events import CrewKickoffCompletedEvent, CrewKickoffFailedEvent, CrewKickoffStartedEvent
+from crewai.tasks.conditional_task import ConditionalTask
+
+from runner.adapters.crewai import planned, usage
+from runner.adapters.crewai.event_routing import Audience, Who
+from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
+from runner.engine.work import Work
+
+STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "crew_kickoff_failed"
+
+
+@contextlib.contextmanager
+def as_one_kickoff(crew: Crew, work: Work) -> Iterator["Hearing"]:
+    """While this is open, kickoffs of this very crew are told as parts of one. Those of others are told as they are."""
+    hearing = Hearing(crew, work)
+    with hearing.open():
+        yield hearing
+
+
+class Hearing(Audience):
+    """What of a task's kickoff is told to whom."""
+
+    def __init__(self, crew: Crew, work: Work) -> None:
+        super().__init__(work)
+        self._crew = crew
+        self._tasks: dict[str, Task] = planned.by_key(crew)
+        self._over = False
+        self._failed = False
+
+    def no_more(self) -> None:
+        """How the kickoff ends from here on is ours, and told to nobody."""
+        self._over = True
+
+    def failed(self, error: Exception) -> None:
+        """The task failed, and the crew with it: said here where it was not CrewAI's kickoff that failed."""
+        if not self._failed and self._work.journal.gate.stopping is None:
+            self.emit(self._crew, CrewKickoffFailedEvent(crew_name=self._crew.name, error=str(error)))
+
+    def skipped(self, inputs: Mapping[str, Any] | None) -> None:
+        """The task was not wanted, so nothing is kicked off. If it is the last one here, the crew is done."""
+        if not self._is_last():
+            return
+        given = None if inputs is None else dict(inputs)
+        started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
+        self.tell(self._crew, started, Who.CODE if self._is_told(STARTED) else Who.NOBODY, STARTED)
+        completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
+        self._make_whole(completed)
+        self.tell(self._crew, completed, Who.CODE if self._is_told(COMPLETED) else Who.NOBODY, COMPLETED)
+
+    def emit(self, source: Any, event: Any) -> Any:
+        """CrewAI's own; of this crew's kickoff all hear as of one."""
+        if source is not self._crew or event.type not in (STARTED, COMPLETED, FAILED):
+            return super().emit(source, event)
+        self._failed |= event.type == FAILED
+        is_told = self._is_told(event.type)
+        if is_told and event.type == COMPLETED:
+            self._make_whole(event)
+        mark = event.type if event.type != FAILED else ""
+        return self.tell(source, event, Who.ALL if is_told else Who.CREWAI, mark)
+
+    def _is_told(self, kind: str) -> bool:
+        if kind == FAILED:
+            return not self._over
+        here = self._is_first() if kind == STARTED else self._is_last()
+        return here and not self.said(kind)
+
+    def _own(self) -> list[str]:
+        """What kicks the crew off on this branch, in the plan's order."""
+        return [task.key for task in (self._work.part or self._work.plan).tasks if task.key != BEFORE]
+
+    def _is_first(self) -> bool:
+        own = self._own()
+        before = own[: own.index(self._work.key)]
+        if not all(isinstance(self._tasks.get(key), ConditionalTask) for key in before):
+            return False
+        beside = self._work.beside(before) if before else {}
+        return all(beside.get(key, {}).get(SKIPPED) for key in before)
+
+    def _is_last(self) -> bool:
+        return self._own()[-1] == self._work.key
+
+    def _make_whole(self, event: Any) -> None:
+        """The crew's output and tokens, also of what was done elsewhere."""
+        key = self._work.key
+        if key == AFTER:  # it knows
+            return
+        names = list(self._tasks)
+        at = names.index(key)
+        later = names[at + 1 :]  # a fork keeps them
+        kept = Earlier(self._crew, self._tasks, self._work, None)
+        kept.over = True
+        known = [*names[:at], *later] if event.output is None else later
+        outputs = (kept.tasks([name])[0].output for name in reversed(known))
+        event.output = next((output for output in outputs if output is not None and output.raw), event.output)
+        total = usage.of_all(self._work, [*self._work.plan.earlier(key), *later])
+        if self._crew.token_usage is not None:
+            total.add_usage_metrics(self._crew.token_usage)
+        self._crew.token_usage = total
+        event.total_tokens = total.total_tokens

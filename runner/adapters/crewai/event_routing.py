@@ -1,0 +1,124 @@
+"""Who hears of an event on CrewAI's bus: CrewAI's own handlers, those of the crew's code, both, or nobody.
+
+What CrewAI says of a kickoff it says in each process that does a part of it. Scopes and records are kept all the same.
+"""
+
+import concurrent.futures
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any
+
+from crewai.events import crewai_event_bus
+
+from runner.bundles.isolation import being_read
+from runner.engine.work import Work
+
+_BOOKKEEPERS = frozenset({"crewai", "crewai_core", "crewai_tools", "runner"})
+_DISPATCH = ("emit", "_call_handlers", "_acall_handlers")
+_PATIENCE = 30.0  #: seconds that a handler is waited for: as long as CrewAI waits for it at the end
+
+
+class Who(Enum):
+    """Whose handlers hear of an event."""
+
+    ALL = "all"
+    CREWAI = "crewai"
+    CODE = "code"
+    NOBODY = "nobody"
+
+
+class Audience:
+    """Who hears of what, while it is `open`. A subclass's `emit` says so of each event."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._bus: dict[str, Callable[..., Any]] = {
+            name: found for name in _DISPATCH if (found := getattr(crewai_event_bus, name, None)) is not None
+        }
+        self._who: dict[str, Who] = {}  # by event, where it is not all
+        self._heard: set[str] = set()  # the events that the code's handlers heard of
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """While this is open, `emit` is the bus's."""
+        if len(self._bus) < len(_DISPATCH):  # another CrewAI: everybody hears of everything
+            yield
+            return
+        before = {name: found for name, found in vars(crewai_event_bus).items() if name in _DISPATCH}
+        vars(crewai_event_bus).update(zip(_DISPATCH, (self.emit, self._call, self._acall), strict=True))
+        try:
+            yield
+        finally:
+            for name in _DISPATCH:
+                vars(crewai_event_bus).pop(name, None)
+            vars(crewai_event_bus).update(before)
+
+    def emit(self, source: Any, event: Any) -> Any:
+        """CrewAI's own."""
+        return self._bus["emit"](source, event)
+
+    def said(self, mark: str) -> bool:
+        """Whether the code's handlers heard of it when the task was done before."""
+        return self._work.journal.kept(self._on_branch(mark)) is not None
+
+    def tell(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
+        """Emit it, and wait for who hears of it. That the code's handlers did is kept under the ``mark``."""
+        if who is not Who.ALL:
+            self._who[event.event_id] = who
+        future = self._bus["emit"](source, event)
+        if future is not None:
+            concurrent.futures.wait([future], _PATIENCE)
+        if mark and event.event_id in self._heard:
+            self._work.journal.keep(self._on_branch(mark), True)
+        return future
+
+    def _on_branch(self, mark: str) -> str:
+        """A fork of a task in flight takes up its journal."""
+        return f"{mark} {self._work.branch}"
+
+    def _call(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+        return self._bus["_call_handlers"](source, event, self._among(event, handlers), *rest)
+
+    def _acall(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
+        return self._bus["_acall_handlers"](source, event, self._among(event, handlers), *rest)
+
+    def _among(self, event: Any, handlers: Any) -> Any:
+        who = self._who.get(event.event_id, Who.ALL)
+        code = frozenset(one for one in handlers if not _is_bookkeeper(one))
+        if code and who in (Who.ALL, Who.CODE):
+            self._heard.add(event.event_id)
+        wanted = {Who.ALL: frozenset(handlers), Who.CREWAI: frozenset(handlers) - code, Who.CODE: code}
+        return wanted.get(who, frozenset())
+
+
+_quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=False)
+
+
+@contextlib.contextmanager
+def made_quietly() -> Iterator[None]:
+    """Flows that are made in this context are not told of: each process of a run makes its own."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
+def watch() -> None:
+    """From here on, nor are those that are made while a file is read."""
+    emit: Any = getattr(crewai_event_bus, "emit", None)
+    if emit is None or "emit" in vars(crewai_event_bus):
+        return
+
+    def unless_quiet(source: Any, event: Any) -> Any:
+        if event.type == "flow_created" and (_quiet.get() or being_read() is not None):
+            return None
+        return emit(source, event)
+
+    vars(crewai_event_bus)["emit"] = unless_quiet
+
+
+def _is_bookkeeper(handler: Any) -> bool:
+    return str(getattr(handler, "__module__", "")).partition(".")[0] in _BOOKKEEPERS

@@ -1,0 +1,170 @@
+"""One task of a crew of CrewAI, done by CrewAI's own ``kickoff`` in a process where all earlier ones seem done.
+
+Only what CrewAI makes public is used: a task with an ``output`` is not done again when ``checkpoint_kickoff_event_id``
+is set, and the crew's list of tasks ends with the one to do.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from crewai import Crew, Task
+from crewai.crews.utils import enable_agent_streaming
+from crewai.tasks.conditional_task import ConditionalTask
+
+from runner.adapters.crewai import (
+    call_observer,
+    callbacks,
+    crew_event_filter,
+    files,
+    human_input,
+    kickoff_hooks,
+    knowledge,
+    planned,
+    tools,
+    usage,
+    values,
+)
+from runner.adapters.crewai.caches import Caches
+from runner.adapters.crewai.callback_state import is_closing
+from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
+from runner.adapters.crewai.tool_state import Carried
+from runner.core import output as outputs
+from runner.core.errors import BadCrew
+from runner.crews import planning
+from runner.engine.work import Work
+
+
+def perform(crew: Crew, work: Work) -> str:
+    """Do the task, or what comes before or after all of them. Returns what is to be stored."""
+    _quiet(crew)
+    if crew.max_rpm:
+        work.journal.limits["crew"] = crew.max_rpm
+    work.uses.watch({})
+    with (
+        call_observer.told(crew, work),
+        tools.journaled(crew, work) as carried,
+        human_input.asking(crew, work),
+        callbacks.recorded_inside(crew, work.journal),
+        crew_event_filter.as_one_kickoff(crew, work) as heard,
+    ):
+        try:
+            return _perform(crew, work, carried, heard)
+        except Exception as error:
+            heard.failed(error)
+            raise
+
+
+def _perform(crew: Crew, work: Work, carried: Carried, heard: crew_event_filter.Hearing) -> str:
+    knowledge.add_what_was_read()
+    if work.key == BEFORE:
+        return kickoff_hooks.begin(crew, work)
+    inputs = kickoff_hooks.inputs(crew, work)
+    if work.key == planning.KEY:
+        return kickoff_hooks.make_plan(crew, work, inputs, heard)
+    tasks = planned.by_key(crew)
+    kept = Caches(crew, work)
+    carried.take_up(work)
+    with files.inside(tasks.get(work.key), inputs) as wanted:
+        stored = json.loads(_one_of(crew, tasks, work, inputs, heard))
+        beside = {
+            "files": {} if wanted else None,  # what was written comes over this
+            "usage": usage.of(crew, work),
+            "cached": kept.added,
+            "tools": carried.left,
+        }
+    beside = {name: found for name, found in beside.items() if found or (name == "files" and found is not None)}
+    return json.dumps({**stored, **beside}, ensure_ascii=False)
+
+
+def _one_of(
+    crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, heard: crew_event_filter.Hearing
+) -> str:
+    if work.key in tasks:
+        _note_inputs(crew, tasks[work.key], work)
+    earlier = Earlier(crew, tasks, work, inputs)
+    if work.key == AFTER:
+        usage.sum_up(crew, work)
+        return kickoff_hooks.end(crew, work, inputs, earlier)
+    if work.key not in tasks:
+        raise BadCrew(f"there is no task {work.key!r} in the crew here: its tasks must not depend on the machine")
+    task = tasks[work.key]
+    before = list(tasks)[: list(tasks).index(work.key)]
+    if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
+        work.note("task_skipped", "its condition does not hold")
+        heard.skipped(inputs)
+        return json.dumps({**outputs.stored("", None), SKIPPED: True})
+    return _one(crew, tasks, work, inputs, earlier)
+
+
+def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
+    task = tasks[work.key]
+    before = list(tasks)[: list(tasks).index(work.key)]
+    # A task that runs beside others is told only of what its context names: as in a kickoff from the beginning.
+    crew.tasks = [task] if task.async_execution else [*earlier.tasks(before), task]
+    if before and len(crew.tasks) == 1:
+        earlier.tasks(before)
+        if task.allow_crewai_trigger_context is None:
+            task.allow_crewai_trigger_context = False  # it is the first in this list, and not in the crew's
+    for one in crew.tasks:
+        one.async_execution = False
+    _leave_out_skipped(task, tasks, work)
+    _leave_time_to_us(crew, task)
+    crew.after_kickoff_callbacks = [one for one in crew.after_kickoff_callbacks if is_closing(one)]
+    callbacks.record_those_of_task(crew, task, work.journal, earlier)
+    with kickoff_hooks.planned_for(crew, task, work):
+        kickoff_hooks.kickoff(crew, work, inputs)
+    return values.dump(task.output)
+
+
+def _leave_out_skipped(task: Task, tasks: dict[str, Task], work: Work) -> None:
+    """A task that was skipped is not in a context that names it: in one process it has no output."""
+    if not isinstance(task.context, list):
+        return
+    named = {id(one) for one in task.context if isinstance(one, ConditionalTask)}
+    keys = [key for key, one in tasks.items() if id(one) in named]
+    skipped = {id(tasks[key]) for key, beside in work.beside(keys).items() if beside.get(SKIPPED)} if keys else set()
+    task.context = [one for one in task.context if id(one) not in skipped]
+
+
+def _leave_time_to_us(crew: Crew, task: Task) -> None:
+    """The plan has how long its agent may take. CrewAI would wait for all that it does, and then throw it away."""
+    agent: Any = planned.performer(crew, task)
+    if planned.limit(crew, task) is not None:
+        agent.max_execution_time = None
+
+
+def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
+    """What its condition says of the output before it, found out once."""
+    said = work.journal.kept("condition")
+    if said is None:
+        said = task.should_execute(previous)
+        work.journal.keep("condition", said)
+    task.condition = lambda _: said
+    return bool(said)
+
+
+def _quiet(crew: Crew) -> None:
+    """What CrewAI does for a whole run is done here, or not at all."""
+    crew.checkpoint = False
+    for one in (crew, *planned.staff(crew)):
+        if hasattr(one, "checkpoint"):
+            one.checkpoint = False
+        if pace := getattr(one, "_rpm_controller", None):  # the run counts the calls of all its processes, really made
+            pace.max_rpm = None
+            pace.stop_rpm_counter()
+    if crew.stream:  # the requests as they would be; the pieces are nobody's
+        enable_agent_streaming(crew.agents)
+        crew.stream = False
+
+
+def _note_inputs(crew: Crew, task: Task, work: Work) -> None:
+    """The inputs in the texts that a task's agents are told count as used."""
+    told = planned.task_texts(task)
+    alone = crew.process.value == "sequential" and not getattr(task.agent, "allow_delegation", False)
+    for agent in [task.agent] if alone else [task.agent, crew.manager_agent, *crew.agents]:
+        told += planned.agent_texts(agent) if agent is not None else []
+    names = planned.placeholders(told) | {"crewai_trigger_payload", "crew_chat_messages"}
+    for name in names if BEFORE not in work.plan.by_key else ():
+        work.uses.input(name)

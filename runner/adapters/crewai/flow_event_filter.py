@@ -1,0 +1,175 @@
+"""What handlers in the code of a flow of CrewAI hear of it: what they hear where CrewAI's own engine runs it.
+
+That engine does not run here: what it would say of the flow and of its methods is said here instead, each thing once,
+whatever dies, to the handlers of the crew's code alone. It opens the same scopes around what the methods do.
+"""
+
+import contextlib
+import contextvars
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from crewai.events import crewai_event_bus
+from crewai.events.types import flow_events as events
+from crewai.flow.flow_context import current_flow_method_name
+from pydantic import BaseModel
+
+from runner.adapters.crewai.event_routing import Audience, Who
+from runner.core.errors import BadFlow
+from runner.core.plan.growth import Growth, Shared
+from runner.engine.work import Work
+from runner.flows import state as states
+from runner.flows import typed
+from runner.flows.execution import Execution
+from runner.flows.history import Standing
+from runner.flows.typed import Models
+
+_ASKED = ("flow_input_requested", "flow_input_received")
+
+
+class FlowHearing(Audience):
+    """What of one method's work is told to whom."""
+
+    def __init__(self, flow: Any, name: str, work: Work) -> None:
+        super().__init__(work)
+        self._flow, self._name = flow, name
+        self._method = ""
+        self._times: Counter[str] = Counter()
+
+    def emit(self, source: Any, event: Any) -> Any:
+        """CrewAI's own; of what the method asks for the code's handlers hear once, however often it begins anew."""
+        if source is not self._flow or event.type not in _ASKED:
+            return super().emit(source, event)
+        self._times[event.type] += 1
+        mark = f"{event.type} {self._times[event.type]}"
+        return self.tell(source, event, Who.CREWAI if self.said(mark) else Who.ALL, mark)
+
+    @contextlib.contextmanager
+    def at_work(self, execution: Execution) -> Iterator[None]:
+        """While this is open, the method is at work: inside of the flow's scope, and of its own."""
+        self._method = execution.method.name
+        if self._work.opens and not self._flow.suppress_flow_events:
+            self._once(events.FlowCreatedEvent(flow_name=self._name))
+        started = events.FlowStartedEvent(flow_name=self._name, inputs=dict(self._work.inputs) or None)
+        self._once(started, self._id("flow"), here=self._work.opens)
+        given = () if execution.method.start else execution.arguments()
+        if not self._flow.suppress_flow_events:
+            params = {f"_{number}": one for number, one in enumerate(given)}
+            begun = events.MethodExecutionStartedEvent(**self._about(execution.state), params=params)
+            self._once(begun, self._id(self._work.key))
+        token = current_flow_method_name.set(self._method)
+        try:
+            yield
+        finally:
+            current_flow_method_name.reset(token)
+
+    def asked(self, output: Any, message: str, emit: list[str] | None) -> None:
+        """A person is asked for a word on the method's output."""
+        self._once(
+            events.HumanFeedbackRequestedEvent(
+                flow_name=self._name, method_name=self._method, output=output, message=message, emit=emit
+            )
+        )
+
+    def answered(self, feedback: str) -> None:
+        """They said it."""
+        self._once(events.HumanFeedbackReceivedEvent(flow_name=self._name, method_name=self._method, feedback=feedback))
+
+    def paused(self, context: Any) -> None:
+        """A provider of people's words has the flow wait for one."""
+        for kind in (events.MethodExecutionPausedEvent, events.FlowPausedEvent):
+            about = {name: getattr(context, name) for name in ("flow_id", "message", "emit")}
+            if kind is events.FlowPausedEvent or not self._flow.suppress_flow_events:
+                self._once(kind(**self._about(self._flow.state), **about))
+
+    def finished(self, result: Any, state: Any) -> None:
+        """The method is done."""
+        if not self._flow.suppress_flow_events:
+            self._once(events.MethodExecutionFinishedEvent(**self._about(state), result=result))
+        crewai_event_bus.flush()  # the process ends, and what else the method said is heard of
+
+    def failed(self, error: Exception) -> None:
+        """The method failed, and the flow with it. A run that is resumed may say so again."""
+        if self._method and not self._flow.suppress_flow_events:
+            about = {"flow_name": self._name, "method_name": self._method}
+            self.tell(self._flow, events.MethodExecutionFailedEvent(**about, error=error), Who.CODE)
+        crewai_event_bus.flush()
+        self.broken(error)
+
+    def broken(self, error: Exception) -> None:
+        """The flow cannot go on from here, as one that goes round for ever."""
+        self.tell(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
+
+    def over(self, result: Any) -> None:
+        """All methods are done. What is told here is committed next, by this process."""
+        state = as_told(self._flow.state)
+        self.tell(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
+
+    def _once(self, event: Any, event_id: str = "", *, here: bool = True) -> None:
+        """Say it to the code's handlers if it is said ``here``, and was not before. The same event has the same id."""
+        if event_id:
+            event.event_id = event_id
+        is_told = here and not self.said(event.type)
+        self.tell(self._flow, event, Who.CODE if is_told else Who.NOBODY, event.type)
+
+    def _about(self, state: Any) -> dict[str, Any]:
+        return {"flow_name": self._name, "method_name": self._method, "state": as_told(state)}
+
+    def _id(self, name: str) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._work.run_id} {self._work.branch} {name}"))
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A method that is done. If none is left to do, the flow's end is told before that is stored."""
+
+    growing: Any
+    flow: Any
+    models: Models
+    result: Any
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its output as it is to be stored."""
+        found: dict[str, Any] = self.growing.record
+        return found
+
+    def __call__(self, shared: Shared) -> Growth:
+        """What it makes of the texts as they stand."""
+        try:
+            growth: Growth = self.growing(shared)
+        except Exception as error:
+            self._tell(self.flow.hearing.broken, error)
+            raise
+        fields = {name: text for name, text in {**shared.fields, **growth.put}.items() if name not in growth.gone}
+        there = Standing.from_fields(self.flow.own_definition, fields)
+        if not there.machine.pending:
+            with contextlib.suppress(BadFlow):  # what does not fit its type is told as the method left it
+                typed.load(self.flow.committed_state, there.state, self.models)
+                self.flow.set_theirs(self.flow.committed_state)
+            self._tell(self.flow.hearing.over, self.result)
+        return growth
+
+    def _tell(self, tell: Callable[[Any], None], about: Any) -> None:
+        def told() -> None:
+            with self.flow.hearing.open():
+                tell(about)
+
+        if not self.told:
+            self.told.append(tell.__name__)
+            self.context.run(told)
+
+
+def as_told(state: Any) -> dict[str, Any]:
+    """A flow's state, as events have it."""
+    if not isinstance(state, BaseModel):
+        return dict(states.twin(state))
+    try:
+        return state.model_dump(mode="json")
+    except Exception:  # of a type that is not JSON
+        return state.model_dump()

@@ -1,0 +1,110 @@
+"""Import paths of CrewAI's: ``runner.snapshots.checkpoint_config``, where CrewAI has ``crewai.state.checkpoint_config``.
+
+What was written for CrewAI's checkpoints, events and flows imports from here once ``crewai`` is replaced by ``runner``.
+The modules named below are found, not written: each gives the names of modules of ours.
+"""
+
+import importlib
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from types import ModuleType
+from typing import Any
+
+PATHS: dict[str, tuple[str, ...]] = {
+    "agents.agent_builder": (),
+    "agents.agent_builder.base_agent": ("agent",),
+    "flow.async_feedback": ("flow",),
+    "flow.async_feedback.types": ("flow",),
+    "flow.human_feedback": ("flow",),
+    "llms": (),
+    "llms.base_llm": ("llm",),
+    "state.checkpoint_config": ("config", "state"),
+    "state.checkpoint_listener": ("state", "state.writer"),
+    "state.event_record": ("events.record",),
+    "state.provider": (),
+    "state.provider.core": ("providers.base",),
+    "state.provider.json_provider": ("providers.json",),
+    "state.provider.sqlite_provider": ("providers.sqlite",),
+    "state.provider.utils": ("providers.detect",),
+    "events.base_events": ("events", "events.base"),
+    "events.event_bus": ("events.bus",),
+    "events.event_context": ("events", "events.scope"),
+    "events.event_types": ("events",),
+    **{
+        f"events.types.{kind}_events": ("events",)
+        for kind in (
+            *("agent", "checkpoint", "crew", "flow", "knowledge", "llm", "llm_guardrail", "logging", "mcp", "memory"),
+            *("reasoning", "system", "task", "tool_usage"),
+        )
+    },
+    "tasks.conditional_task": ("task",),
+    "tasks.task_output": ("output",),
+    "version": ("state",),
+}
+"""CrewAI's path below the package, and which of our modules have its names; none: a package of others."""
+
+NAMES = {
+    "BaseAgent": "Agent",
+    "CrewAIEventsBus": "EventBus",
+    "crewai_event_bus": "event_bus",
+    "_SENTINEL": "OPTED_OUT",
+    "_do_checkpoint": "write_now",
+    "_find_checkpoint": "find_checkpoint",
+    "_on_any_event": "write_if_asked",
+    "_prepare_entities": "prepare_entities",
+    "_resolve": "resolve_checkpoint",
+}
+"""Names of CrewAI's that are others here."""
+
+_ROOT = __name__.rpartition(".")[0]
+
+
+class _Path(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            for home in PATHS[self.__name__.removeprefix(f"{_ROOT}.")]:
+                found = importlib.import_module(f"{_ROOT}.{home}")
+                for known in (name, NAMES.get(name, name)):
+                    if hasattr(found, known):
+                        return getattr(found, known)
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+class _Loader(Loader):
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Path(spec.name, "A path of CrewAI's; see runner.adapters.crewai.import_paths.")
+
+    def exec_module(self, module: ModuleType) -> None:
+        package, _, name = module.__name__.rpartition(".")
+        if type(sys.modules[package]) is ModuleType and name in vars(sys.modules[package]):
+            sys.modules[package].__class__ = _Keeping
+
+
+class _Keeping(ModuleType):
+    """A package of ours in which a path of CrewAI's has the name of a function: that name stays the function's."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(value, _Path):
+            super().__setattr__(name, value)
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> importlib.machinery.ModuleSpec | None:
+        root, _, rest = fullname.partition(".")
+        if root != _ROOT or rest not in PATHS:
+            return None
+        above = any(path.startswith(f"{rest}.") for path in PATHS)
+        return importlib.machinery.ModuleSpec(fullname, _Loader(), is_package=above)
+
+
+def install() -> None:
+    """Have the paths found, after everything that is really there."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

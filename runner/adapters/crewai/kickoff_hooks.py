@@ -1,0 +1,167 @@
+"""What CrewAI does once for a kickoff, and not for each task: its callbacks and hooks, and its planner."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from crewai import Crew, Task
+from crewai.hooks import (
+    HookAborted,
+    InterceptionPoint,
+    dispatch,
+    register_hook,
+    unregister_hook,
+)
+from crewai.hooks.contexts import ExecutionStartContext, InputContext
+
+from runner.adapters.crewai import callback_state, callbacks, planned, values
+from runner.adapters.crewai.crew_event_filter import Hearing
+from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
+from runner.core import output as outputs
+from runner.core.errors import TaskError
+from runner.core.plan.dependencies import EVERYTHING
+from runner.crews import planning
+from runner.engine.work import Work
+
+
+def begin(crew: Crew, work: Work) -> str:
+    """Let hooks and callbacks look at the inputs; what they make of them is what all tasks get.
+
+    What the callbacks put on the object whose methods they are goes with it.
+    """
+    work.uses.input(EVERYTHING)
+    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    state: callback_state.State = {}
+    given = dict(work.inputs) or None
+    start = ExecutionStartContext(crew=crew, inputs={} if given is None else given, payload=given)
+    dispatch(InterceptionPoint.EXECUTION_START, start)
+    inputs: Any = start.payload
+    for callback in crew.before_kickoff_callbacks:
+
+        def call(found: Any, callback: Any = callback) -> Any:
+            before = callback_state.snapshot(own)
+            made = callback(found)
+            left, lost = callback_state.left_on(own, before)
+            for what in lost:
+                work.note("task_log", what)
+            return {"inputs": _json_inputs(made), "state": left}
+
+        said = work.journal.step(BEFORE, call, ({} if inputs is None else inputs,), {}, counted=False)
+        inputs = said["inputs"]
+        callback_state.put_on(own, said["state"])
+        for name, found in said["state"].items():
+            state.setdefault(name, {}).update(found)
+    last = InputContext(crew=crew, inputs={} if inputs is None else inputs, payload=inputs)
+    dispatch(InterceptionPoint.INPUT, last)
+    found = {"inputs": _json_inputs(last.payload), **({"self": state} if state else {})}
+    return outputs.dump(*outputs.from_value(found))
+
+
+def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
+    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if nobody gave any.
+
+    The callbacks' own objects are as they left them.
+    """
+    own = callback_state.owners_of([*crew.before_kickoff_callbacks, *crew.after_kickoff_callbacks])
+    crew.before_kickoff_callbacks = []
+    for point, hook in planned.own_hooks(*AT_BEGINNING, *(AT_END if work.key != AFTER else ())):
+        unregister_hook(point, hook)
+    if BEFORE not in work.plan.by_key:
+        return dict(work.inputs) or None
+    found = _stored(work, BEFORE)
+    if not isinstance(found.get("inputs"), dict | None) or not isinstance(found.get("self", {}), dict):
+        raise TaskError(f'the output of {BEFORE!r} is not {{"inputs": {{...}}}}')
+    callback_state.put_on(own, found.get("self", {}))
+    given: dict[str, Any] | None = found.get("inputs")
+    return given
+
+
+def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: Hearing) -> str:
+    """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
+    keys = planned.by_key(crew)
+    begun: dict[str, str] = {}
+    if inputs:
+        for task in crew.tasks:
+            task.interpolate_inputs_and_add_conversation_history(dict(inputs))
+    before = {key: task.description for key, task in keys.items()}
+    work.uses.input(EVERYTHING)
+
+    def stop(context: Any) -> None:
+        if any(context.task is task for task in crew.tasks):  # the planner is a task, too
+            begun.update({key: task.description for key, task in keys.items()})
+            heard.no_more()
+            raise HookAborted("planned")
+
+    crew.after_kickoff_callbacks = []
+    with _hooked(InterceptionPoint.PRE_STEP, stop):
+        try:
+            kickoff(crew, work, inputs)
+        except HookAborted:
+            if not begun:
+                raise
+    return outputs.dump(*outputs.from_value({key: begun[key][len(before[key]) :] for key in keys}))
+
+
+@contextlib.contextmanager
+def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
+    """While this is open, the task is told what the planner said of it."""
+    crew.planning = False
+    plan = _stored(work, planning.KEY).get(work.key) if planning.KEY in work.plan.by_key else None
+
+    def add(context: Any) -> None:
+        if context.task is task:
+            task.description += str(plan)
+
+    with _hooked(InterceptionPoint.PRE_STEP, add) if plan else contextlib.nullcontext():
+        yield
+
+
+def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
+    """All tasks are done: the crew's output, as its callbacks leave it."""
+    crew.planning = False
+    earlier.tasks(planned.by_key(crew))
+    for task in crew.tasks:
+        task.async_execution = False
+    callbacks.record_those_of_end(crew, work.journal)
+    result = kickoff(crew, work, inputs)
+    return values.dump(result) if hasattr(result, "raw") else outputs.dump(*outputs.from_value(result))
+
+
+def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
+    """CrewAI's own; tasks that have an output are not done."""
+    crew.checkpoint_kickoff_event_id = work.run_id
+    return crew.kickoff(inputs=None if inputs is None else dict(inputs))
+
+
+def _json_inputs(given: Any) -> Any:
+    """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
+    if given is not None and not isinstance(given, Mapping):
+        raise TaskError(f"{BEFORE} gave a {type(given).__qualname__}, not the inputs: let it return them, as a dict")
+    for name, value in (given or {}).items():
+        try:
+            outputs.from_value({str(name): value})
+        except TypeError:
+            raise TaskError(
+                f"the input {name!r} that {BEFORE} gave is a {type(value).__qualname__}, which is not JSON: "
+                "tasks are done elsewhere, so make it text, a number, a list or a dict"
+            ) from None
+    return None if given is None else dict(given)
+
+
+def _stored(work: Work, key: str) -> dict[str, Any]:
+    """What an earlier part of the kickoff found out."""
+    work.uses.task(key)
+    found = work.given.get(key) or work.fetch([key])[key]
+    if not isinstance(found.json_dict, dict):
+        raise TaskError(f"the output of {key!r} is no JSON object")
+    return found.json_dict
+
+
+@contextlib.contextmanager
+def _hooked(point: InterceptionPoint, hook: Any) -> Iterator[None]:
+    register_hook(point, hook)
+    try:
+        yield
+    finally:
+        unregister_hook(point, hook)

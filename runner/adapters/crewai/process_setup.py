@@ -1,0 +1,182 @@
+"""What a process is made to be before CrewAI is imported in it, or the code of a crew is loaded."""
+
+import contextlib
+import fcntl
+import gc
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from runner.bundles.run_dir import HOME, STORAGE, Home, show_through
+from runner.core.settings import cache_dir
+
+TESTED = ("1.15.30", "1.16")  #: from, and up to without it: as the extra in pyproject.toml says
+
+#: CrewAI reports to its makers, asks PyPI for newer versions, and takes over signals, unless it is told not to.
+QUIET = {
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "CREWAI_DISABLE_TRACKING": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+    "CREWAI_DISABLE_VERSION_CHECK": "true",
+}
+
+#: What CrewAI keeps in a person's home; a run has its own.
+APART = (".crewai", ".config/crewai", ".cache/crewai", ".local/share/crewai")
+
+#: What a task of nearly every crew imports beside CrewAI itself, of which OpenAI's client is half a second.
+USUAL = (
+    "crewai.agents.agent_executor",
+    "crewai.llms.cache",
+    "crewai.llms.providers.openai.completion",
+    "crewai.skills.tool",
+    "httpcore",
+    "openai.resources",
+    "runner.adapters.crewai.execute",
+)
+
+#: What a flow imports besides, for the memory that it makes: a second and a half. Not LanceDB itself, which starts
+#: threads, and a fork would have none of them.
+OF_FLOWS = ("lance_namespace_urllib3_client", "lance_namespace", "runner.adapters.crewai.flows")
+
+LOCK_POLL = 0.01
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
+
+
+def quiet() -> None:
+    """Have CrewAI be quiet, unless somebody asked for what it says."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    # It says so of each lambda. Here checkpoints are not made of objects.
+    warnings.filterwarnings("ignore", r"\w+ callbacks cannot be serialized and will prevent checkpointing", UserWarning)
+
+
+def installed() -> bool:
+    """Whether CrewAI is."""
+    return "crewai" in sys.modules or importlib.util.find_spec("crewai") is not None
+
+
+def untested() -> str | None:
+    """A line to say where the CrewAI that is installed is not of the versions that the tests ran with."""
+    from packaging.version import Version
+
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        version = importlib.metadata.version("crewai")
+        least, less = TESTED
+        if not Version(least) <= Version(version) < Version(less):
+            return f"CrewAI {version} is installed; this was tested with {least} and later, before {less}"
+    return None
+
+
+_preloaded: set[str] = set()
+
+
+def preload(adapter: str) -> None:
+    """Import CrewAI where processes for tasks are forked from. What it keeps at home is nobody's."""
+    if not installed() or adapter in _preloaded:
+        return
+    _preloaded.add(adapter)
+    nobody = cache_dir() / "nobody"
+    with contextlib.suppress(OSError):
+        nobody.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _environment(HOME=str(nobody)):
+        _import()
+        for name in (*USUAL, *(OF_FLOWS if adapter == "crewai-flow" else ())):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # it stays: forks share it, and nobody looks through it again
+
+
+def prepare(home: Home) -> None:
+    """In the process of one task: what CrewAI keeps is kept where the run says."""
+    folder = home.made()
+    real = Path(os.environ.get("HOME") or Path.home())
+    show_through(real, folder / HOME, APART)
+    os.environ["HOME"] = str(folder / HOME)
+    os.environ["CREWAI_STORAGE_DIR"] = str(folder / STORAGE)
+    if not installed():
+        return  # loading the crew says it better
+    _import()
+    _keep_knowledge(folder / STORAGE)
+    _lock_in(folder / "locks")
+
+
+def _import() -> None:
+    """Import CrewAI; with its reports switched on it would take over this process's signals."""
+    quiet()
+    handlers = {signum: handler for signum in _SIGNALS if (handler := signal.getsignal(signum)) is not None}
+    try:
+        importlib.import_module("crewai")
+    finally:
+        for signum, handler in handlers.items():
+            with contextlib.suppress(ValueError):  # not the main thread, which alone could have set any
+                signal.signal(signum, handler)
+
+
+def _keep_knowledge(storage: Path) -> None:
+    """CrewAI looks up where knowledge is kept when it is imported, which may have been before the run was known."""
+    name = "crewai.rag.chromadb.config"
+    if (module := sys.modules.get(name)) is not None and hasattr(module, "DEFAULT_STORAGE_PATH"):
+        module.DEFAULT_STORAGE_PATH = str(storage)  # type: ignore[attr-defined]
+
+
+_locks: list[Path] = []  #: where this process has them
+
+
+def lock_here() -> None:
+    """Where crews are only looked at, CrewAI's locks are of this machine's user."""
+    if not _locks:
+        _lock_in(Path(tempfile.gettempdir()) / f"crew-runner-locks-{os.getuid()}")
+
+
+def _lock_in(folder: Path) -> None:
+    """Have CrewAI's locks be files, and not in whatever Redis is at REDIS_URL."""
+    from crewai_core import lock_store
+
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _locks.append(folder)
+
+    @contextlib.contextmanager
+    def locked(name: str, *, timeout: float = 120.0, **_: Any) -> Iterator[None]:
+        with (folder / hashlib.sha256(name.encode()).hexdigest()[:16]).open("a") as lock:
+            end = time.monotonic() + timeout
+            while not _try_lock(lock.fileno()):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"another task of the run holds CrewAI's lock {name!r} for {timeout:g} s")
+                time.sleep(LOCK_POLL)
+            yield
+
+    lock_store.set_lock_backend(locked)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _environment(**names: str) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

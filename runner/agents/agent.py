@@ -1,0 +1,173 @@
+"""An agent: who does a task. The fields are CrewAI's."""
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr, model_validator
+
+from runner.agents.mcp.servers import as_servers
+from runner.agents.unsupported import refuse_unsupported
+from runner.core import live_objects
+from runner.core.output import LiteAgentOutput
+from runner.journal.rate_limit import Pace
+from runner.llm.llm import as_model, model_name
+from runner.snapshots.config import CheckpointConfig, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Link:
+    """A way back (agent to crew, task to crew) that plays no part in comparisons."""
+
+    __slots__ = ("to",)
+
+    def __init__(self, to: Any = None) -> None:
+        self.to = to
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Link)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
+        return Link(copy.deepcopy(self.to, memo))
+
+
+class Agent(BaseModel):
+    """A role with a goal, the model that speaks for it, and the tools that it may use.
+
+    A task without ``run`` is done by its agent: its model is asked, and uses tools, until it answers, in at most
+    ``max_iter`` rounds of tools. ``llm`` is a model's name, an `LLM` or a `BaseLLM` of your own; without one, the name
+    stands in ``OPENAI_MODEL_NAME`` or ``MODEL``. ``step_callback`` is called after each use of a tool and each answer.
+    A ``guardrail`` is a function of the output or words, as a task's; ``inject_date`` tells the model what day it is.
+    Tasks in plain Python (``Task(run=...)``) may name an agent; it then only labels their output. ``kickoff`` asks the
+    agent without a crew.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    entity_type: ClassVar[str] = "agent"
+
+    id: UUID = Field(default_factory=uuid4)
+    role: str
+    goal: str = ""
+    backstory: str = ""
+    llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
+    tools: list[Any] = Field(default_factory=list)
+    mcps: Annotated[list[Any], BeforeValidator(as_servers)] = Field(default_factory=list, exclude=True)
+    verbose: bool = False
+    allow_delegation: bool = False
+    max_iter: int = Field(default=25, ge=0)
+    max_rpm: int | None = Field(default=None, ge=1)
+    max_execution_time: float | None = Field(default=None, gt=0)
+    respect_context_window: bool = True
+    step_callback: Callable[[Any], Any] | None = Field(default=None, exclude=True)
+    guardrail: Any = Field(default=None, exclude=True)
+    guardrail_max_retries: int = Field(default=3, ge=0)
+    inject_date: bool = False
+    date_format: str = "%Y-%m-%d"
+    checkpoint: Setting = None
+    checkpoint_kickoff_event_id: str | None = None
+
+    _crew: Link = PrivateAttr(default_factory=Link)
+    _pace: Pace = PrivateAttr(default_factory=Pace)
+    _kickoff_event_id: str | None = PrivateAttr(default=None)
+    _restored: Any = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Be found by checkpoints that are restored, unless it is one of theirs."""
+        live_objects.remember(self, context)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_would_be_ignored(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            refuse_unsupported(cls.__name__, given, cls.model_fields.keys())
+        return given
+
+    @property
+    def crew(self) -> Any:
+        """The crew it works in, if it does."""
+        return self._crew.to
+
+    @crew.setter
+    def crew(self, crew: Any) -> None:
+        self._crew = Link(crew)
+
+    @property
+    def pace(self) -> Pace:
+        """Counts its calls where it is asked without a crew."""
+        return self._pace
+
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The event that its last kickoff started with."""
+        return self._kickoff_event_id
+
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    def kickoff(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None = None,
+        input_files: "Mapping[str, Any] | None" = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> LiteAgentOutput:
+        """Ask the agent, and give its answer. Raises what its model raised."""
+        from runner.crews import kickoff as inprocess  # the engine knows the agent, not the other way round
+
+        restored = inprocess.apply_checkpoint(self, from_checkpoint)
+        if restored is not None:
+            answer: LiteAgentOutput = restored.kickoff(
+                messages=messages, response_format=response_format, input_files=input_files
+            )
+            return answer
+        return inprocess.ask(self._prepare_kickoff(messages, response_format, input_files))
+
+    async def kickoff_async(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None = None,
+        input_files: "Mapping[str, Any] | None" = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> LiteAgentOutput:
+        """`kickoff` in a thread."""
+        from runner.crews import kickoff as inprocess
+
+        return await inprocess.in_thread(self, self.kickoff, messages, response_format, input_files, from_checkpoint)
+
+    akickoff = kickoff_async
+
+    def _prepare_kickoff(
+        self,
+        messages: "str | list[dict[str, Any]]",
+        response_format: type[BaseModel] | None,
+        input_files: "Mapping[str, Any] | None",
+    ) -> Any:
+        from runner.crews import kickoff as inprocess
+
+        return inprocess.prepare_asking(self, messages, response_format, input_files)
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
+        """The agent of the checkpoint ``config.restore_from`` names, to go on where it was.
+
+        Its model and tools come from the living agent that is most like it.
+        """
+        from runner.crews import kickoff as inprocess
+
+        restored: Self = inprocess.restore(cls, config, **code)
+        return restored
+
+    @classmethod
+    def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
+        """`from_checkpoint` on a branch of its own."""
+        from runner.crews import kickoff as inprocess
+
+        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        return forked

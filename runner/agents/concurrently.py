@@ -1,0 +1,66 @@
+"""Work in threads beside the task's own, so that a stop reaches the task while that work hangs."""
+
+import concurrent.futures
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from runner.core.errors import Interrupted, Stop
+from runner.journal.cancellation.async_raise import Span
+
+T = TypeVar("T")
+
+LOOK = 0.02  #: seconds between looks whether the task is to stop
+SIDE_BY_SIDE = 16  #: at work at one time
+
+
+def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
+    """What these functions give, in their order. A thread that hangs when the task is stopped is left behind.
+
+    One alone is called here, if this is the main thread: signals break into it wherever it is.
+    """
+    if len(functions) == 1 and threading.current_thread() is threading.main_thread():
+        return [functions[0]()]
+    results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
+    free = threading.Semaphore(SIDE_BY_SIDE)
+    spans: list[Span] = []
+    for function, result in zip(functions, results, strict=True):
+        # Each in a context of its own: what one opens is not open in another.
+        context = contextvars.copy_context()
+        threading.Thread(target=_into, args=(result, free, context, function, spans), daemon=True).start()
+    try:
+        left = set(results)
+        while left:  # a polite stop waits for all of them, and each is recorded
+            done, left = concurrent.futures.wait(left, LOOK)
+            for result in done:
+                if isinstance(stop := result.exception(), Stop) and not stop.polite:
+                    raise stop
+        return [result.result() for result in results]
+    except BaseException:
+        for span in spans:
+            span.break_in(Interrupted)
+        raise
+
+
+def _into(
+    result: "concurrent.futures.Future[T]",
+    free: threading.Semaphore,
+    context: contextvars.Context,
+    function: Callable[[], T],
+    spans: list[Span],
+) -> None:
+    with contextlib.suppress(Interrupted):  # it may come late
+        span = Span()
+        try:
+            spans.append(span)
+            try:
+                with free:
+                    result.set_result(context.run(function))
+            except BaseException as error:
+                if not result.done():
+                    result.set_exception(error)
+        finally:
+            span.over()
+    span.over()  # what came may have come in the midst of that

@@ -1,0 +1,213 @@
+"""One call of an agent's model: fitted into what it takes, journaled, told to those who watch, and taken down.
+
+Calls of `LLM` are journaled where they leave the process. Those of other models are steps of the task.
+"""
+
+import copy
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from runner.agents import text_tool_protocol
+from runner.agents.concurrently import side_by_side
+from runner.agents.context_window import SHARE, fit, tokens
+from runner.agents.job import Job
+from runner.core.errors import ContextTooLong
+from runner.events.bus import event_bus
+from runner.events.call_events import (
+    LLMCallCompletedEvent,
+    LLMCallFailedEvent,
+    LLMCallStartedEvent,
+    LLMStreamChunkEvent,
+)
+from runner.llm.clients import Completion, ToolCalls
+from runner.llm.llm import LLM, BaseLLM
+from runner.llm.recording import Heard
+
+Message = dict[str, Any]
+
+SMALLER = 3
+"""How often a conversation is made smaller for a model that says it takes less."""
+
+
+def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+    """What the model says to these messages; ``watch`` hears of it if it is really asked. Raises what it raises."""
+    limit = _limit(job)
+    fitted = fit(messages, limit, tools) if limit else list(messages)
+    for left in range(SMALLER, -1, -1):
+        try:
+            return _ask(job, fitted, tools, watch)
+        except ContextTooLong:
+            smaller = fit(messages, tokens(fitted, tools) // 2, tools)
+            if not left or not job.agent.respect_context_window or smaller == fitted:
+                raise
+            fitted = smaller
+    raise AssertionError("unreachable")
+
+
+def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+    model = job.model
+    if is_ours(model):
+        return side_by_side([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
+    native = model.supports_function_calling()
+    said = list(messages) if native else text_tool_protocol.in_words(messages, tools)
+    extra = accepted(
+        model.call,
+        {
+            "from_task": job.task,
+            "from_agent": job.agent,
+            "response_model": job.response_model,
+            **({"tools": list(tools)} if native and tools else {}),
+        },
+    )
+    number = sum(len(message.get("tool_calls") or ()) for message in messages)
+
+    def call(messages: list[Message]) -> Any:
+        return _as_json(model.call(copy.deepcopy(messages), **extra), number)
+
+    def read(answer: Any) -> Message:
+        if isinstance(answer, dict):
+            return {"role": "assistant", **answer}
+        plain: Message = {"role": "assistant", "content": str(answer)}
+        return plain if native or not tools else text_tool_protocol.read(str(answer), number)
+
+    watch.read = read
+    return read(
+        job.journal.step(
+            "model", call, (said,), {}, watch, kind="model", model=str(model.model), before=lambda: wait(job)
+        )
+    )
+
+
+def wait(job: Job) -> None:
+    """Until the model may be asked."""
+    for seconds in job.journal.pauses():
+        time.sleep(seconds)
+
+
+def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+    """The transport journals it: what is replayed comes back here as if it had just been answered."""
+    try:
+        completion = model.complete(
+            list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
+        )
+    except BaseException as error:
+        watch.failed(error)
+        raise
+    watch.ended(completion)
+    return completion.message()
+
+
+class Watch:
+    """Hears of one call, takes down its answer before anybody is told that it came, and tells of it: once, when it is
+    really made."""
+
+    def __init__(self, job: Job, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
+        self._job, self._take, self._tools = job, take, tools
+        self._about = {"model": str(job.model.model), **job.about}
+        self._source = job.model
+        self._begun = False
+        self.tells = job.journal.watched
+        self.taken = False
+        self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
+
+    def began(self) -> None:
+        """A call is about to be made; the client may make it several times."""
+        if self._begun:
+            return
+        self._begun = True
+        messages = list(self._job.conversation.messages)
+        self._tell(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
+
+    def heard(self, call: Heard) -> None:
+        """It ended, here or in an attempt before."""
+        for name in ("prompt_tokens", "completion_tokens"):
+            self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
+
+    def chunk(self, text: str) -> None:
+        """A piece of the answer came."""
+        if self._begun:
+            event_bus.emit(self._source, LLMStreamChunkEvent(chunk=text, **self._about))
+
+    def ended(self, value: Any) -> None:
+        """It was answered."""
+        completion = value if isinstance(value, Completion) else None
+        message = completion.message() if completion is not None else self.read(value)
+        usage = dict(completion.usage) if completion is not None else None
+        with self._job.journal.gate.write():
+            self._take(message)
+            self.taken = True
+            response = message.get("tool_calls") or message["content"]
+            self._tell(LLMCallCompletedEvent(response=response, usage=usage, **self._about))
+
+    def failed(self, error: BaseException) -> None:
+        """It was not."""
+        self._tell(LLMCallFailedEvent(error=str(error), **self._about))
+        self._begun = False  # the next one may be shorter
+
+    def _tell(self, event: LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent) -> None:
+        if self._begun and self.tells:
+            event_bus.emit(self._source, event)
+
+
+def is_ours(model: BaseLLM) -> TypeGuard[LLM]:
+    """Whether it is an `LLM` as it is here, whose calls are journaled where they leave the process."""
+    return isinstance(model, LLM) and type(model).call is LLM.call and model.journaled_by_transport
+
+
+def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[str, Any]:
+    """What of ``offered`` a function takes by name."""
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return dict(offered)
+    return {name: value for name, value in offered.items() if name in parameters}
+
+
+def _limit(job: Job) -> int:
+    """How many tokens may be sent; 0 where nobody said."""
+    if not job.agent.respect_context_window:
+        return 0
+    model = job.model
+    if not isinstance(model, LLM) and type(model).get_context_window_size is BaseLLM.get_context_window_size:
+        return 0
+    return int(model.get_context_window_size() * SHARE)
+
+
+def _as_json(answer: Any, number: int) -> Any:
+    """What a person's model gave, as JSON: text, or the part of a message that holds calls."""
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, list) and answer and all(_is_call(one) for one in answer):
+        calls = [_call(one, number + i) for i, one in enumerate(answer)]
+        return {"content": answer.content if isinstance(answer, ToolCalls) else "", "tool_calls": calls}
+    if isinstance(answer, BaseModel):
+        return answer.model_dump_json()
+    return "" if answer is None else json.dumps(to_jsonable_python(answer), ensure_ascii=False)
+
+
+def _is_call(one: Any) -> bool:
+    return bool(_get(one, "function"))
+
+
+def _call(one: Any, number: int) -> Message:
+    """A call in OpenAI's form, of a dict or of an object of its client."""
+    function = _get(one, "function")
+    arguments = _get(function, "arguments")
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
+    return {
+        "id": str(_get(one, "id") or f"call_{number}"),
+        "type": "function",
+        "function": {"name": str(_get(function, "name") or ""), "arguments": text},
+    }
+
+
+def _get(thing: Any, name: str) -> Any:
+    return thing.get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)

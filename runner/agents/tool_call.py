@@ -1,0 +1,194 @@
+"""The tools of one round, used side by side. Each use is a step of the task, recorded before the model hears of it.
+
+What goes wrong (a tool that is not there, arguments that do not fit, an exception) is told to the model, which may do
+better: it is recorded like any other result.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic_core import to_jsonable_python
+
+from runner.agents.concurrently import side_by_side
+from runner.agents.job import Job
+from runner.agents.machine import ERROR
+from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
+from runner.bundles import empty_folder
+from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, said
+from runner.core.redaction import redact
+from runner.events.bus import event_bus
+from runner.events.call_events import (
+    ToolSelectionErrorEvent,
+    ToolUsageErrorEvent,
+    ToolUsageFinishedEvent,
+    ToolUsageStartedEvent,
+    ToolValidateInputErrorEvent,
+)
+from runner.journal.idempotency import keyed
+
+Message = dict[str, Any]
+
+ERROR_LENGTH = 1000  #: characters of an exception that a model is told
+
+
+def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message, str], None]) -> list[Message]:
+    """The results of these calls, as messages in their order. ``told`` hears of each that was really made."""
+    limited = _limited(job, calls)
+    uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
+    return side_by_side([one.message for one in uses])
+
+
+def recall(job: Job) -> None:
+    """The uses whose results are in the conversation: where it was restored, its journal has not seen them."""
+    told = {message["tool_call_id"] for message in job.conversation.messages if message["role"] == "tool"}
+    calls = [call for message in job.conversation.messages for call in message.get("tool_calls") or ()]
+    uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in told]
+    done = Counter(step for one in uses if (step := one.step()) is not None)
+    for (name, given), times in done.items():
+        job.journal.did(name, (json.loads(given),), times)
+
+
+class _Use:
+    """One use of one tool."""
+
+    def __init__(
+        self, job: Job, call: Message, number: int, told: Callable[[Message, str], None], *, reason: str | None
+    ) -> None:
+        self._job, self._call, self._number, self._told, self._reason = job, call, number, told, reason
+        self._given = call["function"]["arguments"]
+        self.name = str(call["function"]["name"])
+
+    def step(self) -> tuple[str, str] | None:
+        """The step that it is: its name, and what it is known by, as JSON. None for what is no step."""
+        try:
+            tool = self._tool()
+            return (
+                None if tool is None else (f"tool {self.name}", json.dumps(_as_given(arguments_of(tool, self._given))))
+            )
+        except BadArguments:
+            return None
+
+    def _tool(self) -> BaseTool | None:
+        return self._job.tools.get(self.name) or self._job.tools.get(tool_name(self.name))
+
+    def message(self) -> Message:
+        """What the model is told of it."""
+        return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
+
+    def _result(self) -> str:
+        job = self._job
+        tool = self._tool()
+        if tool is None:
+            there = ", ".join(job.tools) or "none"
+            return self._refused(ToolSelectionErrorEvent, f"there is no tool {self.name!r}; there are: {there}")
+        if self._reason is not None:
+            return self._refused(ToolUsageErrorEvent, self._reason)
+        try:
+            arguments = arguments_of(tool, self._given)
+        except BadArguments as error:
+            return self._refused(ToolValidateInputErrorEvent, str(error))
+        key = f"{job.origin}:{self._number + 1}" if job.origin else ""
+        watch = _Watch(job, tool, self.name, arguments)
+
+        def run() -> str:
+            with keyed(key):
+                return self._run(tool, arguments)
+
+        given = _as_given(arguments)
+        text = str(
+            job.journal.step(
+                f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool", counted=not tool.composed
+            )
+        )
+        if watch.heard:  # it was really used
+            self._told(self._call, text)
+        return text
+
+    def _run(self, tool: BaseTool, arguments: dict[str, Any]) -> str:
+        try:
+            return _as_text(tool.run(**arguments))
+        except Stop:
+            raise
+        except Exception as error:
+            if tool.composed and isinstance(error, ModelError):
+                raise  # a coworker's model is away, which is not for another model to judge
+            if isinstance(error, DiskTrouble):
+                raise  # nothing that a model could do something about
+            if isinstance(error, RelativePath):
+                raise TaskError(f"the tool {self.name!r}: {error}") from error
+            if empty_folder.is_led_astray(error):
+                raise TaskError(f"the tool {self.name!r}: {said(error)}; {empty_folder.ADVICE}") from error
+            text = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
+            return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
+
+    def _refused(self, kind: Any, why: str) -> str:
+        """It cannot be used. Nothing to record: it will be refused again in the same words."""
+        about = {"tool_name": self.name, "tool_args": self._given, "agent": self._job.agent, **self._job.about}
+        event_bus.emit(self._job.agent, kind(error=why, **about))
+        return ERROR + why
+
+
+class _Watch:
+    """Tells of a use that is really made."""
+
+    def __init__(self, job: Job, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
+        self._tool = tool
+        self.heard = False
+        self._about: dict[str, Any] = {
+            "tool_name": name,
+            "tool_args": arguments,
+            "tool_class": type(tool).__qualname__,
+            "agent": job.agent,
+            **job.about,
+        }
+
+    def began(self) -> None:
+        event_bus.emit(self._tool, ToolUsageStartedEvent(**self._about))
+
+    def ended(self, value: Any) -> None:
+        text = str(value)
+        if text.startswith(ERROR):
+            event_bus.emit(self._tool, ToolUsageErrorEvent(error=text.removeprefix(ERROR), **self._about))
+        else:
+            event_bus.emit(self._tool, ToolUsageFinishedEvent(output=text, **self._about))
+        self.heard = True
+
+    def failed(self, error: BaseException) -> None:
+        event_bus.emit(self._tool, ToolUsageErrorEvent(error=error, **self._about))
+
+
+def _as_given(arguments: dict[str, Any]) -> Any:
+    """Arguments as a step is known by them."""
+    return to_jsonable_python(arguments, fallback=repr, bytes_mode="base64")
+
+
+def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
+    """A step is known by its arguments; the tool gets them as objects, not as JSON."""
+    return lambda _: run()
+
+
+def _limited(job: Job, calls: Sequence[Message]) -> dict[int, str]:
+    """Which of these calls are one too many of their tools, by place."""
+    used: dict[str, int] = {}
+    for message in job.conversation.messages[:-1]:
+        for call in message.get("tool_calls") or ():
+            used[call["function"]["name"]] = used.get(call["function"]["name"], 0) + 1
+    found = {}
+    for i, call in enumerate(calls):
+        name = call["function"]["name"]
+        tool = job.tools.get(name)
+        most = tool.max_usage_count if tool is not None else None
+        if most is not None and used.get(name, 0) >= most:
+            found[i] = f"the tool {name!r} was used {most} times, and may not be used again"
+        used[name] = used.get(name, 0) + 1
+    return found
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return json.dumps(to_jsonable_python(value, fallback=str, bytes_mode="base64"), ensure_ascii=False)

@@ -1,0 +1,20 @@
+"""Tools: what an agent's model may have done for it. The names are CrewAI's."""
+
+from runner.agents.tools.base import BaseTool, EnvVar, Tool, tool
+from runner.agents.tools.given import as_tool, as_tools, tool_name
+from runner.agents.tools.schema import BadArguments, arguments_of, schema_of
+from runner.journal.idempotency import idempotency_key
+
+__all__ = [
+    "BadArguments",
+    "BaseTool",
+    "EnvVar",
+    "Tool",
+    "arguments_of",
+    "as_tool",
+    "as_tools",
+    "idempotency_key",
+    "schema_of",
+    "tool",
+    "tool_name",
+]

@@ -1,0 +1,109 @@
+"""`BaseTool`, `Tool` and `@tool`: a tool has a name, a description for the model, and arguments with a schema."""
+
+import asyncio
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, overload
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runner.agents.tools.schema import arguments_of, schema_from
+
+
+class EnvVar(BaseModel):
+    """An environment variable that a tool needs."""
+
+    name: str
+    description: str = ""
+    required: bool = True
+    default: str | None = None
+
+
+class BaseTool(BaseModel, ABC):
+    """A tool as a class: give it a ``name``, a ``description`` and a ``_run``.
+
+    ``args_schema`` is a pydantic model of its arguments; left out, it is made of ``_run``'s signature. With
+    ``result_as_answer`` what it gives is the agent's answer. ``max_usage_count`` counts its uses in one task.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    composed: ClassVar[bool] = False
+    """Whether a use of it is made of steps of its own, which are in the account in its stead."""
+
+    name: str
+    description: str
+    args_schema: Any = None
+    env_vars: list[EnvVar] = Field(default_factory=list)
+    result_as_answer: bool = False
+    max_usage_count: int | None = Field(default=None, ge=1)
+
+    def model_post_init(self, context: Any, /) -> None:  # noqa: ARG002 - the hook's name
+        """Make the schema, where none was given."""
+        if not (isinstance(self.args_schema, type) and issubclass(self.args_schema, BaseModel)):
+            self.args_schema = schema_from(self.name, self._function())
+
+    @abstractmethod
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        """Do it. What it returns is told to the model: text as it is, else as JSON."""
+
+    def _function(self) -> Callable[..., Any]:
+        """What its arguments are read from."""
+        return self._run
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Use it; arguments given by name are validated. An async ``_run`` is awaited."""
+        if not args:
+            kwargs = arguments_of(self, kwargs)
+        result = self._run(*args, **kwargs)
+        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+    async def arun(self, *args: Any, **kwargs: Any) -> Any:
+        """`run` for those who await it."""
+        if not args:
+            kwargs = arguments_of(self, kwargs)
+        result = self._run(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+
+class Tool(BaseTool):
+    """A tool that is a function."""
+
+    func: Callable[..., Any]
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        return self.func(*args, **kwargs)
+
+    def _function(self) -> Callable[..., Any]:
+        return self.func
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself."""
+        return self.func(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(name: str = ..., /, **about: Any) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(*given: Any, **about: Any) -> Any:
+    """Make a tool of a function: ``@tool``, ``@tool("Name")``, ``@tool(result_as_answer=True)``.
+
+    Its docstring is what the model is told of it; its arguments are what it takes.
+    """
+    if len(given) == 1 and callable(given[0]) and not isinstance(given[0], str):
+        return _made(given[0], given[0].__name__, about)
+    name = given[0] if given else None
+    return lambda function: _made(function, name or function.__name__, about)
+
+
+def _made(function: Callable[..., Any], name: str, about: Mapping[str, Any]) -> Tool:
+    described = about.get("description") or inspect.getdoc(function)
+    if not described:
+        raise ValueError(f"the tool {name!r} needs a docstring: it is what the model is told of it")
+    return Tool(name=name, func=function, **{**about, "description": described})
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -1,0 +1,54 @@
+"""What classes and functions of a crew file are called with: the run's inputs of their arguments' names."""
+
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+
+from runner.core.errors import BadCrew
+
+
+class Given(dict[str, object]):
+    """The inputs of a run; ``used`` are those that a class was made with."""
+
+    used: frozenset[str] = frozenset()
+
+
+given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
+"""The inputs of the run: classes that cannot be made without arguments are made with those of their names."""
+
+
+def needed(owner: type) -> list[str]:
+    """The arguments that a class cannot be made without, where all of them can be given by name."""
+    try:
+        found = list(inspect.signature(owner).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    found = [one for one in found if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    return [] if any(one.kind is one.POSITIONAL_ONLY for one in found) else [one.name for one in found]
+
+
+def arguments(owner: type, label: str) -> dict[str, object]:
+    """What a class that needs arguments is made with: the run's inputs of those names."""
+    names, inputs = needed(owner), given.get()
+    if not names:
+        return {}
+    inputs = Given() if inputs is None else inputs
+    if lacking := [name for name in names if name not in inputs]:
+        listed, options = ", ".join(names), " ".join(f"--input {name}=..." for name in lacking)
+        raise BadCrew(f"{label} is made with {listed}: give {options}")
+    found = {name: inputs[name] for name in inspect.signature(owner).parameters if name in inputs}
+    inputs.used = frozenset({*inputs.used, *found})
+    return found
+
+
+def optional(function: Callable[..., object]) -> dict[str, object]:
+    """The run's inputs that a function can be given by name."""
+    try:
+        names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in _BY_NAME]
+    except (TypeError, ValueError):
+        return {}
+    inputs = given.get() or Given()
+    return {name: inputs[name] for name in names if name in inputs}
+
+
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -1,0 +1,97 @@
+"""A bundle: the crew file and the files beside it, packed once, addressed by the sha256 of what is in it.
+
+The same files give the same bundle on every machine: names sorted, no times, no owners, two modes. It holds regular
+files only; which, and which not, says `runner.bundles.selection`.
+"""
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zlib
+from dataclasses import dataclass
+from typing import IO, cast
+
+from runner.bundles.selection import DEFAULT_LIMIT, IGNORE_FILE, MAX_LIMIT, LeftOut, Selected, Selection, private
+from runner.bundles.target import Target
+from runner.core.errors import BadCrew
+
+_OF_A_DATABASE = ("-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What is stored of a crew's code: ``data`` is compressed, ``sha256`` is of the tar inside."""
+
+    sha256: str
+    data: bytes
+    module: str  # what to import from it
+    files: int
+    size: int  # bytes of all files together
+    left_out: tuple[LeftOut, ...] = ()  # what lies beside the crew file and is not in it; without caches
+
+
+def pack(target: Target, *, limit: int = DEFAULT_LIMIT) -> Bundle:
+    """Pack the crew file and what lies beside it. Nothing is written to disk."""
+    selection = Selection(target, min(limit, MAX_LIMIT))
+    selected = sorted(selection.files(), key=lambda file: file.name)
+    left_out = selection.left_out
+    databases: list[str] = []
+    crew_file = target.file.relative_to(target.root).as_posix()
+    if all(file.name != crew_file for file in selected):
+        raise BadCrew(f"{target.file.name} itself is left out by the ignore rules; take it out of {IGNORE_FILE}")
+    sink, files, size = _Sink(), 0, 0
+    with tarfile.open(fileobj=cast("IO[bytes]", sink), mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for file in selected:
+            content, mode = _read(file, selection.limit - size, selection)
+            why = None if file.wanted or file.name == crew_file else private(content)
+            if why is None and any(file.name == name + end for name in databases for end in _OF_A_DATABASE):
+                why = "checkpoints"
+            if why is not None:
+                left_out.append(LeftOut(file.name, why))
+                databases += [file.name] * (why == "checkpoints")
+                continue
+            size += len(content)
+            files += 1
+            member = tarfile.TarInfo(file.name)  # its defaults: time 0, owner 0, no names
+            member.size, member.mode = len(content), mode
+            tar.addfile(member, io.BytesIO(content))
+    return Bundle(sink.sha256(), sink.data(), target.module, files, size, tuple(sorted(left_out)))
+
+
+def contents(bundle: Bundle) -> list[tuple[str, int]]:
+    """The names of its files, and their bytes."""
+    with tarfile.open(fileobj=io.BytesIO(zlib.decompress(bundle.data)), mode="r:") as tar:
+        return [(member.name, member.size) for member in tar]
+
+
+class _Sink:
+    """Takes the tar as it is written: hashes it, and keeps it compressed only."""
+
+    def __init__(self) -> None:
+        self._hash, self._zlib, self._data = hashlib.sha256(), zlib.compressobj(6), bytearray()
+
+    def write(self, block: bytes) -> int:
+        self._hash.update(block)
+        self._data += self._zlib.compress(block)
+        return len(block)
+
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def data(self) -> bytes:
+        return bytes(self._data + self._zlib.flush())
+
+
+def _read(file: Selected, left: int, selection: Selection) -> tuple[bytes, int]:
+    """A file's content and its normal mode; it may have grown since it was seen, but not past the limit."""
+    try:
+        with file.path.open("rb") as stream:
+            content = stream.read(left + 1)
+            executable = os.fstat(stream.fileno()).st_mode & stat.S_IXUSR
+    except OSError as error:
+        raise BadCrew(f"{file.name}: cannot be read: {error.strerror}") from error
+    if len(content) > left:
+        raise selection.too_large()
+    return content, 0o755 if executable else 0o644

@@ -1,0 +1,401 @@
+"""A namespace of its own for each bundle, so that bundles in one process never see each other's modules, nor ours.
+
+The modules of a bundle are real modules under a name that no one else uses: ``tools.py`` is ``_crew_<hex>.tools`` in
+``sys.modules``, with ``__name__``, ``__package__`` and ``__spec__`` to match. So whatever looks a module up by the name
+that a class or function carries (dataclasses, pydantic, typing, pickle) finds the right one, and the import
+system's own locks and circular-import rules hold.
+
+Inside, ``import tools`` must still mean the bundle's own ``tools``. Python takes ``__import__`` from the module's
+``__builtins__``: each module of a bundle gets a copy whose ``__import__`` looks into the bundle first, as Python looks
+into a script's folder first. Code outside the bundle imports as ever. The functions that import by a name in a string
+(``importlib.import_module`` and the like) get the same treatment, through a view of the module they are in.
+"""
+
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from functools import lru_cache, wraps
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    FrozenImporter,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from runner.bundles.project import JSON_CREWS, has_source_folder
+from runner.core.errors import BadCrew
+
+PREFIX = "_crew_"
+
+#: Names that a bundle cannot take: the first is always this product, the second the process's own main module.
+_NEVER = frozenset({"runner", "__main__"})
+
+#: Functions that take a module's name as a string first, by the module they are in.
+_BY_NAME: Mapping[str, tuple[str, ...]] = {
+    "importlib": ("import_module",),
+    "importlib.util": ("find_spec",),
+    "importlib.resources": (
+        *("files", "contents", "is_resource", "open_binary", "open_text", "path", "read_binary", "read_text"),
+    ),
+    "pkgutil": ("get_data", "resolve_name"),
+}
+
+on_import: dict[str, Callable[[], object]] = {}
+"""What is called when code of a bundle has imported a package from outside, by the package's name."""
+
+
+class Reading:
+    """A crew file is read, or called to be read: nothing in it is to run for real. ``came_to`` are the crews, flows
+    and models that it would have had work."""
+
+    def __init__(self) -> None:
+        self.came_to: list[object | None] = []
+
+
+_read: ContextVar[Reading | None] = ContextVar("runner_reading", default=None)
+_readings: list[Reading] = []
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Reading]:
+    """While this is open, code of a crew is read."""
+    one = Reading()
+    token = _read.set(one)
+    _readings.append(one)
+    try:
+        yield one
+    finally:
+        _readings.remove(one)
+        _read.reset(token)
+
+
+def being_read() -> Reading | None:
+    """What is being read, if code that comes here does so because of that: in a thread that it began, too."""
+    found = _read.get()
+    if found is None and _readings and threading.current_thread() is not threading.main_thread():
+        return _readings[-1]
+    return found
+
+
+_JSON_CREW = b"from runner.adapters.crewai import discovery as finding\n\ncrew = finding.from_json(__file__)\n"
+
+
+class KickedOff(BaseException):
+    """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
+    a model by itself."""
+
+    def __init__(self, crew: object | None) -> None:
+        super().__init__("kicked off while it is read")
+        self.crew = crew
+        if (read := being_read()) is not None:
+            read.came_to.append(crew)
+
+
+class Namespace:
+    """The modules of one bundle, under one name."""
+
+    def __init__(self, name: str, root: Path, only: str | None = None) -> None:
+        self.name = name
+        self.root = root
+        self.last_used = 0
+        self.lock = threading.RLock()  # one load at a time; imports inside have importlib's own locks
+        self._only = only  # where the root holds more than the bundle: the one package that is the bundle
+        self._home = os.path.join(root, only) if only else os.fspath(root)  # noqa: PTH118 (compared with sys.path)
+        self._extra: list[str] = []  # folders of the bundle that its code put on sys.path
+        # A project's packages are imported from its src, as when it is installed.
+        self._source = [os.fspath(root / "src")] if not only and has_source_folder(root) else []
+        self._beside: list[str] = []  # folders of files that were named: scripts find there what is nowhere else
+        self._finders: dict[str, FileFinder] = {}
+        self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
+        self._views: dict[str, _View] = {}
+        self.stopped: dict[str, KickedOff] = {}  # at a kickoff while they were imported: its modules, by name
+        self.builtins = {**vars(builtins), "__import__": self.import_, "input": _input}
+
+    def owns(self, name: str) -> bool:
+        """Whether a dotted name, said inside the bundle, means the bundle's own."""
+        top = name.partition(".")[0]
+        if top in self._foreign or top in _NEVER or _part_of_interpreter(top):
+            return False
+        if f"{self.name}.{top}" in sys.modules:
+            return True
+        spec = self.find(f"{self.name}.{top}", None)
+        # A folder without __init__.py yields to a real module anywhere on the path, as in Python: docs/, yaml/, data/.
+        return spec is not None and (spec.loader is not None or not _regular_elsewhere(top))
+
+    def full(self, name: str) -> str:
+        """The name under which ``sys.modules`` knows what ``name`` means inside the bundle."""
+        return f"{self.name}.{name}" if self.owns(name) else name
+
+    def find(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """The spec of a module of this bundle; ``path`` is its parent's, None for the top level."""
+        if at_top := path is None:
+            at_root = [os.fspath(self.root)] if self._only in (None, fullname.partition(".")[2]) else []
+            path = [*self._source, *at_root, *self._extra, *self._on_sys_path()]
+        folders: list[str] = []
+        for folder in path:
+            spec = self._finder(folder).find_spec(fullname)
+            if spec is not None and spec.loader is not None:
+                return spec
+            folders += (spec and spec.submodule_search_locations) or ()
+        if not folders and at_top and not _regular_elsewhere(fullname.partition(".")[2]):
+            found = (self._finder(folder).find_spec(fullname) for folder in self._beside)
+            if (spec := next(filter(None, found), None)) is not None:
+                return spec
+        return _package_spec(fullname, folders) if folders else self._json_crew(fullname)
+
+    def modules(self) -> list[str]:
+        """The names that ``sys.modules`` holds for this bundle."""
+        return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
+
+    def unexecuted(self, name: str) -> ModuleType:
+        """A module of this bundle, in its place, none of whose code was run; the packages around it are imported."""
+        full = f"{self.name}.{name}"
+        importlib.import_module(full.rpartition(".")[0])
+        spec = importlib.util.find_spec(full)
+        assert spec is not None
+        module = sys.modules[full] = importlib.util.module_from_spec(spec)
+        module.__dict__["__builtins__"] = self.builtins
+        return module
+
+    def drop(self) -> None:
+        """Forget all modules; objects that still use them go on working."""
+        self.stopped.clear()
+        for name in self.modules():
+            sys.modules.pop(name, None)
+
+    def keep_paths(self, before: Sequence[str]) -> None:
+        """Take for the bundle alone what its code put on ``sys.path`` since ``before``, where all would see it."""
+        for entry in self._on_sys_path():
+            if entry not in before:
+                self._extra.append(os.path.abspath(entry))  # noqa: PTH100 (links stay as they are)
+                with contextlib.suppress(ValueError):  # another thread was first
+                    sys.path.remove(entry)
+
+    def look_beside(self, module: str) -> None:
+        """Where a file of a package is run as a script, Python finds what is beside it, as `import crew`."""
+        parts = module.split(".")[:-1]
+        self._beside += [os.fspath(Path(base, *parts)) for base in (*self._source, os.fspath(self.root)) if parts]
+
+    def view(self, module: ModuleType) -> ModuleType:
+        """The module as this bundle sees it."""
+        name = module.__name__
+        if name not in _BY_NAME:
+            return module
+        if name not in self._views:
+            self._views[name] = _View(module, self)
+        return self._views[name]
+
+    def _json_crew(self, fullname: str) -> ModuleSpec | None:
+        """A crew that is written as data, as a module."""
+        if fullname != f"{self.name}.crew" or self._only:
+            return None
+        there = (self.root / name for name in JSON_CREWS)
+        file = next((os.fspath(path) for path in there if path.is_file()), None)
+        if file is None:
+            return None
+        return importlib.util.spec_from_file_location(fullname, file, loader=_JsonCrew(fullname, file, self))
+
+    def _on_sys_path(self) -> list[str]:
+        """Entries of ``sys.path`` inside the bundle: code that extends the path with its own ``lib`` folder."""
+        inside = [entry for entry in sys.path if isinstance(entry, str) and entry.startswith(self._home)]
+        return [e for e in inside if (os.path.abspath(e) + os.sep).startswith(self._home + os.sep)]  # noqa: PTH100
+
+    def _finder(self, folder: str) -> FileFinder:
+        finder = self._finders.get(folder)
+        if finder is None:
+            details: list[tuple[Any, list[str]]] = [
+                (ExtensionFileLoader, EXTENSION_SUFFIXES),
+                (lambda name, path: _Loader(name, path, self), SOURCE_SUFFIXES),
+            ]
+            finder = self._finders[folder] = FileFinder(folder, *details)
+        return finder
+
+    def import_(
+        self,
+        name: str,
+        globals: Mapping[str, object] | None = None,
+        locals: Mapping[str, object] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """The ``__import__`` of the bundle's modules."""
+        if not level and not self.owns(name):
+            module = builtins.__import__(name, globals, locals, fromlist or (), 0)
+            top = name.partition(".")[0]
+            self._foreign.add(top)
+            if top in on_import:
+                on_import[top]()
+            return self.view(module) if top in _BY_NAME else module
+        _finder.adopt(self)  # code that outlived its bundle's place in the cache still imports
+        if level:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        full = f"{self.name}.{name}"
+        try:
+            module = builtins.__import__(full, globals, locals, fromlist or (), 0)
+        except ModuleNotFoundError as error:
+            # Code that asks ``error.name`` knows the name it imported, not where we keep it.
+            if error.name and error.name.startswith(f"{self.name}."):
+                error.name = error.name.removeprefix(f"{self.name}.")
+                error.msg = error.msg.replace(f"{self.name}.", "")
+                error.args = (error.msg,)
+            raise
+        return module if fromlist else sys.modules[f"{self.name}.{name.partition('.')[0]}"]
+
+
+class _Loader(SourceFileLoader):
+    """Runs a bundle's source file with the bundle's builtins."""
+
+    def __init__(self, fullname: str, path: str, space: Namespace) -> None:
+        super().__init__(fullname, path)
+        self._space = space
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__dict__["__builtins__"] = self._space.builtins
+        try:
+            super().exec_module(module)
+        except KickedOff as end:  # what comes after is looked at, and not done
+            self._space.stopped[module.__name__] = end
+            if end.crew is not None and all(value is not end.crew for value in vars(module).values()):
+                module.__dict__["crew"] = end.crew
+
+    def path_stats(self, path: Any) -> Mapping[str, Any]:  # noqa: ARG002
+        """No bytecode, neither read nor written: it is matched by time and size, and a bundle has no times."""
+        raise OSError("bytecode is not kept for bundles")
+
+
+class _JsonCrew(_Loader):
+    """Runs, in the place of a file that is data, the code that makes a crew of it."""
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002 - importlib's name
+        """That code."""
+        return _JSON_CREW
+
+
+class _View(ModuleType):
+    """A module of the standard library as one bundle sees it: names in strings mean the bundle's own first."""
+
+    def __init__(self, real: ModuleType, space: Namespace) -> None:
+        super().__init__(real.__name__, real.__doc__)
+        own = {name: value for name, value in vars(real).items() if name.startswith("__")}
+        own |= {name: _by_name(vars(real)[name], space) for name in _BY_NAME[real.__name__] if name in vars(real)}
+        if real is importlib:
+            own["__import__"] = space.import_
+        self.__dict__.update(own, _real=real, _space=space)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.__dict__["_real"], name)
+        return self.__dict__["_space"].view(value) if isinstance(value, ModuleType) else value
+
+    def __dir__(self) -> list[str]:
+        return dir(self.__dict__["_real"])
+
+
+class _NamespacePath(list[str]):
+    """Search locations of a folder without ``__init__.py``; importlib.resources knows one by its repr."""
+
+    def __repr__(self) -> str:
+        return f"NamespacePath({super().__repr__()})"
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of every bundle in use; the one thing this product adds to ``sys.meta_path``."""
+
+    def __init__(self) -> None:
+        self.spaces: dict[str, Namespace] = {}
+
+    def adopt(self, space: Namespace) -> None:
+        self.spaces.setdefault(space.name, space)
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        name, _, inside = fullname.partition(".")
+        space = self.spaces.get(name)
+        if space is None:
+            return None
+        if not inside:
+            return _package_spec(name, [os.fspath(space.root)])
+        return space.find(fullname, path if "." in inside else None)
+
+
+def finder() -> _Finder:
+    """The finder, in its place on ``sys.meta_path``."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    return _finder
+
+
+def _input(prompt: object = "", /) -> str:
+    """``input`` as it is, but not while a crew file is read: that happens on workers, too, where nobody is."""
+    if being_read() is not None:
+        raise BadCrew(
+            "input() asks somebody, and who runs this is not there: make it an input of the kickoff, for --input "
+            "NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make"
+        )
+    return builtins.input(prompt)
+
+
+def _package_spec(name: str, folders: Sequence[str]) -> ModuleSpec:
+    spec = ModuleSpec(name, None, is_package=True)
+    spec.submodule_search_locations = _NamespacePath(folders)
+    return spec
+
+
+def _by_name(function: Callable[..., Any], space: Namespace) -> Callable[..., Any]:
+    """The function with the module's name, its first argument (for a relative one, the second), made ours."""
+
+    def ours(value: Any) -> Any:
+        if not isinstance(value, str) or value.startswith("."):
+            return value
+        name, colon, rest = value.partition(":")
+        return space.full(name) + colon + rest
+
+    @wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:  # this name: importlib.resources skips it when it looks for a caller
+        relative = bool(args) and str(args[0]).startswith(".")
+        args = tuple(ours(a) if place == relative else a for place, a in enumerate(args))
+        kwargs |= {key: ours(kwargs[key]) for key in ("name", "package", "anchor") if key in kwargs}
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@lru_cache(maxsize=4096)
+def _part_of_interpreter(name: str) -> bool:
+    """Built in or frozen: found before any file in any folder."""
+    return name in sys.builtin_module_names or FrozenImporter.find_spec(name) is not None
+
+
+def _regular_elsewhere(name: str) -> bool:
+    """A real module of that name; what lies in the folder this process happens to run in does not count."""
+    try:
+        if name in sys.modules:
+            origin = getattr(sys.modules[name], "__file__", None)
+        else:
+            spec = importlib.util.find_spec(name)
+            origin = spec and spec.origin
+        if origin is None:
+            return False
+        file = Path(origin)
+        return (file.parent.parent if file.stem == "__init__" else file.parent) != Path.cwd()
+    except (ImportError, ValueError, AttributeError, OSError):
+        return False
+
+
+_finder = _Finder()

@@ -1,0 +1,401 @@
+"""Import a crew file and find the crew in it. Whatever is wrong with it is said in one line.
+
+Each bundle has a namespace of its own (`runner.bundles.isolation`), kept under a key: the bundle's sha256, or
+``key_of`` a folder here. The newest ``KEPT`` stay imported; one that is in use is never dropped.
+"""
+
+import asyncio
+import difflib
+import hashlib
+import importlib
+import inspect
+import itertools
+import os
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType, ModuleType
+
+from pydantic import ValidationError
+
+from runner.bundles import script
+from runner.bundles.arguments import Given as Given
+from runner.bundles.arguments import arguments
+from runner.bundles.arguments import given as given
+from runner.bundles.arguments import needed as needed
+from runner.bundles.continuation import is_whole
+from runner.bundles.isolation import PREFIX, KickedOff, Namespace, finder, reading
+from runner.bundles.program import CALL, Program
+from runner.bundles.project import source_of
+from runner.bundles.target import Target
+from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, said
+from runner.crews.fields import in_words, said_by
+
+KEPT = 32  # bundles that stay imported in one process
+
+_ENTRIES = ("run", "kickoff")  # what `crewai run` calls in a main.py
+_EXTRAS = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}  # what installs a module, as pip has it
+
+METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
+
+_users: Counter[str] = Counter()
+_clock = itertools.count()
+_lock = threading.RLock()  # over _users and the finder's list, never held during an import
+
+
+class ModuleMissing(MissingDependency):
+    """A module that the crew imports is neither in the bundle nor installed here."""
+
+    def __init__(self, message: str, module: str) -> None:
+        super().__init__(message)
+        self.module = module
+
+
+def key_of(folder: Path) -> str:
+    """The key for a folder on this machine that was not unpacked from a bundle."""
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()
+
+
+def load(root: Path, module: str, *, key: str, only: str | None = None, live: bool = False) -> ModuleType:
+    """The module of that dotted name in ``root``, imported once per key.
+
+    ``only`` names the one package in ``root`` that belongs to the crew, where ``root`` holds more than that. What it
+    kicks off when it is imported is kicked off only if it is ``live``: else it is read.
+    """
+    with using(key):
+        space = space_for(key, root, only)
+        with space.lock:
+            was_loaded = any(sys.modules.get(name) for name in space.modules() if name != space.name)
+            before = list(sys.path)
+            space.look_beside(module)
+            try:
+                with nullcontext() if live else reading():
+                    return importlib.import_module(f"{space.name}.{module}")
+            except (KeyboardInterrupt, Stop):
+                raise
+            except BaseException as error:
+                if not was_loaded:
+                    space.drop()  # what it imported before it failed goes too
+                raise explain(error, root, f"{module}: ") from error
+            finally:
+                space.keep_paths(before)
+
+
+def load_target(target: Target) -> ModuleType:
+    """The crew file on this machine, seeing what its bundle will hold and no more of its surroundings."""
+    only = target.include.name if target.include != target.root else None
+    return load(target.root, target.module, key=key_of(target.include), only=only)
+
+
+@contextmanager
+def using(key: str) -> Iterator[None]:
+    """While this is open, the bundle's modules stay. Open it around a load and all that runs its code."""
+    name = _name(key)
+    with _lock:
+        _users[name] += 1
+        if space := finder().spaces.get(name):
+            space.last_used = next(_clock)
+    try:
+        yield
+    finally:
+        with _lock:
+            _users[name] -= 1
+            if not _users[name]:
+                del _users[name]
+
+
+def in_use(key: str) -> bool:
+    """Whether `using` is open for a bundle."""
+    with _lock:
+        return _name(key) in _users
+
+
+def namespace_of(key: str) -> str:
+    """The name of the package under which a bundle's modules stand."""
+    return _name(key)
+
+
+def unload(key: str) -> bool:
+    """Drop a bundle's modules; False if it is in use (then nothing is done) or not loaded."""
+    return _unload(_name(key))
+
+
+def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
+    """Why a crew's code could not be imported, in one line that starts with the place in it.
+
+    Good for an ``ImportError`` at run time too, from an import inside a function.
+    """
+    if isinstance(error, RunnerError) and type(error) is not BadCrew:
+        return error
+    text = plain_names(said(error))
+    frame, line = last_frame(error)
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
+        place, text = f"{_relative(error.filename, root)}:{error.lineno}: ", plain_names(error.msg)
+    elif frame:
+        place = f"{_relative(frame.f_code.co_filename, root)}:{line}: "
+    if isinstance(error, BadCrew):
+        return BadCrew(f"{place}{text}")
+    if isinstance(error, ValidationError):
+        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}{said_by(error, frame)}")
+    missing: BaseException | None = error
+    if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
+        missing = error.__cause__ or error.__context__
+    if isinstance(missing, ModuleNotFoundError) and missing.name:
+        name = plain_names(missing.name)
+        if name.partition(".")[0] == "runner":
+            return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
+        if name != missing.name or _holds(root, name):
+            return BadCrew(f"{place}no module named {name!r} in the crew's folder")
+        more = f" ({text})" if missing is not error else _installed_by(name)
+        return ModuleMissing(f"{place}no module named {name!r}{more}", name)
+    if isinstance(error, SystemExit):
+        return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code})")
+    if isinstance(error, KeyboardInterrupt):
+        return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
+    text = text if len(text) <= 500 else f"{text[:500]} ..."
+    return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
+
+
+def _installed_by(name: str) -> str:
+    extra = _EXTRAS.get(name.partition(".")[0])
+    if extra is None:
+        return ""
+    if sys.version_info >= (3, 14):
+        return f" (CrewAI is not made for Python {sys.version_info.major}.{sys.version_info.minor}: use 3.13)"
+    return f" (pip install '{extra}')"
+
+
+def plain_names(text: str) -> str:
+    """The text with modules called as the crew's own code calls them."""
+    return re.sub(rf"\b{PREFIX}[0-9a-f]{{16}}\.", "", text)
+
+
+def find_crew(
+    module: ModuleType,
+    attr: str | None,
+    is_crew: Callable[[object], bool],
+    chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
+    makers: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
+) -> tuple[str, object]:
+    """The crew in a loaded module and its name: the named one, or the only one there is that counts.
+
+    Where there is none, ``makers`` names what would make one if it was called.
+    """
+    if attr is None and script.NAME in vars(module):
+        attr = script.NAME  # what it made stands among the module's names by now
+    if attr is not None:
+        return _named(attr, _named_crew(module, attr, is_crew))
+    made = makers(module)
+    entry = next((name for name in made if name in _ENTRIES), None)
+    if _does_more(module):
+        name = entry if entry and not script.has_block(module) else script.NAME
+        return _named(name, Program(name))
+    if entry and isinstance(program := _tried(module, entry, is_crew), Program):
+        return _named(entry, program)
+    crews: dict[int, tuple[str, object]] = {}
+    # Public names first, so that they name what also has a private one; private crews count if they are all there is.
+    for name, value in sorted(vars(module).items(), key=lambda item: item[0].startswith("_")):
+        if is_crew(value) and (not name.startswith("_") or not any(not n.startswith("_") for n, _ in crews.values())):
+            crews.setdefault(id(value), (name, value))
+    file = _file(module)
+    left = chosen(list(crews.values()))
+    if len(left) > 1:
+        names = ", ".join(name for name, _ in left)
+        raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
+    # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
+    is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
+    made = [] if is_own else [entry] if entry else [] if left else made
+    if len(made) > 1:
+        names = ", ".join(made)
+        raise BadCrew(f"{file} makes a crew in {len(made)} places: {names}; name one, as in {file}:{made[0]}")
+    if made:
+        return _named(made[0], _named_crew(module, made[0], is_crew))
+    if not left:
+        raise BadCrew(
+            f"{file}: no crew in it; {_what_else(module, is_crew)}: write crew = Crew(...) in it, "
+            "or a function that returns one and takes nothing"
+        )
+    return left[0]
+
+
+def _tried(module: ModuleType, entry: str, is_crew: Callable[[object], bool]) -> object:
+    """What a project's entry point comes to; None if it cannot be called here."""
+    try:
+        return _named_crew(module, entry, is_crew)
+    except BadCrew:
+        return None
+
+
+def _named(attr: str, crew: object) -> tuple[str, object]:
+    """With the name under which a worker finds it."""
+    return (crew.attr if isinstance(crew, Program) else attr), crew
+
+
+def _does_more(module: ModuleType) -> bool:
+    """Whether the file, or what it imports, kicks something off when it is imported that is not all it does."""
+    space = finder().spaces.get(module.__name__.partition(".")[0])
+    stopped = space.stopped if space is not None else {}
+    return any(name != module.__name__ or not _is_all(end) for name, end in stopped.items())
+
+
+def _is_all(end: KickedOff) -> bool:
+    return end.crew is not None and is_whole(end)
+
+
+def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]) -> object:
+    file = _file(module)
+    if attr == Program(script.NAME).attr:
+        return Program(script.NAME)
+    attr, is_program = attr.removesuffix(CALL), attr.endswith(CALL)
+    value: object = module
+    walked: list[str] = []
+    if attr == script.NAME and attr not in vars(module) and script.has_block(module):
+        crew = _call(lambda: script.run(module), file, module, attr)
+        if not is_crew(crew):
+            raise BadCrew(f"{file}: what stands under if __name__ == {attr!r} kicks off no crew")
+        vars(module)[attr] = crew
+    for name in attr.split("."):
+        if inspect.isclass(value) and not isinstance(
+            inspect.getattr_static(value, name, None), (staticmethod, classmethod)
+        ):
+            value = _call(value, f"{file}:{'.'.join(walked)}", module, attr)  # a method wants an instance
+        if not hasattr(value, name):
+            owner = f"{file}:{'.'.join(walked)}" if walked else file
+            near = difflib.get_close_matches(name, [n for n in dir(value) if not n.startswith("__")], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; {_what_else(module, is_crew)}" if not walked else ""
+            raise BadCrew(f"{owner} has no {name!r}{hint}")
+        value = getattr(value, name)
+        walked.append(name)
+    if is_program:
+        return Program(attr)
+    if not is_crew(value) and callable(value):
+        is_class = inspect.isclass(value)
+        value = _call(value, f"{file}:{attr}", module, attr)
+        method = next((name for name in METHODS if is_class and hasattr(value, name)), None)
+        if method and not is_crew(value):
+            value = getattr(value, method)
+            value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
+        if not is_crew(value):
+            raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, not a crew")
+    if not is_crew(value):
+        crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
+        there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
+        raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew{there}")
+    return value
+
+
+def _call(function: object, label: str, module: ModuleType, attr: str) -> object:
+    """What it gives, or the crew or flow that it kicks off. Where it does more than that, it is a program."""
+    assert callable(function)
+    given: dict[str, object] = arguments(function, label) if inspect.isclass(function) else {}
+    try:
+        inspect.signature(function).bind(**given)
+    except TypeError as error:
+        raise BadCrew(f"{label} cannot be called without arguments ({error})") from error
+    except ValueError:
+        pass  # a builtin that does not tell its signature
+    with reading() as read:
+        try:
+            value = function(**given)
+            if inspect.iscoroutine(value):  # for its kickoff; a crew that it returns is none
+                asyncio.run(value)
+        except KickedOff as end:
+            return end.crew if len(read.came_to) == 1 and _is_all(end) else Program(attr)
+        except (KeyboardInterrupt, Stop):
+            raise
+        except BaseException as error:
+            if read.came_to:  # it goes on without what the kickoff would have given
+                return Program(attr)
+            space = finder().spaces.get(module.__name__.partition(".")[0])
+            raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
+    return Program(attr) if read.came_to else value
+
+
+def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
+    """The namespace of a bundle, made if there is none."""
+    with _lock:
+        spaces = finder().spaces
+        # Never taken out and put back: other threads look their imports up in there without the lock.
+        space = spaces.get(_name(key)) or Namespace(_name(key), root.resolve(), only)
+        space.last_used = next(_clock)
+        spaces[space.name] = space
+        oldest_first = sorted(spaces.values(), key=lambda space: space.last_used)
+        for space_to_go in oldest_first[: max(0, len(spaces) - KEPT)]:
+            _unload(space_to_go.name)
+        return space
+
+
+def _unload(name: str) -> bool:
+    with _lock:
+        if _users[name] or name not in finder().spaces:
+            return False
+        finder().spaces.pop(name).drop()
+        if (bus := sys.modules.get("runner.events.bus")) is not None:
+            bus.event_bus.drop(name)  # handlers that it registered
+        return True
+
+
+def _name(key: str) -> str:
+    is_hash = re.fullmatch(r"[0-9a-f]{16,}", key)
+    return PREFIX + (key if is_hash else hashlib.sha256(key.encode()).hexdigest())[:16]
+
+
+def last_frame(error: BaseException) -> tuple[FrameType | None, int]:
+    """The deepest frame of the error that is the crew's own code."""
+    found: tuple[FrameType | None, int] = (None, 0)
+    for frame, line in walk_tb(error.__traceback__):
+        if str(frame.f_globals.get("__name__")).startswith(PREFIX):
+            found = (frame, line)
+    return found
+
+
+def _relative(filename: str, root: Path) -> str:
+    path = Path(filename)
+    return str(path.relative_to(root.resolve())) if path.is_relative_to(root.resolve()) else filename
+
+
+def _holds(root: Path, name: str) -> bool:
+    top, dot, _ = name.partition(".")
+    for base in {root, source_of(root)}:
+        folder = base / top
+        if (base / f"{top}.py").is_file() or (folder / "__init__.py").is_file() or (bool(dot) and folder.is_dir()):
+            return True
+    return False
+
+
+def _file(module: ModuleType) -> str:
+    return Path(module.__file__).name if module.__file__ else plain_names(module.__name__)
+
+
+def _what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
+    """What a module defines by itself, crews first, for the person who expected a crew there."""
+    own = [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not inspect.ismodule(value)
+        and (
+            not (inspect.isclass(value) or inspect.isroutine(value))
+            or getattr(value, "__module__", None) == module.__name__
+        )
+    ]
+    if not own:
+        return "it defines nothing"
+    own.sort(key=lambda found: not is_crew(found[1]))
+    listed = ", ".join(f"{name} ({_kind(value)})" for name, value in own[:6])
+    more = f" and {len(own) - 6} more" if len(own) > 6 else ""
+    return f"it defines {listed}{more}"
+
+
+def _kind(value: object) -> str:
+    if inspect.isclass(value):
+        return "a class"
+    if inspect.isroutine(value):
+        return "a function"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -1,0 +1,41 @@
+"""Signed bundles: a worker that has a key runs only code that was signed with it.
+
+What is signed is what decides which code runs: the bundle by its hash, the module and the name in it, and the adapter.
+Who can write to the store can still start such code with other inputs, and nothing else.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+
+from runner.core.errors import UsageError
+
+VARIABLE = "RUNNER_BUNDLE_KEY"
+SHORTEST = 16  #: characters of a key
+
+
+def keys() -> list[str]:
+    """The keys in the environment, separated by commas: the first one signs, each of them verifies. Often none."""
+    found = [key.strip() for key in os.environ.get(VARIABLE, "").split(",") if key.strip()]
+    if any(len(key) < SHORTEST for key in found):
+        raise UsageError(
+            f"a key in {VARIABLE} is shorter than {SHORTEST} characters: `openssl rand -hex 32` makes a good one"
+        )
+    return found
+
+
+def sign(sha256: str, module: str, attr: str, adapter: str) -> str:
+    """The signature of a crew's code; "" where there is no key."""
+    return next((_signature(key, sha256, module, attr, adapter) for key in keys()), "")
+
+
+def verify(signature: str, *code: str) -> bool:
+    """Whether one of the keys signed this code, see `sign`. Without a key nothing needs a signature."""
+    found = keys()
+    return not found or any(hmac.compare_digest(_signature(key, *code).encode(), signature.encode()) for key in found)
+
+
+def _signature(key: str, *code: str) -> str:
+    text = json.dumps(["crew-runner bundle 1", *code])
+    return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,331 @@
+"""The folder that one attempt at a task works in, and what of it is kept.
+
+It begins as what is committed: a copy of the project (for a task with a process of its own) or nothing, and over it the
+files that the tasks before left, in the order of their commits. New and changed files are kept with the task's output,
+and with each step that made them, so that an attempt elsewhere finds them where it replays the step. An attempt
+begins with a folder of its own: what a killed one left half-written is not in it.
+"""
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
+from runner.core.safe_paths import remove_below, write_below
+
+MOST = 16 * 1024 * 1024  #: bytes of new and changed files that are kept with a task
+ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
+OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is, whom nobody here can ask for
+
+_SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules"})  # folders that are not looked into
+_EARLIER = 10 * 10**9  # nanoseconds: what is laid out is that old, so that any write shows in its time
+
+Content = str | Mapping[str, Any] | bool | None
+"""A file as it is stored: its text; other bytes as ``{"base64": ...}``; a program so, too, with ``"executable": True``;
+False where it is gone; None for the text of the task's output."""
+Files = Mapping[str, Content]
+_Snapshot = dict[str, tuple[int, int, int, int]]
+
+
+class Workdir:
+    """The folder of one attempt, made when it is first asked for.
+
+    ``begin`` gives the folder that it is a copy of, or None, and the files that were left before, oldest first.
+    ``keeps`` says of a path in it whether it may be stored.
+    """
+
+    def __init__(
+        self, place: Path, begin: Callable[[], tuple[Path | None, Iterable[Files]]], keeps: Callable[[str], bool]
+    ) -> None:
+        self._place = place
+        self._begin = begin
+        self._keeps = keeps
+        self._lock = threading.RLock()
+        self._made = False
+        self._seen: _Snapshot = {}
+        self._begun_with: set[str] = set()
+        self._changed: dict[str, int] = {}  # what differs from the beginning, and as the how-manieth it was noticed
+        self._count = 0
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        with self._lock:
+            if not self._made:
+                with needed_on_disk():
+                    self._make()
+            return self._place
+
+    def mark(self) -> int:
+        """A point in time, for `changed`."""
+        return self._count
+
+    def changed(self, since: int = 0) -> dict[str, Content]:
+        """The files that are new, changed or gone since a `mark`. Raises `TaskError` where they are too much."""
+        with self._lock:
+            if not self._made:
+                return {}
+            self._look()
+            found: dict[str, Content] = {}
+            total = 0
+            for path in [path for path, number in self._changed.items() if number > since and self._is_kept(path)]:
+                data = self._read(path, MOST - total)
+                if data is not None:
+                    total += len(data)
+                found[path] = False if data is None else stored(data, self._seen.get(path, (0, 0, 0, 0))[3] != 0)
+            return found
+
+    def not_kept(self) -> dict[str, list[str]]:
+        """What is new or changed, and is not stored, by why: names as they may be shown."""
+        with self._lock:
+            if not self._made:
+                return {}
+            there = [path for path in self._changed if path in self._seen]
+            others: set[str] = set()
+            _snapshot(self._place, others)
+            others -= self._begun_with
+            found = {
+                "by the names of secrets and caches": [path for path in there if not self._keeps(path)],
+                "by names that are not UTF-8": [path for path in there if self._keeps(path) and not _is_text(path)],
+                "links and special files": [path for path in others if not path.endswith("/")],
+                "empty folders": [path for path in others if path.endswith("/")],
+            }
+            return {why: sorted(map(_shown, paths)) for why, paths in found.items() if paths}
+
+    def _is_kept(self, path: str) -> bool:
+        return self._keeps(path) and _is_text(path)
+
+    def lay(self, files: Files) -> None:
+        """Have these files in it, as they were left."""
+        with self._lock:
+            folder = self.folder
+            with needed_on_disk():
+                _lay(folder, files)
+                self._look()
+
+    def remove(self) -> None:
+        """It is not needed any more."""
+        with self._lock:
+            if self._made:
+                shutil.rmtree(self._place, ignore_errors=True)
+
+    def _make(self) -> None:
+        original, files = self._begin()
+        self._place.mkdir(parents=True, mode=0o700)
+        try:
+            if original is not None:
+                _copy(original, self._place)
+            for one in files:
+                _lay(self._place, one)
+            self._seen = _snapshot(self._place, self._begun_with)
+        except BaseException:  # the disk is full, or the task is stopped
+            shutil.rmtree(self._place, ignore_errors=True)
+            raise
+        self._made = True
+
+    def _look(self) -> None:
+        now = _snapshot(self._place)
+        for path in now.keys() | self._seen.keys():
+            if now.get(path) != self._seen.get(path):
+                self._count += 1
+                self._changed[path] = self._count
+        self._seen = now
+
+    def _read(self, path: str, left: int) -> bytes | None:
+        try:
+            with (self._place / path).open("rb") as file:
+                data = file.read(left + 1)
+        except FileNotFoundError:
+            return None
+        if len(data) > left:
+            sizes = [(found[1], name) for name, found in self._seen.items() if name in self._changed]
+            size, name = max(sizes, default=(0, path))
+            raise TaskError(
+                f"the task left {sum(size for size, _ in sizes) / 1e6:.0f} MB of new and changed files in its folder "
+                f"(the biggest: {name!r}, {size / 1e6:.0f} MB), and {MOST / 1e6:.0f} MB are kept with a task: have it "
+                "write them where all can reach it, or, what only the task itself needs, in a folder of tempfile"
+            )
+        return data
+
+
+class TaskFiles:
+    """What a task's code sees of files: those of its bundle, and its folder."""
+
+    def __init__(self, bundle: Callable[[], Path], work: Callable[[], Path]) -> None:
+        self._bundle = bundle
+        self._work = work
+
+    def path(self, name: str | os.PathLike[str]) -> Path:
+        """Where a file of the bundle is."""
+        bundle = self._bundle()
+        found = Path(os.path.normpath(bundle / name))
+        if not found.is_relative_to(bundle):
+            raise ValueError(
+                f"ctx.path({os.fspath(name)!r}) leads out of the crew's folder: it is for files beside the crew"
+            )
+        return found
+
+    @property
+    def workdir(self) -> Path:
+        """Where the task writes what is kept."""
+        return self._work()
+
+
+current: ContextVar[TaskFiles | None] = ContextVar("runner_task_files", default=None)
+"""Those of the task that is at work on the fleet."""
+
+
+def stored(data: bytes, executable: bool = False) -> Content:
+    """Bytes as they are stored."""
+    if executable:
+        return {"base64": base64.b64encode(data).decode(), "executable": True}
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def bytes_of(content: Any, raw: str) -> bytes | None:
+    """The bytes of a file as it is stored, None where it is gone; ``raw`` is its task's output."""
+    if content is False:
+        return None
+    if isinstance(content, Mapping):
+        try:
+            return base64.b64decode(content["base64"])
+        except (binascii.Error, KeyError, TypeError):
+            return b""
+    return (raw if content is None else str(content)).encode("utf-8", "replace")
+
+
+def is_executable(content: Any) -> bool:
+    """Whether a file as it is stored is a program."""
+    return isinstance(content, Mapping) and content.get("executable") is True
+
+
+def beside(raw: str, files: Files) -> dict[str, Any]:
+    """The files that a task left as they stand in the record of its output; a text that is ``raw`` is stored once."""
+    return {"files": {path: None if content == raw else content for path, content in files.items()}}
+
+
+def sweep(place: Path, workers: Collection[str]) -> None:
+    """Take away what killed workers left: below ``place``, the folders of those that are not among these.
+
+    Beside it are those of other stores. They go by their age alone: whether their workers live is not known here.
+    """
+    _sweep(place, ABANDONED, workers)
+    with contextlib.suppress(OSError):
+        for other in place.parent.iterdir():
+            if other != place:
+                _sweep(other, OF_OTHERS)
+
+
+def _sweep(place: Path, age: float, workers: Collection[str] = ()) -> None:
+    with contextlib.suppress(OSError):
+        for folder in place.iterdir():
+            with contextlib.suppress(OSError):
+                if folder.name not in workers and time.time() - folder.stat().st_mtime > age:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def workdirs(store: str, cache: Path) -> Path:
+    """Where on this machine the folders of a store's tasks are, by worker. ``store`` says which, without a password."""
+    return cache.absolute() / "work" / hashlib.sha256(store.encode()).hexdigest()[:12]
+
+
+def new_place(root: Path, worker: str) -> Path:
+    """Where a new one may be."""
+    return root / worker / uuid.uuid4().hex
+
+
+def _lay(folder: Path, files: Files) -> None:
+    for path, content in files.items():
+        data = bytes_of(content, "")
+        with contextlib.suppress(LeadsOutside):  # an output_file, which whoever submitted is told of
+            if data is not None:
+                _make_old(write_below(folder, path, data, executable=is_executable(content)))
+            else:
+                remove_below(folder, path)
+
+
+def _copy(original: Path, folder: Path) -> None:
+    for top, folders, files in os.walk(original):
+        there = folder / Path(top).relative_to(original)
+        for name in folders:
+            (there / name).mkdir()
+        for name in files:
+            source = Path(top, name)
+            _clone(source, there / name)
+            if os.access(source, os.X_OK):
+                (there / name).chmod(0o755)
+            _make_old(there / name)
+
+
+def _clone(source: Path, target: Path) -> None:
+    """A copy that shares its blocks with the original for as long as nobody writes, where the file system can."""
+    with source.open("rb") as there, target.open("xb") as here:
+        left = os.fstat(there.fileno()).st_size
+        try:
+            while left > 0 and (done := os.copy_file_range(there.fileno(), here.fileno(), left)):
+                left -= done
+        except (OSError, AttributeError):  # not between these file systems, or not on this one
+            here.seek(here.seek(0, os.SEEK_END))
+            there.seek(here.tell())
+        if left:
+            shutil.copyfileobj(there, here)
+
+
+def _make_old(file: Path) -> None:
+    then = time.time_ns() - _EARLIER
+    os.utime(file, ns=(then, then))
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can be stored: one that is not UTF-8 has no spelling in JSON that all read alike."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(name: str) -> str:
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
+def _snapshot(folder: Path, others: set[str] | None = None) -> _Snapshot:
+    """Every regular file in it, by what changes when it is written.
+
+    ``others`` gets what is no such file, and is not followed: links and special files, and empty folders with a slash.
+    """
+    found: _Snapshot = {}
+    left = [""]
+    while left:
+        inside = left.pop()
+        empty = inside != ""
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder / inside) as entries:
+            for entry in entries:
+                empty = False
+                path = f"{inside}{entry.name}"
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name not in _SKIPPED:
+                            left.append(f"{path}/")
+                    elif entry.is_file(follow_symlinks=False):
+                        info = entry.stat(follow_symlinks=False)
+                        found[path] = (info.st_mtime_ns, info.st_size, info.st_ino, info.st_mode & stat.S_IXUSR)
+                    elif others is not None:
+                        others.add(path)
+        if empty and others is not None:
+            others.add(inside)
+    return found

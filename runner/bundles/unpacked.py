@@ -1,0 +1,98 @@
+"""The unpacked bundles of a machine: held while a process uses them, and taken away when the machine needs the room.
+
+A process that uses a bundle has a shared lock on its folder, which goes with the process; when it was used last is the
+folder's time. A folder is renamed before it is removed, by who alone has its lock: who opened it just before sees that.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.bundles.unpacking import unpack
+
+UNUSED = 7 * 24 * 3600.0  #: seconds after which a bundle that nobody used is taken away
+HALF = 60.0  #: seconds that who unpacks may take to lock its folder
+
+_NAME = re.compile(r"[0-9a-f]{64}")
+_sizes: dict[tuple[str, int], int] = {}
+
+
+def hold(sha256: str, cache: Path, fetch: Callable[[], bytes]) -> tuple[Path, int]:
+    """The folder of a bundle, unpacked from what ``fetch`` gives if it is not there, and a handle.
+
+    Until the handle is closed, or the process ends, the folder stays. Raises as `unpack`.
+    """
+    home = cache / sha256
+    while True:
+        try:
+            handle = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            unpack(fetch(), sha256, cache)
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            if _is(home, handle):
+                os.utime(handle)
+                return home, handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)  # it was taken away between the two
+
+
+def tidy(cache: Path, limit: float) -> None:
+    """Take away bundles that were not used for long, those used longest ago while all take more than ``limit`` bytes,
+    and what killed processes left half unpacked or half removed. Nothing that a process uses."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in cache.iterdir():
+            with contextlib.suppress(OSError):
+                info = path.stat()
+                if _NAME.fullmatch(path.name):
+                    found.append((info.st_mtime, _size(path, info.st_ino), path))
+                elif path.name.startswith((".unpack-", ".gone-")) and time.time() - info.st_mtime > HALF:
+                    _remove(path)
+    room = limit - sum(size for _, size, _ in found)
+    for used, size, path in sorted(found):
+        if room >= 0 and time.time() - used < UNUSED:
+            break
+        if _remove(path):
+            room += size
+
+
+def _remove(path: Path) -> bool:
+    """Remove a folder that no process has locked. Returns whether it is gone."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # another worker of this machine was first
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        gone = path.with_name(f".gone-{uuid.uuid4().hex}")
+        path.rename(gone)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    shutil.rmtree(gone, ignore_errors=True)
+    return True
+
+
+def _is(home: Path, handle: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(home.stat(), os.fstat(handle))
+    return False
+
+
+def _size(folder: Path, inode: int) -> int:
+    """Bytes of all files of a bundle, which do not change."""
+    known = (str(folder), inode)
+    if known not in _sizes:
+        _sizes[known] = sum(Path(place, name).lstat().st_size for place, _, names in os.walk(folder) for name in names)
+    return _sizes[known]

@@ -1,0 +1,111 @@
+"""A bundle as a folder again, on a worker's disk."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from runner.bundles.selection import DEFAULT_LIMIT, MAX_FILES, MAX_LIMIT, MIB
+from runner.core.errors import BundleDamaged, TaskError
+
+
+def unpack(data: bytes, sha256: str, cache: Path) -> Path:
+    """The folder ``cache/<sha256>`` with the bundle's files; unpacked and verified only if it is not there yet.
+
+    Processes may unpack the same bundle at once: each into a folder of its own, and one rename wins.
+    """
+    if not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise TaskError(f"{sha256[:80]!r} is not the sha256 of a bundle")
+    home = cache / sha256
+    if home.is_dir():  # only a finished rename puts it there
+        return home
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpack-", dir=cache, ignore_cleanup_errors=True) as scratch:
+        lock = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)  # a sweep sees that somebody is at it
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            with tempfile.SpooledTemporaryFile(max_size=DEFAULT_LIMIT, dir=scratch) as plain:
+                _expand(data, sha256, plain)
+                files = Path(scratch, "files")
+                files.mkdir(mode=0o700)
+                _extract(plain, files)
+                _sync(files)
+        except (zlib.error, tarfile.TarError, FileExistsError, NotADirectoryError) as error:
+            raise _damaged(sha256, str(error)) from error
+        finally:
+            os.close(lock)
+        try:
+            files.rename(home)
+        except OSError:
+            if not home.is_dir():
+                raise
+        _sync_one(cache)
+    return home
+
+
+def _expand(data: bytes, sha256: str, plain: IO[bytes]) -> None:
+    """Decompress into ``plain``, never more than a bundle can be, and verify."""
+    room = MAX_LIMIT + MAX_FILES * 4096  # the files, and their headers
+    digest, stream, rest = hashlib.sha256(), zlib.decompressobj(), data
+    while not stream.eof:
+        block = stream.decompress(rest, MIB)
+        rest = stream.unconsumed_tail
+        if not block and not rest and not stream.eof:
+            raise _damaged(sha256, "it ends too early")
+        room -= len(block)
+        if room < 0:
+            raise _damaged(sha256, "it is larger than any bundle")
+        digest.update(block)
+        plain.write(block)
+    if digest.hexdigest() != sha256:
+        raise _damaged(sha256, "its content is not what its name says")
+    plain.seek(0)
+
+
+def _extract(plain: IO[bytes], home: Path) -> None:
+    """Regular files and folders, below ``home`` only; each name once."""
+    count = 0
+    with tarfile.open(fileobj=plain, mode="r:") as tar:
+        for member in tar:
+            count += 1
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in member.name or count > MAX_FILES:
+                raise tarfile.TarError(f"{member.name[:80]!r} does not belong in a bundle")
+            path = home / name
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            content = tar.extractfile(member) if member.isreg() and not member.issparse() else None
+            if content is None:
+                raise tarfile.TarError(f"{member.name[:80]!r} is not a regular file")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with content, path.open("xb") as out:
+                shutil.copyfileobj(content, out)
+            path.chmod(0o755 if member.mode & stat.S_IXUSR else 0o644)
+
+
+def _sync(folder: Path) -> None:
+    """Have all of it on the disk: after a power cut a folder that has its name is whole."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync_one(Path(place, name))
+        _sync_one(Path(place))
+
+
+def _sync_one(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(sha256: str, why: str) -> BundleDamaged:
+    return BundleDamaged(f"the stored bundle {sha256[:12]} is damaged: {why}; submit the crew again")

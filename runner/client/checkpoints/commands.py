@@ -1,0 +1,54 @@
+"""What a person decided to do with a checkpoint, and who carries it out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from runner.client.checkpoints.model import Checkpoint
+from runner.core.errors import Conflict
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Go on from a checkpoint: on its line (``resume``), or on a branch of its own with changes (``fork``)."""
+
+    verb: Literal["resume", "fork"]
+    checkpoint: Checkpoint
+    branch: str = ""  #: of a fork; "": a name is made
+    inputs: Mapping[str, Any] = field(default_factory=dict)  #: those that are to be other ones
+    edits: Mapping[str, str] = field(default_factory=dict)  #: task -> its output, instead
+
+
+class Hand(Protocol):
+    """Who carries orders out."""
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be carried out here, and what to do, in one line; "" if it can."""
+
+    @property
+    def outside(self) -> bool:
+        """Whether a screen must be left first: the work itself is done in this process."""
+
+    def check(self, order: Order) -> None:
+        """Raise `RunnerError` if it would be refused, as far as that can be told before a screen is left."""
+
+    def carry_out(self, order: Order) -> str:
+        """Do it. Returns what was done, in one line; raises `RunnerError`."""
+
+
+class NoHand:
+    """Looks only."""
+
+    outside = False
+
+    def __init__(self, refusal: str) -> None:
+        self.refusal = refusal
+
+    def check(self, order: Order) -> None:
+        """Refuse."""
+        self.carry_out(order)
+
+    def carry_out(self, order: Order) -> str:
+        """Refuse."""
+        raise Conflict(f"{order.verb}: {self.refusal}")

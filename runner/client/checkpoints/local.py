@@ -1,0 +1,176 @@
+"""Orders on stored checkpoints are carried out in this process, by the crew that the person named."""
+
+import contextlib
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from runner.agents import Agent
+from runner.bundles import loader
+from runner.bundles.target import parse_target
+from runner.client.checkpoints.commands import Order
+from runner.client.checkpoints.model import Checkpoint
+from runner.client.checkpoints.state import key_of, tasks_in
+from runner.client.checkpoints.stored import StoredSource, in_words
+from runner.core.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, said
+from runner.core.output import TaskOutput, fitted, from_record, from_value, record, revised
+from runner.crews import kickoff
+from runner.crews.crew import Crew
+from runner.engine import adapters
+from runner.flows import Flow
+from runner.providers.base import check_branch
+from runner.snapshots.config import CheckpointConfig
+
+
+class CrewHand:
+    """A crew file, loaded: its code goes on with the data of a checkpoint."""
+
+    refusal = ""
+    outside = True
+
+    def __init__(self, source: StoredSource, target: str) -> None:
+        self.source = source
+        self._target = parse_target(target)
+        with self._in_use():
+            module = loader.load_target(self._target)
+            there = list(vars(module).values())
+            # A crew file may have agents beside its crew; an agent that works alone has checkpoints too.
+            kinds = (adapters.is_crew, _is_flow, _is_own_flow, _is_agent)
+            kind = next((kind for kind in kinds if any(map(kind, there))), adapters.is_crew)
+            accepts = kind if self._target.attr is None else lambda thing: any(kind(thing) for kind in kinds)
+            self.entity: Any = loader.find_crew(module, self._target.attr, accepts, adapters.chosen)[1]
+
+    def check(self, order: Order) -> None:
+        """That the name of a fork's branch is one, and free, and that its edits fit. Raises `RunnerError`."""
+        if order.verb == "fork" and order.branch:
+            with in_words(self.source.where):
+                check_branch(order.branch)
+            if order.branch in {branch.name for branch in self.source.branches()}:
+                raise Conflict(f"there is a branch {order.branch!r} already: choose another name")
+        if order.edits and not isinstance(self.entity, Crew):
+            raise BadInput(
+                "only outputs of a crew's tasks can be edited here: fork without edits, or run it on the fleet, where "
+                "`runner fork RUN --edit METHOD=TEXT` edits what a flow's method gave"
+            )
+        stored = self.source.read(order.checkpoint)
+        tasks = self.entity.by_key if isinstance(self.entity, Crew) else {}
+        for entity in stored["entities"]:
+            for number, task in enumerate(tasks_in(entity), 1):
+                key = key_of(task, number)
+                if key in order.edits and task.get("output"):
+                    after = _edited(key, from_record(task["output"], name=key), order.edits[key])
+                    fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
+
+    def carry_out(self, order: Order) -> str:
+        """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""
+        with self._in_use():
+            try:
+                result = self._go_on(order)
+            except RunnerError:
+                raise
+            except Exception as error:
+                text = said(error)
+                raise TaskError(
+                    f"{type(error).__name__}{': ' if text else ''}{text}; what was done is in {self.source.where}"
+                ) from error
+        return str(result)
+
+    def _go_on(self, order: Order) -> Any:
+        config = self._config(order.checkpoint)
+        if isinstance(self.entity, Agent):
+            return self._ask_again(self.entity, config, order)
+        cls: Any = self.entity if inspect.isclass(self.entity) else type(self.entity)
+        if order.verb == "resume":
+            if inspect.isclass(self.entity):
+                return cls.from_checkpoint(config).kickoff()
+            return self.entity.kickoff(from_checkpoint=config)
+        if issubclass(cls, Flow):
+            forked = cls.fork(config, branch=order.branch or None)
+        else:
+            forked = kickoff.restore(cls, config, code=self.entity, fork=True, branch=order.branch or None)
+            _change(forked, self.source.read(order.checkpoint), order)
+        return forked.kickoff(inputs=dict(order.inputs)) if order.inputs else forked.kickoff()
+
+    def _ask_again(self, agent: Agent, config: CheckpointConfig, order: Order) -> Any:
+        """An agent is asked what it was asked then: so it goes on with its conversation."""
+        asked = next((one["asked"] for one in self.source.read(order.checkpoint)["entities"] if one.get("asked")), None)
+        if asked is None:
+            raise BadCheckpoint(f"the checkpoint {order.checkpoint.id} holds no agent that was asked something")
+        if order.verb == "resume":
+            return agent.kickoff(asked, from_checkpoint=config)
+        return kickoff.restore(type(agent), config, code=agent, fork=True, branch=order.branch or None).kickoff(asked)
+
+    def _config(self, checkpoint: Checkpoint) -> CheckpointConfig:
+        """The crew's own settings, where it has some; its checkpoints go where the others are."""
+        own = getattr(self.entity, "checkpoint", None)
+        config = own if isinstance(own, CheckpointConfig) else CheckpointConfig()
+        place = {"location": self.source.location, "provider": self.source.provider}
+        return config.model_copy(update={**place, "restore_from": checkpoint.location})
+
+    def _in_use(self) -> contextlib.AbstractContextManager[None]:
+        return loader.using(loader.key_of(self._target.include))
+
+
+def _is_flow(thing: object) -> bool:
+    return isinstance(thing, Flow)
+
+
+def _is_own_flow(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Flow) and thing is not Flow
+
+
+def _is_agent(thing: object) -> bool:
+    return isinstance(thing, Agent)
+
+
+def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
+    """Lay the edits over a restored crew's outputs, and take away those that were made with other inputs."""
+    by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "all_tasks", ()), strict=True))
+    unknown = sorted(order.edits.keys() - by_key.keys())
+    if unknown:
+        raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be another one")
+    for key in made_with(stored, order.inputs) - order.edits.keys():
+        if key in by_key:
+            by_key[key].output = None
+    for key, text in order.edits.items():
+        before = by_key[key].output
+        by_key[key].output = _edited(key, before or TaskOutput(name=key), text)
+
+
+def _edited(key: str, before: TaskOutput, text: str) -> TaskOutput:
+    """Text in the place of text, JSON in the place of JSON, and of the types that stand there."""
+    if before._carried is not None:
+        about = {"name": key, "description": before.description, "agent": before.agent}
+        return from_record(revised(key, record(before), text), before._carried.names, **about)
+    if before.json_dict is None:
+        return before.model_copy(update={"raw": text})
+    try:
+        raw, data = from_value(json.loads(text))
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+    return before.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
+
+
+def made_with(stored: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:
+    """The tasks of a stored state that used one of these inputs: in their texts, or their code may have.
+
+    What was made from them is found by who restores it.
+    """
+    if not inputs:
+        return set()
+    named = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in inputs))
+    found = set()
+    for entity in stored["entities"]:
+        for number, task in enumerate(tasks_in(entity), 1):
+            texts = " ".join(str(task.get(name) or "") for name in _TEXTS)
+            if task.get("code") or named.search(texts):
+                found.add(key_of(task, number))
+    return found
+
+
+_TEXTS = (
+    *("description", "expected_output", "output_file"),
+    *("checkpoint_original_description", "checkpoint_original_expected_output"),
+)

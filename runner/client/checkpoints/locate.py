@@ -1,0 +1,100 @@
+"""What a person means who names a place with checkpoints: a run, or a location of files, SQLite or Redis."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from runner.client.checkpoints.model import Source
+from runner.core.errors import NotFound, UsageError
+from runner.providers.base import BaseProvider
+from runner.providers.json import JsonProvider
+from runner.snapshots import locations
+
+HERE = ("./.checkpoints", "./.checkpoints.db")
+"""Where a config writes that says nothing else: with the default provider, and with `SqliteProvider`."""
+
+_RUN = re.compile(r"r-[0-9a-f]{12}")
+_URL = re.compile(r"(?:redis|rediss|unix)://")
+
+
+def is_run(where: str) -> bool:
+    """Whether this names a run: it looks like one, or nothing else of that name is there. Raises `UsageError`."""
+    if not where.strip():
+        raise UsageError("the place is empty: name a run, a directory, an SQLite file or a redis:// URL")
+    if _RUN.fullmatch(where):
+        return True
+    return not _URL.match(where) and not _path(where).exists() and not _looks_like_a_path(where)
+
+
+def holds_something(where: str) -> bool:
+    """Whether it is a directory with files in it."""
+    return any(not name.startswith(".") for _, _, names in os.walk(where) for name in names)
+
+
+@contextlib.contextmanager
+def opened(where: str) -> Iterator[Source]:
+    """The place, open for as long as this is. Raises `NotFound` where nothing is, and what opening it raises."""
+    if is_run(where):
+        from runner.client import Client
+        from runner.client.checkpoints.fleet import RunSource
+
+        with Client() as client:
+            yield RunSource(client, client.id_of(where))
+        return
+    from runner.client.checkpoints.stored import StoredSource
+
+    source = StoredSource(where)
+    if not _URL.match(where):
+        _refuse_what_is_no_place(where, source.provider)
+    yield source
+
+
+def here() -> str:
+    """What is meant when nothing is named: a place that is here, else the newest run. Raises `NotFound`."""
+    there = [place for place in HERE if Path(place).exists()]
+    if there:
+        return next(filter(_holds_checkpoints, there), there[0])
+    from runner.client import Client
+
+    with Client() as client:
+        newest = client.runs(1)
+    if not newest:
+        raise NotFound(f"there is no {HERE[0]} here and no run yet: name a run, a directory, a file or a redis:// URL")
+    return newest[0].id
+
+
+def _holds_checkpoints(place: str) -> bool:
+    """Not a directory where flows keep their states alone."""
+    return Path(place).is_file() or next(JsonProvider().newest_first(place), None) is not None
+
+
+def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
+    path = _path(where)
+    if not path.exists():
+        raise NotFound(f"there is no directory, file or run {where}")
+    if path.is_dir() and (around := locations.place_around(where)) != where:
+        raise UsageError(
+            f"{where} is a branch of the checkpoints in {around}: name that, as in "
+            f"runner checkpoint list {around} --branch {path.relative_to(around)}"
+        )
+    if path.is_dir() or (provider.provider_type != "json" and path == Path(where)):
+        return
+    place = locations.place_of(path) if provider.provider_type == "json" else path
+    if place is None:
+        raise UsageError(f"{where} is neither a directory of checkpoints nor an SQLite file of them")
+    raise UsageError(
+        f"{where} is one checkpoint: name the place that it is in, as in "
+        f"runner checkpoint show {place} {provider.extract_id(where)}"
+    )
+
+
+def _path(where: str) -> Path:
+    """The path in a location: one checkpoint in an SQLite file is named after a ``#``."""
+    path = Path(where)
+    return path if path.exists() else Path(where.rpartition("#")[0] or where)
+
+
+def _looks_like_a_path(where: str) -> bool:
+    return "/" in where or where.startswith(".") or Path(where.partition("#")[0]).suffix in (".db", ".json", ".sqlite")

@@ -1,0 +1,136 @@
+"""What reading a crew file finds, as JSON: for the process that submits, which never runs the author's code."""
+
+import json
+import os
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from runner.bundles import loader
+from runner.bundles.target import Target
+from runner.client.reading import shapes
+from runner.core import errors
+from runner.core.errors import BadCrew, BadInput, MissingDependency, RunnerError
+from runner.core.plan import Plan
+from runner.engine import adapters
+from runner.engine.adapters import Adapter
+from runner.events.types import CheckpointEventType
+
+Found = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read. ``inputs`` are those of the run, for a class that needs arguments."""
+
+    file: str
+    attr: str | None
+    root: str
+    module: str
+    include: str
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, target: Target, inputs: Mapping[str, Any]) -> "Request":
+        """The one for a target."""
+        return cls(
+            str(target.file), target.attr, str(target.root), target.module, str(target.include), given_as_json(inputs)
+        )
+
+    @property
+    def target(self) -> Target:
+        """As the loader takes it."""
+        return Target(Path(self.file), self.attr, Path(self.root), self.module, Path(self.include))
+
+
+class Reading:
+    """A crew that was read here."""
+
+    def __init__(self, request: Request) -> None:
+        self._root = Path(request.root)
+        target = request.target
+        adapters.quiet()
+        loader.given.set(loader.Given(request.inputs))
+        try:
+            module = loader.load_target(target)
+            self._attr, self._crew = loader.find_crew(
+                module, target.attr, adapters.is_crew, adapters.chosen, adapters.makers
+            )
+        except MissingDependency as error:
+            raise BadCrew(f"{error}: install it where you submit from, too") from None
+        self._adapter: Adapter = adapters.required(self._crew)
+        self._name = target.file.parent.name if target.file.stem in ("crew", "main") else target.file.stem
+
+    def found(self) -> Found:
+        """All that a run of it is stored with."""
+        plan, crew, adapter = self._adapter.plan(self._crew, self._name), self._crew, self._adapter
+        config, growing = adapter.checkpoints(crew), adapters.growing(adapter)
+        inputs, unfit = _as_json(adapters.inputs_of(crew))
+        events = get_args(CheckpointEventType) if growing else ()
+        return {
+            "attr": self._attr,
+            "plan": plan.to_json(),
+            "checkpoints": config and {"on_events": config.on_events, "max_checkpoints": config.max_checkpoints},
+            "output_files": adapter.output_files(crew),
+            "shapes": shapes.dump(adapter.models(crew)),
+            "adapter": adapter.name,
+            "inputs": inputs,
+            "unfit": unfit,
+            "triggers": {event: growing.trigger(event) for event in events} if growing else {},
+        }
+
+    def beginning(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What the tasks of a plan that grows begin with. Raises `BadInput`."""
+        growing = adapters.growing(self._adapter)
+        assert growing is not None
+        return growing.beginning(self._crew, inputs)
+
+
+def plan_of(found: Found) -> Plan:
+    """The plan that was found."""
+    return Plan.from_json(found["plan"])
+
+
+def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs, if they are JSON. Raises `BadInput`."""
+    fit, unfit = _as_json(inputs)
+    for why in unfit.values():
+        raise BadInput(why)
+    return fit
+
+
+def refusal(error: BaseException, root: Path) -> dict[str, str]:
+    """An error as the process that submits raises it again; `raise_again` is the other side."""
+    if not isinstance(error, RunnerError):
+        if isinstance(error, Exception):
+            traceback.print_exception(error)
+        error = loader.explain(error, root)
+    missing = error.__cause__.filename if isinstance(error.__cause__, FileNotFoundError) else None
+    where = f" (relative paths are those of {root})" if missing and not Path(os.fsdecode(missing)).is_absolute() else ""
+    return {"kind": type(error).__name__, "said": f"{error}{where}"}
+
+
+def raise_again(refusal: Mapping[str, str]) -> None:
+    """Raise the error that another process had."""
+    kind = getattr(errors, refusal["kind"], BadCrew)
+    raise kind(refusal["said"])
+
+
+def _as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The inputs that are JSON, and why the others are not, by name."""
+    fit: dict[str, Any] = {}
+    unfit = {}
+    for name, value in inputs.items():
+        try:
+            text = json.dumps({name: value}, allow_nan=False, ensure_ascii=False)
+            text.encode()
+            fit |= json.loads(text)
+        except UnicodeEncodeError:
+            unfit[name] = f"the input {name!r} holds half of a surrogate pair, which is no UTF-8 text"
+        except RecursionError:
+            unfit[name] = f"the input {name!r} is nested too deep"
+        except (TypeError, ValueError) as error:
+            unfit[name] = f"the inputs are not JSON: {error}"
+    return fit, unfit

@@ -1,0 +1,225 @@
+"""Crew files, read elsewhere: for who submits. Any number of threads may, each for a crew of its own."""
+
+import atexit
+import contextlib
+import json
+import multiprocessing.spawn
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from runner.client.reading import template
+from runner.client.reading.crew import Found, Request, raise_again
+from runner.core.errors import BadCrew
+
+_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from runner.client.reading.template import main; main()"
+
+
+class Template:
+    """The process that forks those that read. Made when it is first needed."""
+
+    def __init__(self, *, forked: bool = False) -> None:
+        self._forked = forked
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | int = 0
+        self._kinds: dict[str, bool] = {}  # of crews that were read, and whether it has imported what they need
+
+    def connect(self) -> socket.socket:
+        """The connection to a new process that waits for what it is to read."""
+        with self._lock, _stdio() as stdio:
+            for last in (False, True):
+                control = self._ready()  # first: it must have no part of the connection
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    try:
+                        socket.send_fds(control, [template.message(template.READ)], [theirs.fileno(), *stdio])
+                        return ours
+                    except OSError:  # somebody killed it
+                        ours.close()
+                        self._end()
+                        if last:
+                            raise
+        raise AssertionError
+
+    def note(self, kind: str) -> None:
+        """Crews of this kind are read here: from the second on, what they need has been imported before."""
+        self._kinds.setdefault(kind, False)
+
+    def close(self) -> None:
+        """End it, and the processes that it made."""
+        with self._lock:
+            self._end()
+
+    def forget(self) -> None:
+        """In a fork of this process: it is the parent's."""
+        self._lock = threading.Lock()
+        control, self._control, self._process = self._control, None, 0
+        if control is not None:
+            control.close()
+
+    def _ready(self) -> socket.socket:
+        """The connection to the process, which is there, and about to have what was asked for before."""
+        if self._control is None:
+            self._control = self._start()
+            self._kinds = dict.fromkeys(self._kinds, False)
+        for kind in [kind for kind, is_there in self._kinds.items() if not is_there]:
+            self._kinds[kind] = True
+            with contextlib.suppress(OSError):  # what is sent next says so
+                self._control.sendall(template.message(template.PRELOAD, kind))
+        return self._control
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            if self._forked:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        ours.close()
+                        template.serve(theirs)
+                    finally:
+                        os._exit(1)
+                self._process = pid
+            else:
+                python = os.fsdecode(multiprocessing.spawn.get_executable())
+                words = [python, "-c", _START, str(theirs.fileno()), json.dumps(_import_path())]
+                self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+        return ours
+
+    def _end(self) -> None:
+        control, self._control = self._control, None
+        if control is not None:
+            control.close()
+        process, self._process = self._process, 0
+        if isinstance(process, int):
+            if process:
+                os.waitpid(process, 0)
+        else:
+            process.wait()
+
+
+_shared = Template()
+atexit.register(_shared.close)
+os.register_at_fork(after_in_child=_shared.forget)
+
+
+class Reader:
+    """One crew file, being read. ``alone`` says that this process has one thread: it is forked itself."""
+
+    def __init__(self, request: Request, *, alone: bool = False) -> None:
+        self._request = request
+        self._alone = alone and threading.active_count() == 1
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._start()
+
+    def found(self) -> Found:
+        """What was read. Raises `UsageError` with what is wrong with the file.
+
+        Where nobody will ask for `beginning`, close it.
+        """
+        found: Found = self._answer()
+        self._template.note(found["adapter"])
+        return found
+
+    def beginning(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What a run with these inputs begins with. The process that read the file is asked, or another one."""
+        with self._lock:
+            for last in (False, True):
+                if self._pid != os.getpid():  # a fork of the one that has the connection
+                    self._start()
+                    self._answer()
+                try:
+                    self._send(inputs)
+                    answer: dict[str, Any] = self._answer()
+                    return answer
+                except (OSError, _Ended):
+                    if last:
+                        raise
+                    self._pid = 0
+        raise AssertionError
+
+    def close(self) -> None:
+        """Let the process go, whatever it does."""
+        self._close()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._template = Template(forked=True) if self._alone else _shared
+        self._connection = self._template.connect()
+        self._lines = self._connection.makefile("rb")
+        self._close = weakref.finalize(self, _close, self._connection, self._lines, self._alone and self._template)
+        with contextlib.suppress(OSError):  # it died at once: the answer says how
+            self._send({"request": asdict(self._request), "environment": dict(os.environ), "path": _import_path()})
+
+    def _send(self, asked: Any) -> None:
+        self._connection.sendall(json.dumps(asked).encode() + b"\n")
+
+    def _answer(self) -> Any:
+        told = self._line()
+        if "ended" in told:
+            raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(told['ended'])}")
+        if "refused" in told:
+            raise_again(told["refused"])
+        return told["found"]
+
+    def _line(self) -> dict[str, Any]:
+        with contextlib.suppress(ConnectionError):
+            for line in self._lines:
+                with contextlib.suppress(ValueError):  # empty, or what it did not say to the end
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+        return {"ended": -signal.SIGKILL}
+
+
+class _Ended(BadCrew):
+    """The process that read a crew file ended before it answered."""
+
+
+def _how_it_ended(code: int) -> str:
+    if code == 130:
+        return "reading it was interrupted"
+    if code >= 0:
+        return f"the crew file ends the process that reads it (exit {code})"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the process that read it was killed ({name})"
+
+
+def _close(connection: socket.socket, lines: IO[bytes], template: Template | bool) -> None:
+    lines.close()
+    connection.close()
+    if isinstance(template, Template):
+        template.close()
+
+
+def _import_path() -> list[str]:
+    """That of this process, from wherever it is looked at."""
+    return [os.path.abspath(one) for one in sys.path]  # noqa: PTH100 - links stay as they are
+
+
+@contextlib.contextmanager
+def _stdio() -> Iterator[list[int]]:
+    """The descriptors of stdin, stdout and stderr; where one is closed, of nothing."""
+    with open(os.devnull, "r+b", buffering=0) as nothing:  # noqa: PTH123 - a device
+        found = []
+        for fd in template.STDIO:
+            try:
+                os.fstat(fd)
+                found.append(fd)
+            except OSError:
+                found.append(nothing.fileno())
+        yield found

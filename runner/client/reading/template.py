@@ -1,0 +1,172 @@
+"""The process that crew files are read in copies of: one fork for each, so that one costs no interpreter's start.
+
+Who submits talks to it over a socket, and hands it a connection for each crew file, with its own stdin, stdout and
+stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed: a file that never ends
+does not outlive who waits for it. When the socket is closed, all of it ends.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+STDIO = (0, 1, 2)
+READ, PRELOAD = "read", "preload"  #: what a message asks for: read a crew file; import what crews of a kind need
+_LENGTH = 64  #: bytes of a message
+
+
+def message(what: str, kind: str = "") -> bytes:
+    """What is sent to a template; with ``READ`` go a connection, and the descriptors of stdin, stdout and stderr."""
+    return f"{what} {kind}".encode().ljust(_LENGTH)
+
+
+def serve(control: socket.socket) -> NoReturn:
+    """Fork for each connection that comes over ``control``, until that is closed."""
+    forks: dict[int, socket.socket] = {}  # by their pid
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a fork whose submitter is interrupted goes with its connection
+    wake, woken = socket.socketpair()
+    woken.setblocking(False)
+    wake.setblocking(False)
+    signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        told = {fd for fd, _ in poll.poll()}
+        for pid, connection in forks.items():  # first, for as long as the descriptors are those that were told
+            if connection.fileno() in told:
+                poll.unregister(connection)
+                os.kill(pid, signal.SIGKILL)
+        if wake.fileno() in told:
+            with contextlib.suppress(BlockingIOError):
+                wake.recv(4096)
+            for pid in [pid for pid in forks if _ended(pid, forks[pid])]:
+                with forks.pop(pid) as connection, contextlib.suppress(KeyError):
+                    poll.unregister(connection)
+        if control.fileno() not in told:
+            continue
+        what, kind, fds = _asked(control)
+        if not what:
+            for pid in forks:
+                os.kill(pid, signal.SIGKILL)
+            os._exit(0)
+        if what == PRELOAD:
+            _preload(kind)
+        if what == READ:
+            connection = socket.socket(fileno=fds[0])
+            pid = os.fork()
+            if pid == 0:
+                for other in (control, wake, woken, *forks.values()):
+                    other.close()
+                _read(connection, fds[1:])
+            for fd in fds[1:]:
+                os.close(fd)
+            forks[pid] = connection
+            poll.register(connection, 0)  # a hang-up is told without being asked for
+
+
+def _asked(control: socket.socket) -> tuple[str, str, list[int]]:
+    """What is asked, of which kind of crews, and what came along; "" when nobody asks any more."""
+    try:
+        text, fds, _, _ = socket.recv_fds(control, _LENGTH, 1 + len(STDIO))
+    except ConnectionError:
+        return "", "", []
+    what, _, kind = text.decode().strip().partition(" ")
+    return what, kind, fds
+
+
+def _ended(pid: int, connection: socket.socket) -> bool:
+    """Whether a fork is over; then who waits for its answer is told how it ended."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    if not found:
+        return False
+    told = b"\n" + json.dumps({"ended": os.waitstatus_to_exitcode(status)}).encode() + b"\n"
+    with contextlib.suppress(OSError):  # it went first, or does not listen
+        connection.send(told, socket.MSG_DONTWAIT)
+    return True
+
+
+def _preload(adapter: str) -> None:
+    from runner.engine import adapters
+
+    with contextlib.suppress(Exception):  # whose crew needs it hears why it cannot be imported
+        adapters.preload(adapter)
+
+
+def _read(connection: socket.socket, stdio: list[int]) -> NoReturn:
+    """In a fork: read what the first line asks for, answer, and answer what is asked of the crew after that."""
+    code = 1
+    try:
+        for fd, given in zip(STDIO, stdio, strict=True):
+            os.dup2(given, fd)
+            os.close(given)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, _interrupted)
+        _answer_all(connection)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _answer_all(connection: socket.socket) -> None:
+    from runner.client.reading.crew import Reading, Request, refusal  # after the fork: a template has no use for it
+
+    lines = connection.makefile("rb")
+    asked = json.loads(lines.readline())
+    request = Request(**asked["request"])
+    reading: list[Reading] = []
+
+    def read() -> Any:
+        _be_at(Path(request.root), request.file, asked["environment"], asked["path"])
+        reading.append(Reading(request))
+        return reading[0].found()
+
+    def answer(work: Callable[[], Any]) -> bool:
+        try:
+            told = {"found": work()}
+        except BaseException as error:
+            told = {"refused": refusal(error, Path(request.root))}
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        connection.sendall(json.dumps(told).encode() + b"\n")
+        return "found" in told
+
+    if answer(read):
+        for line in lines:
+            inputs = json.loads(line)
+            answer(lambda inputs=inputs: reading[0].beginning(inputs))  # type: ignore[misc]
+
+
+def _be_at(root: Path, file: str, environment: dict[str, str], path: list[str]) -> None:
+    """Be what the file is to find: in its project's folder, with the submitter's environment and import path."""
+    gc.enable()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = path
+    sys.argv = [file]  # what was typed is for this product
+    os.chdir(root)
+
+
+def _interrupted(*_: object) -> NoReturn:
+    os._exit(130)
+
+
+def main() -> NoReturn:
+    """Entry point of a template that is no fork: its socket is the descriptor that it was started with."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    os.chdir("/")
+    for name in ("runner.crews.adapter", "runner.client.reading.crew"):
+        __import__(name)
+    gc.collect()
+    gc.freeze()
+    serve(control)

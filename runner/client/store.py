@@ -1,0 +1,68 @@
+"""Which Redis holds the state: the one that was named, else the embedded one."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from runner.client import embedded
+from runner.providers.redis.connection import Client, check, connect, refusing
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.workers import Workers
+
+
+@dataclass
+class Store:
+    """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis."""
+
+    url: str
+    client: Client
+    membership: embedded.Membership | None = None
+    state_dir: Path = field(default_factory=embedded.default_state_dir)
+
+    @property
+    def runs(self) -> Runs:
+        """The runs in it."""
+        return Runs(self.client)
+
+    @property
+    def workers(self) -> Workers:
+        """The workers on it."""
+        return Workers(self.client)
+
+    def refusing(self) -> str:
+        """Why the store takes no writes now, in words; "" if it does."""
+        return refusing(self.client)
+
+    def tend(self) -> None:
+        """Make sure that an embedded server still runs; cheap when it does."""
+        if self.membership is not None:
+            self.membership.rejoin()
+
+    def close(self) -> None:
+        """Let it go."""
+        self.client.close()
+        if self.membership is not None:
+            self.membership.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+
+def open_store(redis_url: str | None = None, *, state_dir: Path | None = None) -> Store:
+    """Open the state's Redis: ``redis_url``, else ``RUNNER_REDIS_URL``, else the embedded server of ``state_dir``.
+
+    Raises `StoreUnreachable` with the address tried.
+    """
+    url = redis_url or os.environ.get("RUNNER_REDIS_URL")
+    folder = state_dir or embedded.default_state_dir()
+    membership = None
+    if not url:
+        membership = embedded.join(folder)
+        url = membership.url
+    client = connect(url)
+    check(client, url)
+    return Store(url, client, membership, folder)

@@ -1,0 +1,209 @@
+"""What can go wrong, as a tree; each leaf says what happened and what to do, in one line.
+
+    RunnerError
+    ├── UsageError            exit 2: nothing was stored
+    │   ├── BadCrew           the crew file, or the crew in it, cannot be run
+    │   │   └── BadFlow       the flow in it cannot be run (a ValueError too)
+    │   ├── BadInput          an input is missing or cannot be read
+    │   ├── BadCheckpoint     a checkpoint that cannot be read, or has not what is asked of it
+    │   └── BundleTooLarge    what lies beside the crew file is over the limit
+    ├── NotFound              exit 2: no such run, branch or checkpoint
+    ├── Conflict              exit 2: the run is in a state in which this cannot be done
+    ├── LeadsOutside          exit 1: a file's name leads out of the folder that it is to be written in
+    ├── NoWorker              exit 5: the worker that a run needs does not start here
+    ├── StoreUnreachable      exit 4: the store or broker cannot be reached, or refuses us
+    └── TaskError             a task failed in words: the run fails, and can be resumed
+        ├── DiskTrouble       this machine's disk refuses what a task needs: another attempt may have more luck
+        ├── RelativePath      a relative path, where those lead nowhere
+        ├── FlowLoop          a method of a flow was triggered too often (a RecursionError too)
+        ├── BundleDamaged     its code is not what was stored
+        ├── Unsigned          its code is not signed with a key of this worker
+        ├── MissingDependency a module the crew needs is not on this worker
+        ├── ModelError        a model that cannot be called, or gave no answer that can be taken
+        │   └── ContextTooLong it takes less than it was told
+        ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
+        └── TaskTimeout       a task ran longer than its ``timeout``
+
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``Asked``) stops a task where it is. It is a BaseException, so
+that a crew's own ``except Exception`` cannot swallow it and pay again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import Any
+
+from runner.core.redaction import redact
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line (the contract)."""
+
+    COMPLETED = 0
+    FAILED = 1
+    USAGE = 2
+    CANCELLED = 3
+    UNREACHABLE = 4
+    WAITING = 5
+
+
+class RunnerError(Exception):
+    """Base of all errors a person can do something about."""
+
+    exit_code: Exit = Exit.FAILED
+
+
+class UsageError(RunnerError):
+    """Something given to us is wrong; nothing was stored."""
+
+    exit_code = Exit.USAGE
+
+
+class BadCrew(UsageError):
+    """The crew file, or the crew in it, cannot be run as it is."""
+
+
+class BadFlow(BadCrew, ValueError):
+    """The flow cannot be run as it is written."""
+
+
+class BadInput(UsageError):
+    """An input is missing, unreadable or not JSON."""
+
+
+class BadCheckpoint(UsageError, ValueError):
+    """A checkpoint cannot be read here, or does not hold what is asked of it."""
+
+
+class BundleTooLarge(UsageError):
+    """The files beside the crew file are more than the limit allows."""
+
+
+class NotFound(RunnerError):
+    """No such run, branch or checkpoint."""
+
+    exit_code = Exit.USAGE
+
+
+class Conflict(RunnerError):
+    """The run is in a state in which this cannot be done."""
+
+    exit_code = Exit.USAGE
+
+
+class LeadsOutside(RunnerError):
+    """A file is not written, for its name leads out of its folder."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{json.dumps(name[:200])} is not written: {why}")
+
+
+class NoWorker(RunnerError):
+    """The worker that a run needs does not start on this machine: the run waits for a person."""
+
+    exit_code = Exit.WAITING
+
+
+class StoreUnreachable(RunnerError):
+    """The store or the broker cannot be reached, or refuses us."""
+
+    exit_code = Exit.UNREACHABLE
+
+
+class TaskError(RunnerError):
+    """A task failed, and its message says why."""
+
+
+class DiskTrouble(TaskError):
+    """This machine's disk is full, or refuses: no fault of the task, which another attempt, or machine, may do."""
+
+
+@contextmanager
+def needed_on_disk() -> Iterator[None]:
+    """What goes wrong with the disk in here is `DiskTrouble`."""
+    try:
+        yield
+    except OSError as error:
+        raise DiskTrouble(f"this machine's disk refuses what the task needs: {error}") from error
+
+
+class RelativePath(TaskError):
+    """A crew's code asked for a relative path where those lead nowhere. No OSError, which `os.path.exists` swallows."""
+
+
+class FlowLoop(TaskError, RecursionError):
+    """A method of a flow was triggered more often than ``max_method_calls`` allows."""
+
+
+class MissingDependency(TaskError):
+    """A module that the crew imports is not installed on this worker."""
+
+
+class BundleDamaged(TaskError):
+    """What the store holds of a crew's code is not what was stored."""
+
+
+class Unsigned(TaskError):
+    """The code of a run is not signed with a key that this worker has."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(
+            "the code of this run is not signed with a key that this worker has: set RUNNER_BUNDLE_KEY where the "
+            f"crew's files are, then `runner resume {run} --accept-code-change`"
+        )
+
+
+class ModelError(TaskError):
+    """A model cannot be called, or gave no answer that can be taken."""
+
+
+class ContextTooLong(ModelError):
+    """A model takes less than it was told."""
+
+
+class GuardrailFailed(TaskError):
+    """What a task gave did not pass its guardrails, however often it was asked again."""
+
+
+class TaskTimeout(TaskError):
+    """A task ran longer than its ``timeout``."""
+
+
+class Stop(BaseException):
+    """A task is stopped from outside. A polite stop waits for the end of the call that the task is in."""
+
+    polite = False
+
+
+class Interrupted(Stop):
+    """The worker is draining: the task stops here and is handed back."""
+
+    polite = True
+
+
+class TimedOut(Stop):
+    """The task ran longer than its ``timeout``."""
+
+
+class ClaimLost(Stop):
+    """The task is no longer this worker's: nothing more is written, and it stops."""
+
+
+class Asked(Stop):
+    """The task asks a person something: it stops here, and goes on when ``step`` of its journal has the answer."""
+
+    def __init__(self, step: str, question: str, about: Mapping[str, Any] | None = None) -> None:
+        super().__init__(question)
+        self.step = step
+        self.question = question
+        self.about = dict(about or {})
+
+
+def said(error: BaseException) -> str:
+    """What an error says, as one line that can be printed and stored: it may come from anybody's code."""
+    try:
+        text = redact(" ".join(str(error).split()))
+    except Exception:  # its own __str__ fails
+        return ""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,0 +1,190 @@
+"""The account of a run's steps: what was paid for, what the journal served, what is in doubt. Pure.
+
+A step is a person's own, a call of a model, or a tool's. What is asked of models inside a person's step stands for it:
+nothing is counted twice.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from runner.core.prices import NO_PRICES, Prices
+from runner.core.prices import Usage as Usage
+
+Kind = Literal["step", "model", "tool"]
+
+
+class Entry(NamedTuple):
+    """What one step is in the account: its kind; for a call of a model whose it is, and of which model."""
+
+    kind: Kind = "step"
+    agent: str = ""
+    model: str = ""
+
+
+STEP = Entry()
+
+
+NO_TOKENS = Usage()
+
+
+def usage_in(answer: Mapping[str, Any]) -> Usage:
+    """The tokens of a recorded answer."""
+    return Usage(*answer["usage"], *answer.get("details", ()))
+
+
+class Tally(Counter[Entry]):
+    """How many of what; of calls that were served, with the tokens that they had taken.
+
+    ``passed``: how many records of its own journal a task came by meanwhile, whether they are in the account or not.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        self.tokens: Counter[Entry] = Counter()
+        self.passed = 0
+        super().__init__(*given)
+
+    def served(self, entry: Entry, usage: Usage) -> None:
+        """One more, from the journal."""
+        self[entry] += 1
+        self.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
+
+    def add(self, other: "Tally") -> None:
+        """As many more."""
+        self.update(other)
+        self.tokens.update(other.tokens)
+
+    def beyond(self, other: "Tally") -> "Tally":
+        """What is more in here than in another."""
+        found = Tally()
+        for entry, many in self.items():
+            if many > other[entry]:
+                found[entry] = many - other[entry]
+                found.tokens[entry] = max(self.tokens[entry] - other.tokens[entry], 0)
+        return found
+
+    @classmethod
+    def read(cls, text: str) -> "Tally":
+        """The inverse of `text`."""
+        found = cls()
+        for kind, agent, model, many, tokens in json.loads(text) if text else ():
+            entry = Entry(kind, agent, model)
+            found[entry], found.tokens[entry] = many, tokens
+        return found
+
+    def text(self) -> str:
+        """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
+        found = [_line(one, many, self.tokens[one]) for one, many in self.items() if many > 0]
+        return f"[{', '.join(found)}]" if found else ""
+
+
+def text_of_one(entry: Entry) -> str:
+    """Of a tally of one such step."""
+    return f"[{_line(entry, 1, 0)}]"
+
+
+def _line(entry: Entry, many: int, tokens: int) -> str:
+    return f"{_beginning(entry)}, {many}, {tokens}]"
+
+
+@lru_cache(maxsize=256)
+def _beginning(entry: Entry) -> str:
+    return json.dumps(entry, ensure_ascii=False).removesuffix("]")
+
+
+def tally_text(count: Tally | int) -> str:
+    """Of a tally, or of a number of a person's steps."""
+    return count.text() if isinstance(count, Tally) else Tally({STEP: count}).text()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The calls of one model by one agent in one task of one branch; their tokens as in `Usage`."""
+
+    branch: str
+    task: str
+    agent: str
+    model: str
+    calls: int
+    replayed: int
+    in_doubt: int
+    prompt_tokens: int
+    completion_tokens: int
+    replayed_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def to_dict(self, prices: Prices) -> dict[str, Any]:
+        """As ``--json`` prints it; the cost where its model's price is known."""
+        return {**asdict(self), "cost": self.cost(prices)}
+
+    def cost(self, prices: Prices) -> float | None:
+        """What the calls that were paid for cost; None where the price, or what they took, is not known."""
+        usage = Usage(*(getattr(self, name) for name in Usage._fields))
+        return prices.cost(self.model, usage, self.calls) if any(usage) or self.calls <= 0 else None
+
+
+def spent(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+    """What they cost, as `costs` says it, and in which money. What a stand-in answered has no cost to be known."""
+    found = costs((line.model, line.calls, line.cost(prices)) for line in lines)
+    if prices is NO_PRICES:
+        found["unpriced"] = {}
+    return {**found, "currency": prices.currency}
+
+
+def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
+    """What calls cost together, given by model, how many, and their cost. A part is never told as the whole.
+
+    ``cost`` is None unless that of all is known, and there are any; ``cost_known`` is the sum of what is known, and
+    ``unpriced`` says of how many calls, by model, it is not.
+    """
+    found = list(calls)
+    known = round(sum(cost for _, _, cost in found if cost is not None), 9)
+    unpriced: Counter[str] = Counter()
+    for model, many, cost in found:
+        if cost is None:
+            unpriced[model] += many
+    return {"cost": known if found and not unpriced else None, "cost_known": known, "unpriced": dict(unpriced)}
+
+
+def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+    """Several lines in one."""
+    found = list(lines)
+    names = ("calls", "replayed", "in_doubt", *Usage._fields, "replayed_tokens")
+    return {name: sum(getattr(line, name) for line in found) for name in names} | spent(found, prices)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """One call of a model that came to its end: the model asked for, its tokens, and whether the journal served it."""
+
+    model: str
+    usage: Usage
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who makes the calls in this context: the agent's role, for the ledger.
+
+    ``per_minute``: how many of them may be made in a minute. ``announced``: it tells of its calls on the event bus
+    itself. ``heard`` is told of each call that ended, ``leaving`` of each that is about to be really made.
+    """
+
+    agent: str = ""
+    announced: bool = False
+    heard: Callable[[Heard], None] | None = None
+    leaving: Callable[[], None] | None = None
+    per_minute: int | None = None
+
+
+NOBODY = Caller()
+
+caller: ContextVar[Caller] = ContextVar("runner_caller", default=NOBODY)
+"""Who makes the calls in this context."""

@@ -1,0 +1,309 @@
+"""What a task gave back, and how it stands in the store: as JSON, never as an object to be rebuilt by name."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from runner.core import encoding
+from runner.core.class_names import Names
+from runner.core.encoding import NotCarried
+from runner.core.errors import BadInput, TaskError
+
+_VALUE = "value"  #: where a record says it
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What a record says of a value: ``{"types": entries}``, and its ``json`` where that is not the output's own."""
+
+    record: Mapping[str, Any]
+    names: Names | None = field(default=None, compare=False)
+
+    def __deepcopy__(self, memo: Any) -> "Carried":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Carried, (self.record,)
+
+
+class TaskOutput(BaseModel):
+    """The output of one task.
+
+    ``value`` is what the task returned, of the type that it had. ``raw`` is always text. ``json_dict`` is there when
+    the task gave a dict, a list or a model; ``pydantic`` when the code at hand names a model for it
+    (``output_pydantic``, or the return annotation of ``run``).
+    """
+
+    name: str | None = None
+    description: str = ""
+    expected_output: str | None = None
+    raw: str = ""
+    json_dict: Any = None
+    pydantic: Any = Field(default=None, exclude=True)
+    agent: str = ""
+
+    _carried: Carried | None = PrivateAttr(default=None)
+
+    @property
+    def value(self) -> Any:
+        """What the task returned, made anew from what is stored; the text of an agent, or its model.
+
+        Raises `BadInput` where an edit does not fit, or the code does not name a class any more.
+        """
+        if self._carried is None:
+            plain = self.raw if self.json_dict is None else self.json_dict
+            return plain if self.pydantic is None else self.pydantic
+        record, names = self._carried.record, self._carried.names
+        data = _base(self.raw, self.json_dict, record)
+        try:
+            return encoding.decode(data, record.get("types", ()), names.find if names is not None else lambda _: None)
+        except BadInput as error:
+            raise BadInput(f"the output of task {self.name!r} cannot be had as a value: {error}") from None
+
+    def __str__(self) -> str:
+        return self.raw
+
+    def __getitem__(self, key: str) -> Any:
+        if self.json_dict is None:
+            raise KeyError(f"task {self.name!r} gave text, not a dict: use .raw")
+        return self.json_dict[key]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The output as a dict; empty for plain text."""
+        return dict(self.json_dict) if isinstance(self.json_dict, Mapping) else {}
+
+
+class UsageMetrics(BaseModel):
+    """What a kickoff spent in this process. What a checkpoint had of it is not in here."""
+
+    total_tokens: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    successful_requests: int = 0
+
+    def add(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """One more call that was answered."""
+        self.prompt_tokens += prompt_tokens
+        self.completion_tokens += completion_tokens
+        self.total_tokens += prompt_tokens + completion_tokens
+        self.successful_requests += 1
+
+
+class LiteAgentOutput(BaseModel):
+    """What an agent that was asked without a crew gave back."""
+
+    raw: str = ""
+    pydantic: Any = Field(default=None, exclude=True)
+    agent_role: str = ""
+    usage_metrics: dict[str, Any] | None = None
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.raw
+
+
+def from_value(value: Any) -> tuple[str, Any]:
+    """Turn what a callable returned into ``(raw, json_dict)``.
+
+    Text stays as it is; a model, dict or list becomes JSON and its text; ``None`` becomes empty text; a number or a
+    bool becomes its JSON text. Bytes are text if they are UTF-8.
+    """
+    if value is None:
+        return "", None
+    if isinstance(value, str):
+        return value, None
+    try:
+        return _from_other(value)
+    except UnicodeDecodeError:
+        raise TypeError(
+            "a task returned bytes that are no UTF-8 text: write them to a file and return its path, "
+            "or return base64.b64encode(data).decode()"
+        ) from None
+
+
+def _from_other(value: Any) -> tuple[str, Any]:
+    if isinstance(value, bytes):
+        return value.decode(), None
+    if isinstance(value, TaskOutput):
+        return value.raw, value.json_dict
+    data = to_jsonable_python(value, fallback=_refuse, inf_nan_mode="null")  # as pydantic writes them
+    text = value.model_dump_json() if isinstance(value, BaseModel) else json.dumps(data, ensure_ascii=False)
+    return text, data if isinstance(data, dict | list) else None
+
+
+def carry(key: str, value: Any, names: Names) -> TaskOutput:
+    """What task ``key`` returned, ready to be stored: its text, its JSON, and what that JSON does not say of its type.
+
+    Raises `TaskError` where nothing that is stored makes the value again.
+    """
+    try:
+        data, entries = encoding.encode(value.value if isinstance(value, TaskOutput) else value, names.name_of)
+    except NotCarried as error:
+        raise TaskError(f"task {key!r} returned {error}") from None
+    output = TaskOutput(name=key)
+    if isinstance(value, TaskOutput):
+        output.raw, output.json_dict = value.raw, value.json_dict
+    else:
+        output.json_dict = data if isinstance(data, dict | list) else None
+        output.raw = _text(value, data)
+    record: dict[str, Any] = {"types": entries} if entries else {}
+    if _base(output.raw, output.json_dict, {}) != data or (
+        data is not None and not isinstance(data, str | dict | list)
+    ):
+        record["json"] = data
+    if record:
+        output._carried = Carried(record, names)
+    return output
+
+
+def _text(value: Any, data: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str | bytes | bytearray):
+        return str(data)
+    if isinstance(value, BaseModel):
+        with contextlib.suppress(PydanticSerializationError):  # bytes in it that are no text: as we have them
+            return value.model_dump_json()
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _base(raw: str, data: Any, record: Mapping[str, Any]) -> Any:
+    """The JSON that a value is made of."""
+    return record.get("json", raw if data is None else data)
+
+
+def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
+    """The record that a person's edit makes of another one: the types that stood there stand there still.
+
+    Given as text, or as JSON. Raises `BadInput`.
+    """
+    raw, data = load(before)
+    record = before.get(_VALUE)
+    if record is None or ("json" in record and data is not None):  # what is shown is not all of it
+        return stored(*from_value(from_edit(key, edit, raw if data is None else data)))
+    was = _base(raw, data, record)
+    now = from_edit(key, edit, was)
+    if isinstance(now, str) and now[:1] == '"' and raw[:1] == '"':  # as it is shown
+        with contextlib.suppress(ValueError):
+            now = json.loads(now)
+    if was is None and data is None and isinstance(edit, str):
+        return stored(edit, None)
+    try:
+        entries = encoding.carried_over(record.get("types", ()), was, now)
+    except BadInput as error:
+        raise BadInput(f"the output of task {key!r} is of another type: {error}") from None
+    after = stored(*from_value(now)) if raw == was else stored(json.dumps(now, ensure_ascii=False), _container(now))
+    value = {"types": entries} if entries else {}
+    if now != _base(*load(after), {}) or not isinstance(now, str | dict | list):
+        value["json"] = now
+    return {**after, _VALUE: value} if value else after
+
+
+def _container(data: Any) -> Any:
+    return data if isinstance(data, dict | list) else None
+
+
+def from_edit(key: str, edit: Any, before: Any) -> Any:
+    """What a person's edit is in the place of a value: text where that was text, else JSON of its kind.
+
+    Given as text; a value that is no text is taken as it is. Raises `BadInput`.
+    """
+    if not isinstance(edit, str):
+        return to_jsonable_python(edit, fallback=_refuse, inf_nan_mode="null")
+    if before is None or isinstance(before, str):
+        return edit
+    try:
+        found = json.loads(edit)
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+    if _kind(found) != _kind(before):
+        raise BadInput(f"the output of task {key!r} is {_kind(before)} in JSON, and the edit is not")
+    return found
+
+
+def _kind(value: Any) -> str:
+    kinds = (("an object", dict), ("a list", list), ("text", str), ("true or false", bool), ("a number", int | float))
+    return next((name for name, kind in kinds if isinstance(value, kind)), "nothing")
+
+
+def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | None:
+    """The stored JSON of a task's output as the model that its task declares. Raises `BadInput`."""
+    if model is None or data is None:
+        return None
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise BadInput(
+            f"the output of task {key!r} is no {model.__name__} ({encoding.misfit(error)}): it was edited, or the code "
+            "is another: fork with an edit that fits"
+        ) from None
+
+
+def stored(raw: str, json_dict: Any) -> dict[str, Any]:
+    """The stored form: ``{"raw": text}`` or, where the text is just the JSON's own, ``{"json": value}``."""
+    if json_dict is None:
+        return {"raw": raw}
+    return {"json": json_dict} if raw == json.dumps(json_dict, ensure_ascii=False) else {"raw": raw, "json": json_dict}
+
+
+def dump(raw: str, json_dict: Any) -> str:
+    """`stored` as text. Raises `TypeError` if it has none."""
+    return to_text(stored(raw, json_dict))
+
+
+def to_text(record: Mapping[str, Any]) -> str:
+    """A record as it is stored. Raises `TypeError` if it has no text."""
+    try:
+        return to_json(record, inf_nan_mode="null").decode()
+    except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
+        raise TypeError(
+            "a task returned text with half of a surrogate pair, which is no UTF-8: "
+            "return text.encode(errors='replace').decode()"
+        ) from None
+
+
+def record(output: TaskOutput) -> dict[str, Any]:
+    """An output as it is stored, with what there is to its value."""
+    found = stored(output.raw, output.json_dict)
+    return found if output._carried is None else {**found, _VALUE: dict(output._carried.record)}
+
+
+def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: Any) -> TaskOutput:
+    """The output of a record. ``names`` are those of the code at hand; ``about`` are other fields."""
+    raw, data = load(stored)
+    found = TaskOutput(raw=raw, json_dict=data, **about)
+    if _VALUE in stored:
+        found._carried = Carried(stored[_VALUE], names)
+    return found
+
+
+def plain(output: TaskOutput) -> TaskOutput:
+    """The output, its value what its JSON or its model says."""
+    output._carried = None
+    return output
+
+
+def named(output: TaskOutput, names: Names) -> TaskOutput:
+    """The output, its value of classes that this code names."""
+    if output._carried is not None:
+        output._carried = replace(output._carried, names=names)
+    return output
+
+
+def load(stored: Mapping[str, Any]) -> tuple[str, Any]:
+    """The inverse of `dump`, from the decoded record."""
+    data = stored.get("json")
+    raw = stored.get("raw")
+    return (json.dumps(data, ensure_ascii=False) if raw is None else str(raw)), data
+
+
+def _refuse(value: Any) -> Any:
+    raise TypeError(
+        f"a task returned a {type(value).__qualname__}, which is not JSON: "
+        "return text, a dict, a list or a pydantic model"
+    )

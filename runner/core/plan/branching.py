@@ -1,0 +1,196 @@
+"""What a branch that left another one has to do, decided from what was done, by what each task used. Pure.
+
+A branch points at a position of its parent and sees what was committed up to there, but for the tasks of its ``todo``:
+those it does itself. The todo of a branch never changes, unless the crew's code does.
+"""
+
+import base64
+import difflib
+import json
+import re
+import secrets
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from runner.core.errors import BadInput
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import EVERYTHING, NOTHING, Used
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*")
+LONGEST_NAME = 120
+
+
+class Done(NamedTuple):
+    """A task that is committed: where in its branch's sequence, and what it used."""
+
+    task: str
+    seq: int
+    used: Used = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One branch, as far as what is visible on it goes. ``todo`` is None for a branch that does everything itself."""
+
+    name: str
+    parent: str
+    parent_seq: int
+    todo: frozenset[str] | None
+    done: Sequence[Done]
+
+
+def check_name(name: str) -> str:
+    """The name, if a branch may be called so. Raises `BadInput`."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise BadInput(f"the branch name {name!r} escapes checkpoint directory: name it like main, or fork/one")
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise BadInput(f"{name!r} is no branch name: letters, digits and . _ - + @, parts divided by /, as in fork/one")
+    return name
+
+
+def fork_name(checkpoint: str) -> str:
+    """A name that no other fork has."""
+    return f"fork/{checkpoint}_{secrets.token_hex(3)}" if checkpoint else f"fork/{secrets.token_hex(4)}"
+
+
+def pack(plan: Plan, todo: Set[str]) -> str:
+    """A todo as it is stored: a bit for each task of the plan, compressed, as text."""
+    bits = "".join(["1" if task.key in todo else "0" for task in reversed(plan.tasks)])
+    packed = int(bits or "0", 2).to_bytes(len(plan.tasks) // 8 + 1, "little")
+    return base64.b64encode(zlib.compress(packed, 9)).decode()
+
+
+def unpack(plan: Plan, text: str) -> frozenset[str]:
+    """The inverse of `pack`, on the same plan."""
+    bits = zlib.decompress(base64.b64decode(text))
+    return frozenset(task.key for i, task in enumerate(plan.tasks) if bits[i // 8] >> i % 8 & 1)
+
+
+def carried_over(todo: Set[str], old: Plan, new: Plan) -> frozenset[str]:
+    """The todo of a branch when its crew's code changed: tasks that are new are nobody's yet."""
+    return frozenset(t.key for t in new.tasks if t.key in todo or t.key not in old.by_key)
+
+
+def part(plan: Plan, todo: Set[str]) -> Plan:
+    """The plan of a branch that does ``todo`` alone.
+
+    A task waits for those that it came after, directly or by way of tasks that are not done again.
+    """
+    if len(todo) == len(plan.tasks):
+        return plan
+    nearest: dict[str, tuple[str, ...]] = {}
+    tasks: dict[str, PlannedTask] = {}
+    for task in plan.in_order:
+        before = [(other,) if other in todo else nearest[other] for other in task.after]
+        found = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
+        if task.key in todo:
+            tasks[task.key] = task if task.after == found else task._replace(after=found)
+        else:
+            nearest[task.key] = found
+    return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in todo), plan.inputs)
+
+
+def meant(ids: Iterable[str], beginning: str) -> list[str]:
+    """The checkpoints that a person means: by id, by its beginning, or by that of the part after its underscore.
+
+    That part tells those of one second apart; people copy it.
+    """
+    known = list(dict.fromkeys(ids))
+    found = [one for one in known if one == beginning] or [one for one in known if one.startswith(beginning)]
+    return found or [one for one in known if one.partition("_")[2].startswith(beginning)]
+
+
+def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
+    """The tasks with which a branch that does ``todo`` begins: none of the others comes before them, however far."""
+    waiting = after(plan, todo)
+    return [task for task in plan.tasks if task.key in todo and task.key not in waiting]
+
+
+def after(plan: Plan, keys: frozenset[str]) -> set[str]:
+    """What comes after one of these, however far."""
+    found: set[str] = set()
+    reached = set(keys)
+    for key, before, _ in plan.edges:
+        if not reached.isdisjoint(before):
+            reached.add(key)
+            found.add(key)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    digest: str
+    todo: str
+    plan: Plan = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _part_of(asked: _Asked) -> Plan:
+    return part(asked.plan, unpack(asked.plan, asked.todo))
+
+
+def branch_plan(plan: Plan, todo: str) -> Plan:
+    """The plan of a branch by its stored todo, "" for one that does all. Remembered: workers ask at each task."""
+    return _part_of(_Asked(plan.digest, todo, plan)) if todo else plan
+
+
+def visible(lines: Iterable[Line], upto: float = float("inf")) -> dict[str, tuple[str, Done]]:
+    """What is committed on a branch at a position: by task, on which branch, and what. ``lines``: it, its ancestors."""
+    found: dict[str, tuple[str, Done]] = {}
+    hidden: set[str] = set()
+    for line in lines:
+        for done in line.done:
+            if done.seq <= upto and done.task not in found and done.task not in hidden:
+                found[done.task] = line.name, done
+        hidden |= line.todo or frozenset()
+        upto = min(upto, line.parent_seq)
+    return found
+
+
+def redone(plan: Plan, done: Mapping[str, Used], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
+    """Of what is done, the tasks that used something changed: an edited output, an input, or one another's.
+
+    An edited task itself stays as it was edited, also one that was edited before.
+    """
+    if not edited and not inputs:
+        return set()
+    changed = set(edited)
+    reached = set(edited)  # and what comes after something changed
+    for key, before, context in plan.edges:
+        if not reached.isdisjoint(before):
+            reached.add(key)
+        used = done.get(key)
+        if used is None or used.edited or key in edited:
+            continue
+        if (
+            not changed.isdisjoint(context)
+            or not changed.isdisjoint(used.tasks)
+            or (EVERYTHING in used.tasks and key in reached)
+            or not inputs.isdisjoint(used.inputs)
+            or (EVERYTHING in used.inputs and inputs)
+        ):
+            changed.add(key)
+            reached.add(key)
+    return changed - edited
+
+
+def changed_inputs(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the ``given`` inputs that differ."""
+    return {name: value for name, value in given.items() if name not in before or not alike(before[name], value)}
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: 1 and true are not, nor 1 and 1.0."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def refuse_unknown(known: Collection[str], tasks: Iterable[str], run_id: str) -> None:
+    """Raise `BadInput` for the first that is not among those known, with the nearest that is."""
+    for key in tasks:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"`runner show {run_id}` lists them"
+            raise BadInput(f"run {run_id} has no task {key!r} to edit: {hint}")

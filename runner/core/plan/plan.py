@@ -1,0 +1,208 @@
+"""The plan of a crew: which tasks there are and what each waits for. Pure: no I/O, no clock.
+
+A plan is made from the crew file wherever that is loaded, so a worker needs no plan from the store: it derives the
+same one, and the digest tells if it did.
+"""
+
+import gc
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from runner.core.errors import BadCrew
+
+
+class PlannedTask(NamedTuple):
+    """One task of a plan: a tuple, for a plan may have thousands and a client reads it where somebody waits.
+
+    ``after`` are the tasks that must be committed before it may run; ``context`` those whose outputs it was given by
+    name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds.
+    """
+
+    key: str
+    after: tuple[str, ...] = ()
+    context: tuple[str, ...] | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
+
+    Where the plan ``grows`` (`runner.core.plan.growth`), ``tasks`` are those to begin with, ``grows`` is what decides which
+    come after them, and the result is the output committed last.
+    """
+
+    crew: str
+    tasks: tuple[PlannedTask, ...]
+    inputs: frozenset[str] = field(default=frozenset())
+    grows: Mapping[str, Any] | None = None
+
+    @cached_property
+    def by_key(self) -> Mapping[str, PlannedTask]:
+        """Each task by its key."""
+        return {task.key: task for task in self.tasks}
+
+    def task(self, key: str) -> PlannedTask:
+        """The task of that key; in a plan that grows, one that may be there by now."""
+        if not self.grows:
+            return self.by_key[key]
+        known: Mapping[str, Any] = next(
+            (one for one in self.grows["methods"] if one["name"] == key.partition("#")[0]), {}
+        )
+        return PlannedTask(key, timeout=known.get("timeout"))
+
+    @property
+    def total(self) -> int | None:
+        """How many tasks there will be; None where that is not known."""
+        return None if self.grows else len(self.tasks)
+
+    def shown(self, known: Iterable[str]) -> tuple[PlannedTask, ...]:
+        """The tasks to show; in a plan that grows, those that are ``known`` so far."""
+        return tuple(self.task(key) for key in dict.fromkeys(known)) if self.grows else self.tasks
+
+    @cached_property
+    def in_order(self) -> tuple[PlannedTask, ...]:
+        """The tasks, each behind those that it waits for. Mostly they are so already; a graph may not be."""
+        seen: set[str] = set()
+        found: list[PlannedTask] = []
+        later = list(self.tasks)
+        while later:
+            left: list[PlannedTask] = []
+            for task in later:
+                if seen.issuperset(task.after):
+                    seen.add(task.key)
+                    found.append(task)
+                else:
+                    left.append(task)
+            later = left
+        return tuple(found)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+        """The same by their keys, each with what it waits for and its context: what a decision goes through quickly."""
+        return tuple([(key, after, context or ()) for key, after, context, _ in self.in_order])
+
+    @cached_property
+    def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
+        """For each task, those that wait for it."""
+        found: dict[str, list[PlannedTask]] = {task.key: [] for task in self.tasks}
+        for task in self.tasks:
+            for key in task.after:
+                found[key].append(task)
+        return {key: tuple(waiting) for key, waiting in found.items()}
+
+    @property
+    def result(self) -> str:
+        """The task whose output is the run's result; "" where that is the one committed last."""
+        return "" if self.grows else self.tasks[-1].key
+
+    def earlier(self, key: str) -> list[str]:
+        """Every task that is surely committed when ``key`` runs, in the plan's order."""
+        seen: set[str] = set()
+        todo = list(self.by_key[key].after)
+        while todo:
+            one = todo.pop()
+            if one not in seen:
+                seen.add(one)
+                todo.extend(self.by_key[one].after)
+        return [task.key for task in self.tasks if task.key in seen]
+
+    def to_json(self) -> str:
+        """The stored form: compact, the same on every machine."""
+        tasks: list[dict[str, Any]] = []
+        for task in self.tasks:
+            entry: dict[str, Any] = {"key": task.key}
+            if task.after:
+                entry["after"] = task.after
+            if task.context is not None:
+                entry["context"] = task.context
+            if task.timeout is not None:
+                entry["timeout"] = task.timeout
+            tasks.append(entry)
+        plan: dict[str, Any] = {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}
+        if self.grows:
+            plan["grows"] = self.grows
+        return json.dumps(plan, ensure_ascii=False, separators=(",", ":"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hex digits that tell two plans apart."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        """The inverse of `to_json`."""
+        collects = gc.isenabled()
+        gc.disable()  # thousands of objects, all of which stay: looking for cycles in them took longer than making them
+        try:
+            data = json.loads(text)
+            tasks = [
+                PlannedTask(
+                    entry["key"],
+                    tuple(entry["after"]) if "after" in entry else (),
+                    tuple(entry["context"]) if "context" in entry else None,
+                    entry.get("timeout"),
+                )
+                for entry in data["tasks"]
+            ]
+        finally:
+            if collects:
+                gc.enable()
+        return cls(data["crew"], tuple(tasks), frozenset(data["inputs"]), data.get("grows"))
+
+
+def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:
+    """The tasks that may run now: not committed, and everything they wait for is."""
+    return [t for t in plan.tasks if t.key not in committed and all(key in committed for key in t.after)]
+
+
+def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:
+    """For each task with several prerequisites, of which some are committed and some not: how many are."""
+    found = {}
+    for task in plan.tasks:
+        met = sum(key in committed for key in task.after)
+        if len(task.after) > 1 and 0 < met < len(task.after):
+            found[task.key] = met
+    return found
+
+
+def sequential_order(tasks: Iterable[tuple[str, bool]]) -> dict[str, tuple[str, ...]]:
+    """What each task waits for when tasks run one after the other.
+
+    ``tasks`` are ``(key, is_async)`` in order. An async task starts with the ones beside it; the next synchronous task
+    waits for all of them.
+    """
+    order: dict[str, tuple[str, ...]] = {}
+    barrier: tuple[str, ...] = ()
+    beside: list[str] = []
+    for key, is_async in tasks:
+        if is_async:
+            order[key] = barrier
+            beside.append(key)
+        else:
+            order[key] = tuple(beside) or barrier
+            barrier, beside = (key,), []
+    return order
+
+
+def refuse_cycles(after: Mapping[str, Iterable[str]]) -> None:
+    """Raise `BadCrew` with the names on the first cycle found."""
+    done: set[str] = set()
+    for start in after:
+        path: list[str] = []
+        stack: list[tuple[str, bool]] = [(start, False)]
+        while stack:
+            key, leaving = stack.pop()
+            if leaving:
+                path.pop()
+                done.add(key)
+            elif key in path:
+                raise BadCrew(f"the tasks wait for each other: {' -> '.join([*path[path.index(key) :], key])}")
+            elif key not in done:
+                path.append(key)
+                stack.append((key, True))
+                stack.extend((other, False) for other in after[key])

@@ -1,0 +1,109 @@
+"""Settings: from the command line, else the environment, else these defaults. Times are in seconds."""
+
+import math
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.core.errors import UsageError
+
+DEFAULT_QUEUE = "runner"
+
+
+LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
+MOST = 1_000_000  #: no count that is given, as of checkpoints, attempts or replicas, is more
+
+
+def _number(name: str, default: float, least: float, most: float = LONGEST) -> float:
+    text = os.environ.get(name)
+    if text is None or not text.strip():
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{name} must be a number, got {text!r}") from None
+    if not math.isfinite(value):
+        raise UsageError(f"{name} must be a number, got {text!r}")
+    if value < least:
+        raise UsageError(f"{name} must be at least {least:g}, got {value:g}")
+    if value > most:
+        raise UsageError(f"{name} must be at most {most:g}, got {value:g}")
+    return value
+
+
+def _count(name: str, default: int, least: int) -> int:
+    return int(_number(name, default, least, MOST))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How a worker lives and dies.
+
+    A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
+    task that kills its workers ``max_attempts`` times without getting further fails its run. A worker that took nothing
+    for ``stall`` seconds, while jobs waited and it had processes free, starts anew. Each commit waits until
+    ``wait_replicas`` have it, for ``wait_timeout`` at most.
+    """
+
+    lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
+    drain_timeout: float = field(default_factory=lambda: _number("RUNNER_DRAIN_TIMEOUT", 10.0, 0.0))
+    max_attempts: int = field(default_factory=lambda: _count("RUNNER_MAX_ATTEMPTS", 5, 1))
+    resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
+    wait_replicas: int = field(default_factory=lambda: _count("RUNNER_WAIT_REPLICAS", 0, 0))
+    wait_timeout: float = field(default_factory=lambda: min(_number("RUNNER_WAIT_TIMEOUT", 1.0, 0.001), 5.0))
+    stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease in milliseconds."""
+        return int(self.lease * 1000)
+
+    @property
+    def beat(self) -> float:
+        """Between two heartbeats: five in a lease, at least one a second."""
+        return min(1.0, self.lease / 5)
+
+
+def default_queue() -> str:
+    """The queue that jobs go to unless told otherwise."""
+    return queue_name(os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE)
+
+
+def queue_name(name: str) -> str:
+    """The name, unless it has blanks or control characters, or could be a key of the store. Raises `UsageError`."""
+    if not name.isprintable() or " " in name:
+        raise UsageError(f"a queue is not called {name!r}: its name has no blanks, and no control characters")
+    if name.startswith("runner:"):
+        raise UsageError(
+            f"a queue is not called {name!r}: what begins with runner: is the store's own; choose another name"
+        )
+    return name
+
+
+def cache_dir() -> Path:
+    """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
+    given = os.environ.get("RUNNER_CACHE_DIR")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "crew-runner"
+
+
+def bundle_limit() -> int:
+    """The most that a bundle may hold, in bytes."""
+    return int(_number("RUNNER_BUNDLE_LIMIT", 32 * 2**20, 1))
+
+
+def cache_limit() -> float:
+    """What unpacked bundles may take on a machine, in bytes, but for those that are in use."""
+    return _number("RUNNER_CACHE_LIMIT", 4 * 2**30, 0)
+
+
+def demo_delay() -> float:
+    """How long the demo's answers take."""
+    return _number("RUNNER_DEMO_DELAY", 0.3, 0.0)
+
+
+def offline_model() -> Path | None:
+    """The weights of the offline model, where others than the usual ones are to be used."""
+    given = os.environ.get("RUNNER_OFFLINE_MODEL")
+    return Path(given) if given else None

@@ -1,0 +1,275 @@
+"""Crews written with ``from runner import Crew, Task``."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from runner.agents import Agent
+from runner.agents.mcp import connections
+from runner.core import encoding
+from runner.core import output as outputs
+from runner.core.errors import BadCrew, TaskError
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan, PlannedTask, refuse_cycles, sequential_order
+from runner.core.plan.dependencies import EVERYTHING
+from runner.crews import native_task, planning
+from runner.crews.context import TaskContext
+from runner.crews.crew import Crew, Process
+from runner.crews.human_review import reviewed
+from runner.crews.task import ConditionalTask, Task
+from runner.crews.validation import refuse_staff, refuse_task
+from runner.engine.work import Work
+from runner.llm.llm import LLM, model_for
+from runner.snapshots.config import CheckpointConfig, resolve
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
+
+
+class NativeAdapter:
+    """Plans and performs native crews."""
+
+    name = "native"
+
+    def accepts(self, thing: object) -> bool:
+        """Native crews only."""
+        return isinstance(thing, Crew)
+
+    def plan(self, crew: Crew, name: str) -> Plan:
+        """The crew's plan. Raises `BadCrew`."""
+        if not crew.tasks:
+            raise BadCrew("the crew has no tasks")
+        refuse_staff(crew)
+        keys = keys_of(crew)[len(crew.all_tasks) - len(crew.tasks) :]
+        by_task = {id(task): key for task, key in zip(crew.tasks, keys, strict=True)}
+        context = {key: _context(task, key, by_task) for task, key in zip(crew.tasks, keys, strict=True)}
+        after = _after(crew, keys, context)
+        for task, key in zip(crew.tasks, keys, strict=True):
+            refuse_task(crew, task, key, after[key])
+        planned = [
+            PlannedTask(key, after[key], context[key], _timeout(crew, task))
+            for task, key in zip(crew.tasks, keys, strict=True)
+        ]
+        if crew.planner is not None:
+            crew.planner.description = planning.described(crew.tasks)
+            first = PlannedTask(planning.KEY, context=())
+            planned = [first, *(one if one.after else one._replace(after=(first.key,)) for one in planned)]
+        return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
+
+    def checkpoints(self, crew: Crew) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says."""
+        return resolve(crew.checkpoint)
+
+    def warm(self, crew: Crew, key: str) -> None:
+        """The clients of the models that its agent, and its coworkers, ask."""
+        task = _task(crew, key)
+        doer = crew.doer(task)
+        for agent in (doer, *crew.coworkers(task)) if doer is not None and task.run is None else ():
+            model = model_for(agent.llm) if agent is not None else None
+            if isinstance(model, LLM):
+                model.warm()
+
+    def source(self, crew: Crew, key: str) -> Task:
+        """The task."""
+        return _task(crew, key)
+
+    def retry(self, crew: Crew, key: str) -> tuple[int, float]:
+        """As the task says."""
+        task = _task(crew, key)
+        return task.max_retries, task.retry_delay
+
+    def output_files(self, crew: Crew) -> dict[str, str]:
+        """The ``output_file`` of each task that has one."""
+        return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}
+
+    def models(self, crew: Crew) -> dict[str, type[BaseModel]]:
+        """As ``output_pydantic``, ``output_json`` or the return annotation say."""
+        found = ((key, task.output_model()) for key, task in zip(keys_of(crew), crew.all_tasks, strict=True))
+        return {key: model for key, model in found if model is not None}
+
+    def perform(self, crew: Crew, work: Work) -> str:
+        """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
+        task = _task(crew, work.key)
+
+        def finish(key: str, output: TaskOutput) -> TaskOutput:
+            of = _task(crew, key)
+            output.pydantic = outputs.fitted(key, of.output_model(), output.json_dict)
+            return outputs.named(output, of.names())
+
+        doer = crew.doer(task)
+        if crew.max_rpm is not None:
+            work.journal.limits["crew"] = crew.max_rpm
+        _note_what_is_told(task, doer, work)
+        told = task.model_copy(
+            update={
+                "name": work.key,
+                "description": interpolate(task.description, work.inputs),
+                "expected_output": interpolate(task.expected_output, work.inputs),
+            }
+        )
+        context = TaskContext(work, told, finish, hidden=planning.KEY if crew.planner is not None else None)
+        if crew.planner is not None and task is not crew.planner and task.run is None:
+            told.description = native_task.planned(crew, task, context)
+        if isinstance(task, ConditionalTask) and not native_task.is_wanted(task, work, context):
+            work.note("task_skipped", "its condition does not hold")
+            return outputs.dump("", None)
+
+        def attempt() -> TaskOutput:
+            with connections(), native_task.agent_at_work(crew, task, context, work):
+                return native_task.checked(
+                    task, doer, context, work, lambda: self._attempt(crew, task, context, work, finish)
+                )
+
+        def again(record: Mapping[str, Any]) -> TaskOutput:
+            return _as_output(doer, context, work, finish, outputs.from_record(record))
+
+        output = reviewed(task, context, work, attempt, again)
+        for callback in (task.callback, crew.task_callback if task is not crew.planner else None):
+            if callback is not None:
+                callback(output)
+        return outputs.to_text(outputs.record(output))
+
+    def _attempt(
+        self,
+        crew: Crew,
+        task: Task,
+        context: TaskContext,
+        work: Work,
+        finish: Callable[[str, TaskOutput], TaskOutput],
+    ) -> TaskOutput:
+        value = (
+            task.run(context)
+            if task.run is not None
+            else native_task.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
+        )
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        output = _as_declared(work.key, task, value)
+        return _as_output(crew.doer(task), context, work, finish, output)
+
+
+NATIVE = NativeAdapter()
+
+
+def keys_of(crew: Crew) -> list[str]:
+    """The key of each task: its name, or ``task_N``. Raises `BadCrew` on duplicates."""
+    keys = crew.task_keys
+    twice = sorted({key for key in keys if keys.count(key) > 1}) if len(set(keys)) < len(keys) else []
+    if twice:
+        raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")
+    for key in keys:
+        if len(key) > 200 or any(ord(char) < 32 for char in key):
+            raise BadCrew(f"the task name {key[:40]!r} is too long or has control characters")
+    return keys
+
+
+def interpolate(text: str, inputs: Any) -> str:
+    """``{name}`` replaced by the input of that name, where there is one."""
+    return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
+
+
+def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
+    """The inputs in a task's texts count as used; an agent is told its own texts, and the context, also on resuming."""
+    texts = [task.description, task.expected_output]
+    if task.run is None:
+        texts += [doer.role, doer.goal, doer.backstory] if doer else []
+        if task.context_is_default:
+            work.uses.task(EVERYTHING)
+    for name in _PLACEHOLDER.findall(" ".join(texts)):
+        work.uses.input(name)
+
+
+def _timeout(crew: Crew, task: Task) -> float | None:
+    """A task ends with what its agent may take, if that is sooner."""
+    doer = crew.doer(task)
+    limits = [task.timeout, doer.max_execution_time if doer and task.run is None else None]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _task(crew: Crew, key: str) -> Task:
+    found = crew.by_key.get(key)
+    if found is None:
+        crew.by_key.update(zip(keys_of(crew), crew.all_tasks, strict=True))
+        found = crew.by_key.get(key)
+    if found is None:
+        raise BadCrew(
+            f"there is no task {key!r} in the crew here: its tasks must not depend on what differs between machines"
+        )
+    return found
+
+
+def _inputs(crew: Crew) -> frozenset[str]:
+    texts = [text for task in crew.tasks for text in (task.description, task.expected_output, task.output_file or "")]
+    texts += [text for agent in crew.staff for text in (agent.role, agent.goal, agent.backstory)]
+    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
+
+
+def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] | None:
+    if task.context_is_default:
+        return None
+    names = []
+    for other in task.context or []:
+        if id(other) not in by_task:
+            raise BadCrew(
+                f"the context of task {key!r} names {other.name or 'a task'!r}, which is not in the crew's tasks"
+            )
+        names.append(by_task[id(other)])
+    return tuple(dict.fromkeys(names))
+
+
+def _after(crew: Crew, keys: list[str], context: dict[str, tuple[str, ...] | None]) -> dict[str, tuple[str, ...]]:
+    """What each task waits for, and the refusal of contexts that can never be there."""
+    named = {key: context[key] or () for key in keys}
+    refuse_cycles(named)
+    if crew.process is Process.graph:
+        return named
+    position = {key: i for i, key in enumerate(keys)}
+    for key in keys:
+        for other in named[key]:
+            if position[other] >= position[key]:
+                raise BadCrew(
+                    f"task {key!r} has {other!r} in its context, which comes later: put it first, or use Process.graph"
+                )
+    order = sequential_order((key, task.async_execution) for key, task in zip(keys, crew.tasks, strict=True))
+    # Tasks that start side by side wait for the same ones. Context among them must be waited for by name.
+    beside = {key: order[key] for key, task in zip(keys, crew.tasks, strict=True) if task.async_execution}
+    return {
+        key: tuple(
+            dict.fromkeys([*order[key], *(o for o in named[key] if key in beside and beside.get(o) == order[key])])
+        )
+        for key in keys
+    }
+
+
+def _as_output(
+    doer: Agent | None,
+    context: TaskContext,
+    work: Work,
+    finish: Callable[[str, TaskOutput], TaskOutput],
+    output: TaskOutput,
+) -> TaskOutput:
+    role = interpolate(doer.role, work.inputs) if doer else ""
+    about = {"name": work.key, "description": context.task.description, "agent": role}
+    return finish(work.key, output.model_copy(update=about))
+
+
+def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
+    """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
+    output, model = outputs.carry(key, value, task.names()), task.output_model()
+    if model is None:
+        return output
+    raw, data = output.raw, output.json_dict
+    try:
+        fitted = model.model_validate_json(raw) if data is None else model.model_validate(data)
+    except ValidationError as error:
+        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {encoding.misfit(error)}") from None
+    if isinstance(value, model) and not encoding.same(value, fitted):  # a kind of that model
+        return output.model_copy(update={"json_dict": fitted.model_dump(mode="json")})
+    return TaskOutput(raw=raw, json_dict=fitted.model_dump(mode="json"))
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

@@ -1,0 +1,174 @@
+"""What a task's callable sees: its one argument."""
+
+import asyncio
+import contextvars
+import difflib
+import functools
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+from runner.bundles import task_files as workdir
+from runner.bundles.task_files import TaskFiles
+from runner.core.output import TaskOutput
+from runner.crews.task import Task
+from runner.engine.work import Work
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_at_work: ContextVar[bool] = ContextVar("runner_at_work", default=False)
+"""Whether this context is a task's, or comes of one's."""
+
+
+class Outputs(Mapping[str, TaskOutput]):
+    """The outputs of the tasks this one depends on, directly or not, by name; each is fetched when it is first used.
+
+    The ``hidden`` one is there for who asks for it by name.
+    """
+
+    def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None) -> None:
+        self._work = work
+        self._finish = finish
+        self._hidden = hidden
+        self._have: dict[str, TaskOutput] = {key: finish(key, output) for key, output in work.given.items()}
+        self._names: list[str] | None = None
+
+    def _earlier(self) -> list[str]:
+        if self._names is None:
+            self._names = self._work.plan.earlier(self._work.key)
+        return self._names
+
+    def __getitem__(self, name: str) -> TaskOutput:
+        self._work.uses.task(name)
+        if name not in self._have:
+            if name not in self._earlier():
+                near = difflib.get_close_matches(name, self._earlier(), n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self._earlier()) or 'none'}"
+                raise KeyError(f"{name!r} is no task that {self._work.key!r} depends on; {hint}")
+            self._have[name] = self._finish(name, self._work.fetch([name])[name])
+        return self._have[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._earlier() if name != self._hidden)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def fetch_all(self) -> None:
+        """Get what is missing in one go."""
+        missing = [name for name in self if name not in self._have]
+        if missing:
+            for name, output in self._work.fetch(missing).items():
+                self._have[name] = self._finish(name, output)
+
+
+class TaskContext:
+    """Inputs, earlier outputs, durable steps, and a way to say how it goes.
+
+    ``feedback`` is what a guardrail, or a person, said of the output before, when the task is asked again.
+    """
+
+    def __init__(
+        self, work: Work, task: Task, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None
+    ) -> None:
+        self._work = work
+        self.task = task
+        self._inputs = work.uses.watch(work.inputs)
+        self.outputs = Outputs(work, finish, hidden)
+        self.run_id = work.run_id
+        self.branch = work.branch
+        self.attempt = work.attempt
+        self.feedback: str | None = None
+        _at_work.set(True)
+        self._context = contextvars.copy_context()
+        self._files = workdir.current.get() or TaskFiles(Path.cwd, Path.cwd)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The run's inputs. Those that are looked at are noted: a fork that changes one redoes the task."""
+        self._work.uses.hand_out()
+        return self._inputs
+
+    @property
+    def context(self) -> list[TaskOutput]:
+        """The outputs of the declared context, in its order; without one, of every earlier task."""
+        declared = self._work.plan.by_key[self._work.key].context
+        if declared is None:
+            self.outputs.fetch_all()
+            return [self.outputs[name] for name in self.outputs]
+        return [self.outputs[name] for name in declared]
+
+    @overload
+    def step(self, name: str, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    @overload
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+    def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do ``fn(*args, **kwargs)`` durably: recorded, and not done again when the task resumes.
+
+        The result is what JSON (or the function's return annotation) gives back, the first time too. With an async
+        function it gives a coroutine to await.
+        """
+        if not callable(fn):
+            raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
+        if _at_work.get():
+            return self._step(name, fn, args, kwargs)
+        # A thread that was given no context, as ThreadPoolExecutor's are: it is at this task all the same.
+        context = self._context.copy()
+        found = context.run(self._step, name, fn, args, kwargs)
+        return _within(found, context) if inspect.iscoroutine(found) else found
+
+    def _step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        watch = self._work.watch(str(name), fn) if self._work.watch else None
+        return self._work.journal.step(str(name), fn, args, kwargs, watch)
+
+    def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
+        """The function, each call of which is a step: for tools of an agent that another framework made.
+
+        It has the function's name, signature and documentation, by which such frameworks tell a model of it. With an
+        async function it is one.
+        """
+
+        @functools.wraps(fn)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            return self.step(fn.__name__, fn, *args, **kwargs)
+
+        @functools.wraps(fn)
+        async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return await cast("Awaitable[Any]", self.step(fn.__name__, fn, *args, **kwargs))
+
+        return cast("Callable[P, T]", acall) if inspect.iscoroutinefunction(fn) else call
+
+    def path(self, name: str | os.PathLike[str]) -> Path:
+        """Where a file of the crew's folder is, as in ``ctx.path("data/x.csv")``: to be read, not to be written.
+
+        Absolute, on each worker. In `kickoff` it is beside the crew file. Raises ValueError for a name that leads out.
+        """
+        return self._files.path(name)
+
+    @property
+    def workdir(self) -> Path:
+        """A folder to write in. It begins with what the tasks before wrote in theirs.
+
+        New and changed files are kept with the task, are there for those that come after it on whatever machine, and
+        are given back with the run. In `kickoff` it is the working directory, where a run gives them back.
+        """
+        return self._files.workdir
+
+    def log(self, text: str) -> None:
+        """Put a line among the run's events."""
+        self._work.note("task_log", str(text))
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Say how far the task is, as in ``ctx.progress(3, 10, "pages read")``."""
+        if not isinstance(done, int | float) or not isinstance(total, int | float | None):
+            raise TypeError("ctx.progress(done, total=None, text='') takes numbers, then a text")
+        amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"
+        self._work.note("task_progress", f"{amount} {text}".strip())
+
+
+async def _within(coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
+    return await asyncio.get_running_loop().create_task(coroutine, context=context)

@@ -1,0 +1,252 @@
+"""A crew: tasks in an order. The fields are CrewAI's."""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self
+from uuid import UUID, uuid4
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PrivateAttr
+
+from runner.agents import Agent
+from runner.core import live_objects
+from runner.core.output import TaskOutput, UsageMetrics
+from runner.crews.planning import KEY as PLANNING
+from runner.crews.planning import planner_task
+from runner.crews.task import Task
+from runner.journal.rate_limit import Pace
+from runner.llm.llm import as_model, model_name
+from runner.snapshots.config import CheckpointConfig, Setting
+
+
+class Process(StrEnum):
+    """In which order a crew's tasks run."""
+
+    sequential = "sequential"
+    """One after the other; ``async_execution`` tasks side by side until the next synchronous one."""
+    graph = "graph"
+    """Each task as soon as the tasks in its ``context`` are done."""
+    hierarchical = "hierarchical"
+    """One after the other; a manager does each of them, and gives work to the crew's agents."""
+
+
+class CrewOutput(BaseModel):
+    """What a crew gave back: the last task's output, and each task's."""
+
+    raw: str = ""
+    json_dict: Any = None
+    pydantic: Any = Field(default=None, exclude=True)
+    tasks_output: list[TaskOutput] = Field(default_factory=list)
+    token_usage: UsageMetrics = Field(default_factory=UsageMetrics)
+
+    def __str__(self) -> str:
+        return self.raw
+
+
+class Crew(BaseModel):
+    """Tasks, and who does them in which order. ``kickoff`` runs here; ``runner submit`` runs the same on the fleet."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    entity_type: ClassVar[str] = "crew"
+
+    id: UUID = Field(default_factory=uuid4)
+    name: str | None = None
+    tasks: list[Task] = Field(default_factory=list)
+    agents: list[Agent] = Field(default_factory=list)
+    process: Process = Process.sequential
+    manager_llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
+    manager_agent: Agent | None = None
+    planning: bool = False
+    planning_llm: Annotated[Any, BeforeValidator(as_model), PlainSerializer(model_name)] = None
+    checkpoint: Setting = None
+    before_kickoff_callbacks: list[Callable[[dict[str, Any]], dict[str, Any] | None]] = Field(default_factory=list)
+    after_kickoff_callbacks: list[Callable[[CrewOutput], CrewOutput | None]] = Field(default_factory=list)
+    task_callback: Callable[[TaskOutput], Any] | None = None
+    step_callback: Callable[[Any], Any] | None = None
+    verbose: bool = False
+    memory: bool = False
+    max_rpm: int | None = Field(default=None, ge=1)
+    checkpoint_inputs: dict[str, Any] | None = None
+    checkpoint_kickoff_event_id: str | None = None
+
+    _usage_metrics: UsageMetrics | None = PrivateAttr(default=None)
+    _pace: Pace = PrivateAttr(default_factory=Pace)
+    _manager: Agent | None = PrivateAttr(default=None)
+    _planner: Task | None = PrivateAttr(default=None)
+    _by_key: dict[str, Task] = PrivateAttr(default_factory=dict)
+    _inputs: dict[str, Any] | None = PrivateAttr(default=None)
+    _kickoff_event_id: str | None = PrivateAttr(default=None)
+    _restored: Any = PrivateAttr(default=None)
+    _is_data: bool = PrivateAttr(default=False)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Be known to its tasks and agents, and be found by checkpoints that are restored."""
+        self.adopt()
+        self._is_data = live_objects.is_data(context)
+        live_objects.remember(self, context)
+
+    def adopt(self) -> None:
+        """Make this the crew of its tasks and agents; they may have been in another one."""
+        for task in self.all_tasks:
+            task.crew = self
+        for agent in self.staff:
+            agent.crew = self
+
+    @property
+    def usage_metrics(self) -> UsageMetrics | None:
+        """What its last kickoff in this process spent."""
+        return self._usage_metrics
+
+    @usage_metrics.setter
+    def usage_metrics(self, usage: UsageMetrics) -> None:
+        self._usage_metrics = usage
+
+    @property
+    def pace(self) -> Pace:
+        """Counts its calls in this process."""
+        return self._pace
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it came out of a checkpoint and met no code."""
+        return self._is_data
+
+    @property
+    def everyone(self) -> list[Agent]:
+        """Its agents and its tasks' agents, each once."""
+        found = {id(agent): agent for agent in [*self.agents, *(task.agent for task in self.tasks if task.agent)]}
+        return list(found.values())
+
+    @property
+    def manager(self) -> Agent | None:
+        """Who does the tasks of a hierarchical crew."""
+        if self.process is not Process.hierarchical:
+            return None
+        if self.manager_agent is None and self.manager_llm is not None and self._manager is None:
+            self._manager = Agent(
+                role="Crew Manager",
+                goal="Have the crew do the task at hand, and answer for the result.",
+                backstory="You know what each of your coworkers is good at. You give them work with all that they need "
+                "to know for it, look at what they bring, and are content with nothing less than what was asked for.",
+                llm=self.manager_llm,
+                allow_delegation=True,
+            )
+        return self.manager_agent or self._manager
+
+    @property
+    def staff(self) -> list[Agent]:
+        """Everyone, and who manages and plans."""
+        others = [self.manager, self.planner.agent if self.planner else None]
+        return [*self.everyone, *(agent for agent in others if agent is not None)]
+
+    def doer(self, task: Task) -> Agent | None:
+        """Who does a task, if it is no function: in a hierarchical crew its manager, else the task's own agent."""
+        return (
+            self.manager if self.manager is not None and task is not self.planner and task.run is None else task.agent
+        )
+
+    def coworkers(self, task: Task) -> list[Agent]:
+        """To whom work may be given by who does the task."""
+        doer = self.doer(task)
+        if task.run is not None or doer is None or task is self.planner:
+            return []
+        if doer is self.manager:
+            return [task.agent] if task.agent is not None else self.everyone
+        return [agent for agent in self.everyone if agent is not doer] if doer.allow_delegation else []
+
+    @property
+    def planner(self) -> Task | None:
+        """The task that makes the plan, where there is ``planning``."""
+        if self.planning and self._planner is None:
+            models = (self.planning_llm, *(agent.llm for agent in self.everyone), self.manager_llm)
+            self._planner = planner_task(self.tasks, next((llm for llm in models if llm is not None), None))
+        return self._planner
+
+    @planner.setter
+    def planner(self, task: Task | None) -> None:
+        self._planner = task
+
+    @property
+    def all_tasks(self) -> list[Task]:
+        """Its tasks, and before them the making of the plan, where there is ``planning``."""
+        return [self.planner, *self.tasks] if self.planner is not None else self.tasks
+
+    @property
+    def task_keys(self) -> list[str]:
+        """The key of each of `all_tasks`: its name, or ``task_N``."""
+        first = [PLANNING] if self.planner is not None else []
+        return first + [task.name or f"task_{i}" for i, task in enumerate(self.tasks, 1)]
+
+    @property
+    def by_key(self) -> dict[str, Task]:
+        """Tasks by key, as the adapter filed them."""
+        return self._by_key
+
+    def file_keys(self) -> None:
+        """Look again which task has which key: a copy of a crew has tasks of its own."""
+        self._by_key = dict(zip(self.task_keys, self.all_tasks, strict=True))
+
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The event that its last kickoff started with."""
+        return self._kickoff_event_id
+
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    def kickoff(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: Mapping[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> CrewOutput:
+        """Run this crew in this process and return its output. Raises what a task raised.
+
+        With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. The
+        crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
+        crew's own ``checkpoint`` is looked at by its first kickoff, and matters if what is there is unfinished.
+        """
+        from runner.crews import kickoff as inprocess  # the engine knows the crew, not the other way round
+
+        given = from_checkpoint is not None
+        restored = inprocess.apply_checkpoint(self, from_checkpoint) if given else inprocess.take_up(self)
+        if restored is None:
+            return inprocess.kickoff(self, inputs, input_files)
+        result: CrewOutput = restored.kickoff(inputs=inputs, input_files=input_files)
+        for mine, done in zip(self.tasks, getattr(restored, "tasks", ()), strict=False):
+            mine.output = done.output
+        return result
+
+    async def kickoff_async(
+        self,
+        inputs: dict[str, Any] | None = None,
+        input_files: Mapping[str, Any] | None = None,
+        from_checkpoint: CheckpointConfig | None = None,
+    ) -> CrewOutput:
+        """`kickoff` in a thread."""
+        from runner.crews import kickoff as inprocess
+
+        return await inprocess.in_thread(self, self.kickoff, inputs, input_files, from_checkpoint)
+
+    akickoff = kickoff_async
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
+        """The crew of the checkpoint ``config.restore_from`` names; its ``kickoff`` goes on from there.
+
+        Its code comes from the living crew that is most like it: of this class, with the same tasks. The rest of
+        ``config`` says how its own checkpoints are written.
+        """
+        from runner.crews import kickoff as inprocess
+
+        restored: Self = inprocess.restore(cls, config, **code)
+        return restored
+
+    @classmethod
+    def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
+        """`from_checkpoint` on a branch of its own, so that both lines go on side by side."""
+        from runner.crews import kickoff as inprocess
+
+        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        return forked

@@ -1,0 +1,45 @@
+"""What pydantic says of a wrong value, in one line."""
+
+import difflib
+from types import FrameType
+
+from pydantic import BaseModel, ValidationError
+
+from runner.agents import Agent
+from runner.crews.crew import Crew
+from runner.crews.task import Task
+from runner.snapshots.config import CheckpointConfig
+
+_OURS: dict[str, type[BaseModel]] = {model.__name__: model for model in (Agent, CheckpointConfig, Crew, Task)}
+
+
+def in_words(error: ValidationError) -> str:
+    """The first thing that is wrong: the field, why, and what was given where that is short."""
+    first, *others = error.errors(include_url=False, include_context=False)
+    where = ".".join(map(str, first["loc"]))
+    place = ".".join(part for part in (error.title, where) if part)
+    match first["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(where, _fields(error.title), n=1, cutoff=0.5)
+            text = f"{error.title} has no field {where!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        case "missing":
+            missing = [".".join(map(str, one["loc"])) for one in (first, *others) if one["type"] == "missing"]
+            others = [one for one in others if one["type"] != "missing"]
+            text = f"{error.title} needs {' and '.join(map(repr, missing))}"
+        case "value_error":
+            text = f"{place}: {first['msg'].removeprefix('Value error, ')}"
+        case _:
+            given = repr(first["input"])
+            text = f"{place}: {first['msg']}" + (f" (got {given})" if len(given) <= 40 else "")
+    return text + (f" (and {len(others)} more)" if others else "")
+
+
+def _fields(model: str) -> list[str]:
+    return list(_OURS[model].model_fields) if model in _OURS else []
+
+
+def said_by(error: ValidationError, frame: FrameType | None) -> str:
+    """A word on whose model it is that refuses, where that is CrewAI's: a newcomer would think that it is us."""
+    model = frame.f_globals.get(error.title) if frame is not None else None
+    is_theirs = str(getattr(model, "__module__", "")).partition(".")[0] == "crewai"
+    return " (CrewAI says so; so does `crewai run`)" if is_theirs else ""

@@ -1,0 +1,107 @@
+"""``Task(human_input=True)``: a person's word on what a task gave, asked for until they take it.
+
+What is asked about is kept with the task's steps, so that an answer which comes days later, on another machine, finds
+it as it was shown: to take it costs nothing, and to object costs the next answer only.
+"""
+
+import select
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from runner.agents import conversation
+from runner.core import output as outputs
+from runner.core.errors import TaskError
+from runner.core.output import TaskOutput
+from runner.crews.context import TaskContext
+from runner.crews.task import Task
+from runner.engine.work import Work
+from runner.journal.cancellation.gate import Gate
+
+QUESTION = "Is this answer good? Approve it, or say what should be different."
+
+_LOOK = 0.1  #: seconds between looks whether the task is to stop while a person thinks
+
+_terminal = threading.Lock()  # one question at a time
+
+
+def reviewed(
+    task: Task,
+    context: TaskContext,
+    work: Work,
+    attempt: Callable[[], TaskOutput],
+    again: Callable[[Mapping[str, Any]], TaskOutput],
+) -> TaskOutput:
+    """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept, from its record."""
+    if not task.human_input:
+        return attempt()
+    told = work.conversation.messages
+    asked, seen = 0, 0
+    while True:
+        asked += 1
+        kept = work.journal.kept(f"answer {asked}")
+        if kept is None:
+            output = attempt()
+            kept = {
+                **outputs.record(output),
+                "said": told[seen:],
+                "position": work.journal.position(),
+                "account": work.journal.account(),
+                "uses": work.uses.noted(),
+            }
+            work.journal.keep(f"answer {asked}", kept)
+        else:
+            output = again(kept)
+            work.journal.go_to(kept["position"], kept.get("account", ""))
+            work.uses.recall(kept["uses"])
+            work.conversation.say(*kept["said"][len(told) - seen :])
+        seen += len(kept["said"])
+        said = _ask(work, output)
+        if not said.strip():
+            return output
+        context.feedback = said
+        if seen and len(told) == seen:
+            work.conversation.say(conversation.respond(said))
+
+
+def _ask(work: Work, output: TaskOutput) -> str:
+    about = {
+        "task": work.key,
+        "description": output.description,
+        "agent": output.agent,
+        "method_output": output.raw if output.json_dict is None else output.json_dict,
+        "review": True,
+    }
+
+    def obtain(step: str) -> str | None:  # noqa: ARG001 - the port's name
+        if work.journal.can_wait:
+            return None
+        said = _on_terminal(f"{work.key}: {output.raw}\n{QUESTION} (Enter approves)\n> ", work.journal.gate)
+        if said is None:
+            raise TaskError(
+                f"task {work.key!r} asks a person for their word, and nobody sits at a terminal here: "
+                "`runner submit` keeps such a run until `runner answer`"
+            )
+        return said
+
+    return work.journal.answer(QUESTION, obtain, about)
+
+
+def _on_terminal(prompt: str, gate: Gate) -> str | None:
+    """A line that a person types; None if nobody is there, or they end it without one. A stop ends the waiting."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return None
+    with _terminal:
+        print(prompt, end="", flush=True)
+        while not _typed():
+            gate.check()
+        line = sys.stdin.readline()
+    return line.strip() if line else None
+
+
+def _typed() -> bool:
+    with suppress(OSError, ValueError):  # no file to watch: reading it has to wait
+        return bool(select.select([sys.stdin], [], [], _LOOK)[0])
+    return True

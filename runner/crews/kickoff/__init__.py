@@ -1,0 +1,22 @@
+"""``kickoff()``: the same plan and the same way of performing a task as on the fleet, in this process.
+
+With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and checkpoints are written as it says.
+"""
+
+from runner.crews.kickoff.agents import ask, prepare_asking
+from runner.crews.kickoff.crews import kickoff, prepare_kickoff, refuse_missing, write_file
+from runner.crews.kickoff.threads import in_thread
+from runner.snapshots.restore import apply_checkpoint, restore, take_up
+
+__all__ = [
+    "apply_checkpoint",
+    "ask",
+    "in_thread",
+    "kickoff",
+    "prepare_asking",
+    "prepare_kickoff",
+    "refuse_missing",
+    "restore",
+    "take_up",
+    "write_file",
+]

@@ -1,0 +1,171 @@
+"""An agent's kickoff in this process: asked without a crew."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.agents import Agent, conversation, loop, mcp, structure
+from runner.agents.job import Job
+from runner.agents.llm_guardrail import judge
+from runner.core import output as outputs
+from runner.core.errors import BadInput, GuardrailFailed
+from runner.core.output import LiteAgentOutput, TaskOutput
+from runner.crews.kickoff.attempts import KeptConversation, StateGate, Steps
+from runner.crews.native_task import describe
+from runner.events.bus import event_bus
+from runner.events.scope import push_event_scope
+from runner.events.work_events import (
+    LiteAgentExecutionCompletedEvent,
+    LiteAgentExecutionErrorEvent,
+    LiteAgentExecutionStartedEvent,
+)
+from runner.journal import Journal
+from runner.journal.cancellation.timing import timed
+from runner.journal.idempotency import origin, originating
+from runner.journal.nested import Nest, nest
+from runner.llm.recording import journaled
+from runner.snapshots.progress import Progress
+from runner.snapshots.resolve import inside
+from runner.snapshots.resuming import is_open
+from runner.snapshots.runtime import RuntimeState
+from runner.snapshots.scope import running, settings_of
+from runner.snapshots.signals import watching
+
+_KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What an agent is asked."""
+
+    agent: Agent
+    messages: list[dict[str, Any]]
+    response_format: type[BaseModel] | None
+
+
+def prepare_asking(
+    agent: Agent,
+    messages: str | Sequence[Mapping[str, Any]],
+    response_format: type[BaseModel] | None,
+    input_files: Mapping[str, Any] | None,
+) -> Asking:
+    """What to ask, checked."""
+    if input_files:
+        raise BadInput("input_files are not supported yet: put what matters of them in the message")
+    return Asking(agent, conversation.as_messages(messages), response_format)
+
+
+def ask(asking: Asking) -> LiteAgentOutput:
+    """Ask, and give the answer. A restored agent that is asked the same goes on with its conversation."""
+    agent = asking.agent
+    with running(agent, asking.messages) as state, watching(settings_of(agent), state), inside(agent):
+        return _Asked(asking, state).complete()
+
+
+class _Asked:
+    def __init__(self, asking: Asking, state: RuntimeState | None) -> None:
+        self._asking, self._state = asking, state
+        known = state.progress.get(id(asking.agent)) if state is not None and state.restored else None
+        same = known is not None and known.given == asking.messages
+        self._progress = known if known is not None and same else Progress(given=asking.messages)
+        self._lock: AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        if state is not None:
+            state.progress[id(asking.agent)] = self._progress
+
+    def complete(self) -> LiteAgentOutput:
+        """Go on to the answer."""
+        agent, progress = self._asking.agent, self._progress
+        if _KEY in progress.outputs:  # it was answered, and nothing else is asked
+            return self._as_output(progress.outputs[_KEY].raw)
+        about: dict[str, Any] = {
+            "agent_id": str(agent.id),
+            "agent_role": agent.role,
+            "agent_info": {"role": agent.role},
+        }
+        self._begin(about)
+        gate = StateGate(self._lock)
+        flying = progress.task(_KEY)
+        said = KeptConversation(flying, self._lock)
+        asked = nest("agent", agent.role, agent.goal, self._asking.messages)
+        steps = Steps(flying, asked, _KEY)
+        journal = Journal(steps.recorded, steps, gate, watched=True, all_again=False)
+        journal.pacer = agent.pace
+        if not said.messages:
+            said.say(*self._told(journal))
+        try:
+            with (
+                timed(gate, agent.max_execution_time),
+                journaled(journal),
+                originating(self._origin(asked)),
+                mcp.connections(),
+            ):
+                tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
+                job = loop.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
+                output = self._as_output(self._checked(job), said.messages, job.usage)
+        except BaseException as error:
+            event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
+            raise
+        finally:
+            journal.close()
+            steps.end(journal.take_replayed())
+        with gate.write():
+            progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
+            event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))
+        return output
+
+    def _checked(self, job: Job) -> str:
+        """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
+        agent, why = job.agent, ""
+        for asked in range(agent.guardrail_max_retries + 1):
+            text = loop.work(job)
+            if agent.guardrail is None:
+                return text
+            if isinstance(agent.guardrail, str):
+                passed, found = judge(agent.guardrail, text, agent, job.journal)
+            else:
+                passed, found = agent.guardrail(self._as_output(text, job.conversation.messages))
+            if passed:
+                return text if found is None or isinstance(found, LiteAgentOutput) else outputs.from_value(found)[0]
+            why = str(found)
+            if asked < agent.guardrail_max_retries:
+                job.conversation.say(conversation.object_to(why))
+        times = agent.guardrail_max_retries + 1
+        raise GuardrailFailed(f"the answer of {agent.role!r} did not pass its guardrail, in {times} tries; last: {why}")
+
+    def _told(self, journal: Journal) -> list[dict[str, Any]]:
+        """What the conversation begins with."""
+        model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
+        if model is not None:
+            messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
+        return [conversation.introduce(self._asking.agent, str, journal), *messages]
+
+    def _origin(self, asked: Nest | None) -> str:
+        """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
+        outer = origin()
+        return f"{outer}/{asked.name}" if outer and asked is not None else str(self._progress.kickoff_event_id)
+
+    def _begin(self, about: dict[str, Any]) -> None:
+        agent, progress = self._asking.agent, self._progress
+        if is_open(self._state, progress.kickoff_event_id):
+            push_event_scope(progress.kickoff_event_id or "", "lite_agent_execution_started")
+            agent.kickoff_event_id = progress.kickoff_event_id
+            return
+        event = LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **about)
+        agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
+        event_bus.emit(agent, event)
+
+    def _as_output(
+        self, raw: str, messages: Sequence[dict[str, Any]] = (), usage: Mapping[str, int] | None = None
+    ) -> LiteAgentOutput:
+        model, agent = self._asking.response_format, self._asking.agent
+        return LiteAgentOutput(
+            raw=raw,
+            pydantic=None if model is None else model.model_validate_json(raw),
+            agent_role=agent.role,
+            usage_metrics=dict(usage) if usage else None,
+            messages=[dict(one) for one in messages],
+        )

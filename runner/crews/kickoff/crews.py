@@ -1,0 +1,290 @@
+"""A crew's kickoff in this process."""
+
+import contextlib
+import contextvars
+import json
+import threading
+from collections.abc import Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from runner.core import output as outputs
+from runner.core.errors import BadInput
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan, branching, frontier
+from runner.core.plan.dependencies import EDITED, UNKNOWN
+from runner.crews.adapter import interpolate
+from runner.crews.crew import Crew, CrewOutput
+from runner.crews.kickoff.attempts import Attempts, as_output
+from runner.crews.native_task import describe
+from runner.crews.snapshot import jsonable
+from runner.engine import adapters
+from runner.engine.adapters import Adapter
+from runner.events.bus import event_bus
+from runner.events.scope import push_event_scope, resume_task_scope
+from runner.events.work_events import (
+    CrewKickoffCompletedEvent,
+    CrewKickoffFailedEvent,
+    CrewKickoffStartedEvent,
+    TaskCompletedEvent,
+    TaskFailedEvent,
+    TaskStartedEvent,
+)
+from runner.journal.idempotency import origin
+from runner.journal.nested import nest
+from runner.snapshots.progress import Progress
+from runner.snapshots.resolve import inside, kicked_off
+from runner.snapshots.resuming import close_interrupted, is_open
+from runner.snapshots.runtime import RuntimeState
+from runner.snapshots.scope import running, settings_of
+from runner.snapshots.signals import watching
+
+_GOES_ON = frozenset({"task_started", "agent_execution_started"})
+
+
+def kickoff(
+    crew: Crew, inputs: Mapping[str, Any] | None = None, input_files: Mapping[str, Any] | None = None
+) -> CrewOutput:
+    """Run a crew here. Raises what its first failing task raised, once nothing else is in flight."""
+    crew.adopt()
+    given = jsonable(inputs or {})
+    with running(crew, given) as state, watching(settings_of(crew), state), kicked_off(crew):
+        return prepare_kickoff(crew, inputs, input_files, state).complete()
+
+
+def prepare_kickoff(
+    crew: Crew,
+    inputs: Mapping[str, Any] | None,
+    input_files: Mapping[str, Any] | None,
+    state: RuntimeState | None,
+) -> "CrewRun":
+    """Everything before the first task: the plan, the inputs, and the event that it begins.
+
+    A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), those given now laid over
+    them; what ``before_kickoff_callbacks`` did is in them.
+    """
+    if input_files:
+        raise BadInput("input_files are not supported yet: give their paths as inputs, and read them in a task")
+    adapter = adapters.required(crew)
+    plan = adapter.plan(crew, "crew")
+    crew.file_keys()
+    known = state.progress.get(id(crew)) if state is not None and state.restored else None
+    progress = known or Progress(given=jsonable(inputs or {}))
+    edited = (crew.checkpoint_inputs or {}) if known is not None else {}
+    given = {**progress.inputs, **edited, **(inputs or {})}
+    resumed = progress.kickoff_event_id is not None
+    if not resumed:
+        for callback in crew.before_kickoff_callbacks:
+            changed = callback(given)
+            given = given if changed is None else dict(changed)
+    refuse_missing(plan, given)
+    run = CrewRun(crew, adapter, plan, given, state, progress)
+    run.begin(restored=known is not None)
+    return run
+
+
+class CrewRun:
+    """One kickoff of a crew."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        adapter: Adapter,
+        plan: Plan,
+        inputs: dict[str, Any],
+        state: RuntimeState | None,
+        progress: Progress,
+    ) -> None:
+        self._crew, self._adapter, self._plan, self._inputs = crew, adapter, plan, inputs
+        self._state, self._progress = state, progress
+        self._lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        self._done: dict[str, TaskOutput] = {}
+        self._nest = nest("crew", plan.digest, inputs)
+        self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress, self._nest)
+
+    def begin(self, *, restored: bool) -> None:
+        """Take what is done from the checkpoint, and tell that it begins, or goes on."""
+        crew, progress = self._crew, self._progress
+        with self._lock:
+            if restored:
+                forked = self._inputs if self._state is not None and self._state.forked else None
+                self._done.update(what_stands(crew, self._plan, progress, forked))
+            elif self._nest is not None:
+                for key, text in self._nest.recorded("=").items():
+                    self._done[key] = as_output(crew, key, json.loads(text))
+            for key, task in crew.by_key.items():
+                task.output = self._done.get(key)
+            progress.inputs = self._inputs
+            crew.checkpoint_inputs = dict(self._inputs)
+            progress.outputs = dict(self._done)
+            if self._state is not None:
+                self._state.progress[id(crew)] = progress
+            if is_open(self._state, progress.kickoff_event_id):
+                push_event_scope(progress.kickoff_event_id or "", "crew_kickoff_started")
+                crew.kickoff_event_id = progress.kickoff_event_id
+                self._attempts.origin = self._origin()
+                return
+            event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self._inputs))
+            crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
+            progress.kickoff_event_id = event.event_id
+            self._attempts.origin = self._origin()
+            event_bus.emit(crew, event)
+
+    def _origin(self) -> str:
+        """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
+        outer = origin()
+        if outer and self._nest is not None:
+            return f"{outer}/{self._nest.name}"
+        branch = self._state.branch if self._state is not None else "main"
+        return f"{self._progress.kickoff_event_id}" + (f":{branch}" if branch != "main" else "")
+
+    def complete(self) -> CrewOutput:
+        """Do what is left, and tell how it ended."""
+        crew = self._crew
+        try:
+            self._do_tasks()
+            for key, name in self._adapter.output_files(crew).items():
+                write_file(name, self._done[key].raw, self._inputs)
+            result = self._result()
+            for callback in crew.after_kickoff_callbacks:
+                changed = callback(result)
+                result = result if changed is None else changed
+        except BaseException as error:
+            reason = describe(error, *crew.staff)
+            event_bus.emit(crew, CrewKickoffFailedEvent(crew_name=crew.name, crew=crew, error=reason))
+            raise
+        event_bus.emit(crew, CrewKickoffCompletedEvent(crew_name=crew.name, crew=crew, output=result))
+        return result
+
+    def _do_tasks(self) -> None:
+        flying = dict[Future[TaskOutput], str]()
+        # Of a restored crew, what is done again may lie before what stands: its place in the order is kept.
+        plan = branching.part(self._plan, self._plan.by_key.keys() - self._done.keys())
+        failure: BaseException | None = None
+        threads = max(1, min(32, len(plan.tasks)))
+        with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
+            try:
+                while failure is None and len(self._done) < len(self._plan.tasks):
+                    for task in frontier(plan, self._done.keys()):
+                        if task.key not in flying.values():
+                            # Each task has a context of its own: what one opens and closes is not open in another.
+                            context = contextvars.copy_context()
+                            flying[pool.submit(context.run, self._one, task.key)] = task.key
+                    finished, _ = wait(flying, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        key = flying.pop(future)
+                        failure = failure or future.exception()
+                        if future.exception() is None:
+                            self._done[key] = future.result()
+                wait(flying)  # beside one that failed, others end as they would
+            except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
+                self._attempts.stop("the kickoff was interrupted")
+                raise
+        if failure is not None:
+            raise failure
+
+    def _one(self, key: str) -> TaskOutput:
+        """Do one task. Its events and its output are in the state at one moment, or not at all."""
+        task = self._crew.by_key[key]
+        with inside(task):
+            with self._lock:
+                if resume_task_scope(str(task.id)):
+                    close_interrupted(task, str(task.id), but=_GOES_ON)
+                else:
+                    event_bus.emit(task, TaskStartedEvent(task=task, task_name=key, context=None))
+            try:
+                output, used = self._attempts.perform(key)
+            except BaseException as error:
+                reason = describe(error, *self._crew.staff)
+                event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
+                raise
+            if self._nest is not None:
+                self._nest.record(f"={key}", outputs.to_text(outputs.record(output)))
+            with self._lock:
+                task.output = output
+                self._progress.finish(key, output, used)
+                event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
+        return output
+
+    def _result(self) -> CrewOutput:
+        last = self._done[self._plan.result]
+        self._crew.usage_metrics = self._attempts.usage
+        return CrewOutput(
+            raw=last.raw,
+            json_dict=last.json_dict,
+            pydantic=last.pydantic,
+            token_usage=self._attempts.usage,
+            tasks_output=[self._done[key] for key, task in self._crew.by_key.items() if task is not self._crew.planner],
+        )
+
+
+def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
+    """The outputs of a restored crew that need not be made again.
+
+    They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
+    of those is done again, and what used that; so is what used an input that a fork changes. ``inputs`` are a fork's.
+    """
+    told = {
+        key: as_edited(key, progress.outputs.get(key), task.output)
+        for key, task in crew.by_key.items()
+        if task.output is not None
+    }
+    removed = progress.outputs.keys() - told.keys()
+    edited = {key for key, output in told.items() if not same(progress.outputs.get(key), output)}
+    changed = branching.changed_inputs(progress.inputs, inputs) if inputs is not None else {}
+    used = {key: progress.used.get(key, UNKNOWN) for key in progress.outputs}
+    for key in edited:
+        progress.used[key] = EDITED
+    again = branching.redone(plan, used, frozenset(edited | removed), frozenset(changed))
+    for key in again | removed:
+        progress.drop(key)
+    return {key: as_output(crew, key, outputs.record(one)) for key, one in told.items() if key not in again}
+
+
+def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:
+    """An output of which a person changed text, JSON or model alone; the others follow. Raises `BadInput`."""
+    if before is not None and before.json_dict is not None and now.pydantic is not None and same(before, now):
+        with contextlib.suppress(BadInput):
+            if outputs.fitted(key, type(now.pydantic), before.json_dict) == now.pydantic:
+                return now
+        raw, data = outputs.from_value(now.pydantic)
+        return outputs.plain(now.model_copy(update={"raw": raw, "json_dict": data}))
+    if before is not None and before._carried is not None and not same(before, now):
+        edit = now.json_dict if now.json_dict != before.json_dict else now.raw
+        return outputs.from_record(outputs.revised(key, outputs.record(before), edit), name=key, agent=now.agent)
+    if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
+        return now
+    if now.raw == before.raw:
+        raw, data = outputs.from_value(now.json_dict)
+        return now.model_copy(update={"raw": raw, "json_dict": data})
+    if before.json_dict is None:
+        return now
+    try:
+        return now.model_copy(update={"json_dict": json.loads(now.raw)})
+    except ValueError as error:
+        raise BadInput(f"the output of task {key!r} is JSON, and its edited text is not: {error}") from None
+
+
+def same(one: TaskOutput | None, other: TaskOutput) -> bool:
+    """Whether two outputs say the same."""
+    return one is not None and (one.raw, one.json_dict) == (other.raw, other.json_dict)
+
+
+def refuse_missing(plan: Plan, inputs: Mapping[str, Any]) -> None:
+    """Raise `BadInput` if the crew needs an input that is not there."""
+    missing = sorted(plan.inputs - inputs.keys())
+    if missing:
+        names = " and ".join(repr(name) for name in missing)
+        needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
+        raise BadInput(
+            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
+        )
+
+
+def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:
+    """Write a task's output where ``output_file`` says, relative to the working directory."""
+    path = Path(interpolate(name, inputs))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    return path

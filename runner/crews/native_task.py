@@ -1,0 +1,173 @@
+"""How a native task is done, beside calling its ``run``: its agent's conversation, its guardrails, its condition."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from runner.agents import Agent, conversation, delegating, loop, mcp, structure
+from runner.agents.llm_guardrail import judge
+from runner.core import output as outputs
+from runner.core.errors import ClaimLost, GuardrailFailed, Interrupted
+from runner.core.output import TaskOutput
+from runner.core.redaction import redact
+from runner.crews import planning
+from runner.crews.context import TaskContext
+from runner.crews.crew import Crew
+from runner.crews.task import ConditionalTask, Task
+from runner.engine.work import Work
+from runner.events.bus import event_bus
+from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
+from runner.events.scope import event_stack
+from runner.events.work_events import (
+    AgentExecutionCompletedEvent,
+    AgentExecutionErrorEvent,
+    AgentExecutionStartedEvent,
+)
+from runner.snapshots.resuming import resume_start
+
+
+def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
+    """What the condition says of the output before the task."""
+    earlier = work.plan.earlier(work.key)
+    return task.should_execute(context.outputs[earlier[-1]] if earlier else TaskOutput())
+
+
+@contextlib.contextmanager
+def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> Iterator[None]:
+    """The events of the agent that does the task; a resumed one goes on under its first start."""
+    agent = crew.doer(task)
+    if agent is None or task.run is not None:
+        yield
+        return
+    about: dict[str, Any] = {"agent": agent, "task": task}
+    if not (at_work_here(work) or resume_start("agent_execution_started", str(task.id))):
+        prompt = context.task.description
+        event_bus.emit(agent, AgentExecutionStartedEvent(tools=tools_of(crew, task), task_prompt=prompt, **about))
+    try:
+        yield
+    except BaseException as error:
+        if work.goes_on and isinstance(error, Interrupted | ClaimLost):
+            raise  # that is no error of the agent's, who goes on elsewhere
+        event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
+        raise
+    event_bus.emit(agent, AgentExecutionCompletedEvent(**about))
+
+
+def at_work_here(work: Work) -> bool:
+    """Whether the agent was at work when the task was handed on to this worker: its start stands."""
+    return work.goes_on and [kind for _, kind in event_stack()][-1:] == ["agent_execution_started"]
+
+
+def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable[[str], str]) -> str:
+    """Have the task's agent do it, or the crew's manager, from where its conversation stands."""
+    agent, said = crew.doer(task), work.conversation
+    assert agent is not None, "the plan refuses tasks with neither run nor agent"
+    model = task.output_model()
+    job = loop.job_for(
+        agent,
+        said,
+        work.journal,
+        tools=[*tools_of(crew, task, fill), *mcp.tools_for(agent.mcps, agent=agent, journal=work.journal)],
+        task=task,
+        response_model=model,
+        role=fill(agent.role),
+        callbacks=[crew.step_callback],
+        failed=work.failed,
+    )
+    if not said.messages:
+        told = context.task
+        form = structure.wanted(model) if model is not None else ""
+        said.say(
+            conversation.introduce(agent, fill, work.journal),
+            conversation.brief(told.description, told.expected_output, context.context, form),
+        )
+    return loop.work(job)
+
+
+def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[Any]:
+    """What who does it may use for it: the task's own tools, else the agent's; and coworkers, where there are."""
+    agent = crew.doer(task)
+    own = task.tools or (agent.tools if agent else [])
+    coworkers = crew.coworkers(task)
+    return [*own, *delegating.delegation_tools(coworkers, fill)] if coworkers else own
+
+
+def planned(crew: Crew, task: Task, context: TaskContext) -> str:
+    """The task's description with what the crew's plan says of it."""
+    told = context.task.description
+    number = next(i for i, one in enumerate(crew.tasks, 1) if one is task)
+    plan = planning.plan_of(number, context.outputs[planning.KEY].to_dict())
+    return f"{told}\n\nThe plan for it:\n{plan}" if plan else told
+
+
+def checked(
+    task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
+) -> TaskOutput:
+    """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
+    checks, most = task.checks, task.guardrail_max_retries
+    if doer is not None and task.run is None and doer.guardrail is not None:
+        most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
+        checks = [doer.guardrail, *checks]
+    most += work.failed * (most + 1)  # attempts before this one are replayed; each may ask as often
+    for asked in range(most + 1):
+        output, why = _through_guardrails(checks, task, doer, attempt(), asked, work)
+        if why is None:
+            return output
+        context.feedback = why
+        if work.conversation.messages and asked < most:
+            work.conversation.say(conversation.object_to(why))
+    times = "once" if most == 0 else f"{most + 1} times"
+    raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
+
+
+def _through_guardrails(
+    checks: Sequence[Any], task: Task, doer: Agent | None, output: TaskOutput, asked: int, work: Work
+) -> tuple[TaskOutput, str | None]:
+    """The output as the guardrails leave it, or what the first one that objects says."""
+    for guardrail in checks:
+        about: dict[str, Any] = {"from_task": task, "from_agent": doer, "retry_count": asked}
+        event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
+        try:
+            passed, result = _judged(guardrail, task, doer, output, work)
+        except BaseException as error:
+            event_bus.emit(guardrail, LLMGuardrailFailedEvent(error=type(error).__name__, **about))
+            raise
+        event_bus.emit(
+            guardrail,
+            LLMGuardrailCompletedEvent(success=bool(passed), result=result, error=None if passed else result, **about),
+        )
+        if not passed:
+            return output, str(result)
+        output = _replaced(task, output, result)
+    return output, None
+
+
+def _judged(guardrail: Any, task: Task, doer: Agent | None, output: TaskOutput, work: Work) -> tuple[Any, Any]:
+    """What a guardrail says: a function of the output, or words for the agent's model to judge by."""
+    if not isinstance(guardrail, str):
+        found: tuple[Any, Any] = guardrail(output)
+        return found
+    assert doer is not None, "the plan refuses guardrails in words where nobody can judge"
+    return judge(guardrail, output.raw, doer, work.journal, task=task)
+
+
+def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
+    """The output that a guardrail gave instead; None leaves it."""
+    if result is None or result is output:
+        return output
+    model = task.output_model()
+    now = outputs.carry(output.name or "", result, task.names())
+    replaced = output.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
+    replaced._carried = now._carried if model is None else None
+    raw, data = now.raw, now.json_dict
+    if model is not None:
+        replaced.pydantic = model.model_validate(data) if data is not None else model.model_validate_json(raw)
+        replaced.json_dict = replaced.pydantic.model_dump(mode="json")
+    return replaced
+
+
+def describe(error: BaseException, *agents: Any) -> str:
+    """An error in a line, without the keys of these agents' models: services repeat them in their refusals."""
+    keys = [getattr(getattr(agent, "llm", None), "api_key", None) for agent in agents]
+    text = redact(" ".join(str(error).split()), *(key for key in keys if isinstance(key, str)))
+    return f"{type(error).__name__}: {text[:500]}"

@@ -1,0 +1,191 @@
+"""The crew of a run, as code: fetched once by its hash, unpacked once, loaded once per process."""
+
+import contextlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.bundles import empty_folder, loader, relative_paths, run_program, signing, unpacked
+from runner.bundles.program import CALL
+from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
+from runner.core.plan import Plan
+from runner.engine import adapters
+from runner.engine.adapters import Adapter
+
+_loading = threading.Lock()
+
+
+@contextlib.contextmanager
+def _at(root: Path) -> Iterator[None]:
+    """While a crew file is read, its relative paths are those of its folder, as where it was submitted.
+
+    A process has one working directory: where tasks share one, their code is loaded one after the other.
+    """
+    with _loading:
+        before = Path.cwd()
+        os.chdir(root)
+        try:
+            with relative_paths.allowed():
+                yield
+        finally:
+            os.chdir(before)
+
+
+def leave_folder() -> None:
+    """A task is over: its process is nowhere again, unless another task's code is just being read at its folder."""
+    if _loading.acquire(blocking=False):
+        try:
+            empty_folder.leave()
+        finally:
+            _loading.release()
+
+
+class Bundles(Protocol):
+    """Where bundles come from."""
+
+    def bundle(self, sha: str) -> bytes:
+        """The data of one."""
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget data that is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A crew, and how it is planned and performed."""
+
+    crew: Any
+    adapter: Adapter
+    plan: Plan
+    made_with: frozenset[str] = frozenset()
+    """The inputs that its class was made with: every task of it uses them."""
+
+
+class CodeCache:
+    """The crews that this process has loaded; the newest few."""
+
+    def __init__(self, source: Bundles, folder: Path, size: int = 16) -> None:
+        self._source = source
+        self._folder = folder / "bundles"
+        self._size = size
+        self._loaded: OrderedDict[tuple[str, str, str], Loaded] = OrderedDict()
+        self._held: OrderedDict[str, int] = OrderedDict()
+        self._used: set[str] = set()
+        self._lock = threading.Lock()
+
+    def root(self, sha: str) -> Path:
+        """Where a bundle's files are; they stay there while this process is at it, or may come back to it soon."""
+        with self._lock:
+            if sha in self._held and (self._folder / sha).is_dir():
+                self._use(sha)
+                return self._folder / sha
+        data = b""
+        away: list[OSError] = []  # of the store, which is no trouble of the disk's
+
+        def fetched() -> bytes:
+            nonlocal data
+            try:
+                data = self._source.bundle(sha)
+            except OSError as error:
+                away.append(error)
+                raise
+            return data
+
+        try:
+            with needed_on_disk():
+                root, handle = unpacked.hold(sha, self._folder, fetched)
+        except DiskTrouble:
+            if away:
+                raise away[0] from None
+            raise
+        except BundleDamaged:
+            self._source.drop_bundle(sha, data)
+            raise
+        with self._lock:
+            if sha in self._held:  # another thread was first, or somebody removed the folder
+                os.close(self._held[sha])
+            self._held[sha] = handle
+            for old in [one for one in self._held if not loader.in_use(one)][: max(0, len(self._held) - self._size)]:
+                if old != sha:
+                    os.close(self._held.pop(old))
+                    self._loaded = OrderedDict((key, found) for key, found in self._loaded.items() if key[0] != old)
+        return root
+
+    def _use(self, sha: str) -> None:
+        self._held.move_to_end(sha)
+        os.utime(self._held[sha])
+
+    def get(
+        self,
+        sha: str,
+        module: str,
+        attr: str,
+        name: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        root: Path | None = None,
+    ) -> Loaded:
+        """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`.
+
+        A task with a process of its own has its code from its own copy of the bundle, at ``root``.
+        """
+        key = (sha, module, attr)
+        with self._lock:
+            if key in self._loaded:
+                self._loaded.move_to_end(key)
+                self._use(sha)
+                return self._loaded[key]
+        given = loader.Given(inputs or {})
+        token = loader.given.set(given)
+        try:
+            found = replace(
+                self._load(sha, module, attr, name, given, root), made_with=given.used
+            )  # unlocked: one slow import holds nobody else up
+        finally:
+            loader.given.reset(token)
+        with self._lock:
+            if getattr(found.adapter, "disposable", False):
+                self._used.add(sha)
+                return found
+            if given.used:  # it is of this run alone
+                return found
+            self._loaded[key] = found
+            while len(self._loaded) > self._size:
+                self._loaded.popitem(last=False)
+        return found
+
+    def _load(
+        self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None
+    ) -> Loaded:
+        if sha in self._used:  # its crews are good for one task each
+            loader.unload(sha)
+        root = root or self.root(sha)
+        with _at(root):
+            if attr.endswith(CALL):
+                whole = run_program.program(root, module, attr, key=sha, inputs=inputs)
+                adapter = adapters.required(whole)
+                return Loaded(whole, adapter, adapter.plan(whole, name))
+            found = loader.load(root, module, key=sha)
+            _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
+            adapter = adapters.required(crew)
+            return Loaded(crew, adapter, adapter.plan(crew, name))
+
+
+class Signatures:
+    """Which code this process may run, where its worker has a key. ``of`` gives the signature of a run."""
+
+    def __init__(self, of: Callable[[str], str]) -> None:
+        self._of = of
+        self._good: set[tuple[str, ...]] = set()
+
+    def check(self, run: str, *code: str) -> None:
+        """Raise `Unsigned` unless this code is signed. One round trip for each code, and none without a key."""
+        if code in self._good or not signing.keys():
+            return
+        if not signing.verify(self._of(run), *code):
+            raise Unsigned(run)
+        self._good.add(code)

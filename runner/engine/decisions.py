@@ -1,0 +1,65 @@
+"""What comes of performing a task: a value, stored by somebody else."""
+
+from dataclasses import dataclass
+
+from runner.core.plan import PlannedTask
+from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.growth import Branch, Grow
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The task is done: its output, who waits for it, what it used, and how long it took."""
+
+    output: str
+    unlocks: tuple[PlannedTask, ...]
+    used: Used = NOTHING
+    ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The task of a plan that grows is done: what becomes of the plan by it."""
+
+    grow: Grow
+    branch: Branch
+    used: Used
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """It needs a person's answer: to ``question``, at that step of its journal."""
+
+    step: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """It failed, and may try again after ``delay`` seconds."""
+
+    delay: float
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """It failed for good. ``trace`` says where: see `failures`."""
+
+    reason: str
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """It stops here, to go on elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """It is somebody else's: there is nothing to store."""
+
+
+Decision = Commit | Grown | Ask | Retry | Fail | Release | Lost

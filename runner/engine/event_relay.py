@@ -1,0 +1,239 @@
+"""The events of one task in flight on the fleet: told to its crew's handlers here, and counted among the run's.
+
+The store itself tells of the task: when it is claimed, committed, failed. What the task's code emits on the bus is put
+among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and
+nothing of what it says. Nothing is recorded in this process.
+"""
+
+import contextlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from runner.bundles import loader
+from runner.bundles.isolation import PREFIX
+from runner.core import output as outputs
+from runner.core.ledger import Usage
+from runner.events import kickoff, scope
+from runner.events.base import BaseEvent
+from runner.events.bus import event_bus, set_audience
+from runner.events.call_events import (
+    CallDivergedEvent,
+    LLMCallCompletedEvent,
+    LLMCallFailedEvent,
+    LLMCallStartedEvent,
+    ToolUsageEvent,
+)
+from runner.events.ids import event_id_of
+from runner.events.pairs import PAIRS
+from runner.events.work_events import (
+    CrewKickoffCompletedEvent,
+    CrewKickoffFailedEvent,
+    CrewKickoffStartedEvent,
+    TaskCompletedEvent,
+    TaskFailedEvent,
+    TaskStartedEvent,
+)
+from runner.journal.cancellation.gate import Gate
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.jobs import Claim
+
+CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
+"""Events that come by the thousand: handlers hear of them, the run does not."""
+
+OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
+"""How the types begin that the store tells of runs and their tasks."""
+
+_AS_TOLD = {"cached_tokens": "cached_prompt_tokens", "cache_write_tokens": "cache_creation_tokens"}
+"""What CrewAI's names are for some of a call's tokens, where they differ."""
+
+HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handlers
+REMEMBERED = 10_000  #: how many of its events a task can name as relatives
+
+
+InWords = Callable[[Any, str, BaseEvent], BaseEvent]
+"""An event of the store, as a kind of crew calls it: from the crew, the task's key, and the event."""
+
+
+class TaskEvents:
+    """The events of one claim."""
+
+    def __init__(self, claim: Claim, task: ClaimedTask, gate: Gate) -> None:
+        self._claim, self._task, self._gate = claim, task, gate
+        self._run, self._key = claim.job.run_id, claim.job.task
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._last = claim.scope.claim
+        self._numbers: OrderedDict[str, int] = OrderedDict()
+        for number in (claim.scope.branch, claim.scope.task, claim.scope.agent):
+            self._remember(number)
+        self._source: Any = None
+        self._crew: Any = None
+        self._in_words: InWords | None = None
+
+    def begin(self) -> None:
+        """Have the task's scope and numbers in this context, and only its crew's handlers hear of it."""
+        own = loader.namespace_of(self._claim.bundle)
+        set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
+        kickoff.use_sequence(self._number, guard=self._guard, records=False)
+        at = self._claim.scope
+        known = (
+            *((at.branch, "crew_kickoff_started"), (at.task, "task_started"), (at.agent, "agent_execution_started")),
+        )
+        scope.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
+        if self._last:
+            kickoff.set_last_event_id(self._id(self._last))
+
+    def wants(self, *types: str) -> bool:
+        """Whether somebody wants events of these types: a handler, or the run's checkpoints."""
+        return bool(self._claim.scope.triggers.intersection((*types, "*"))) or event_bus.listens(*types)
+
+    # -- what the store tells, told here
+
+    def started(self, crew: Any, source: Any, in_words: InWords | None = None) -> None:
+        """The task is claimed and its code is here; ``in_words`` says the same in the words of the crew's kind."""
+        self._crew, self._source, self._in_words = crew, source, in_words
+        if in_words is None and not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
+            return
+        at = self._claim.scope
+        if at.first:
+            self._tell(crew, CrewKickoffStartedEvent(**self._about_crew(at.branch)))
+        if at.claim == at.task:
+            self._tell(source, TaskStartedEvent(**self._about(at.task, parent=at.branch)))
+        else:
+            self._tell(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
+
+    def completed(self, record: Mapping[str, Any]) -> None:
+        """It is committed."""
+        if self._in_words is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
+            return
+        ended, over = self._task.told
+        output = outputs.from_record(record, name=self._key)
+        self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
+        if over:
+            at = self._claim.scope.branch
+            self._tell(self._crew, CrewKickoffCompletedEvent(output=output, **self._about_crew(over, started=at)))
+
+    def failed(self, reason: str) -> None:
+        """It failed for good."""
+        if self._crew is None:
+            return  # its code never came, nor did its handlers
+        ended, over = self._task.told
+        self._tell(self._source, TaskFailedEvent(error=reason, **self._ending(ended)))
+        if over:
+            at = self._claim.scope.branch
+            self._tell(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
+
+    def asked(self) -> None:
+        """It waits for a person."""
+        self._tell(self._source, BaseEvent(type="task_asked", **self._about(0, parent=self._claim.scope.task)))
+
+    def close(self) -> None:
+        """Nothing is written any more: what handlers emit from here on stays here."""
+        with self._lock:
+            self._closed = True
+
+    def settle(self) -> None:
+        """Give the handlers time: the process may be asked to end."""
+        event_bus.flush(HANDLERS_WAIT)
+
+    # -- inside
+
+    def _number(self, event: BaseEvent) -> int:
+        """Put an event of the task's code among the run's, and give it its number and id there."""
+        with self._lock:
+            if self._closed or event.type in CHUNKS:
+                return self._last
+            kind = "".join(char for char in event.type[:200] if char.isprintable())
+            ours = kind.startswith(OURS)  # a crew inside of the task tells of tasks of its own
+            inner = event.task_id or getattr(event, "crew_name", None) or "?"
+            opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
+            triggers = self._claim.scope.triggers
+            self._last = self._task.tell(
+                kind,
+                f"{self._key}/{inner}"[:400] if ours else self._key,
+                more=_figures(event),
+                parent=self._numbers.get(event.parent_event_id or "", 0),
+                started=self._numbers.get(event.started_event_id or "", 0),
+                cause=self._numbers.get(event.triggered_by_event_id or "", 0),
+                ends=_interrupted(kind) if opens else "",
+                trigger=kind if not ours and triggers.intersection((kind, "*")) else "",
+            )
+            event.event_id = self._remember(self._last)
+        event.previous_event_id = event_id_of(self._run, self._last - 1)
+        return self._last
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """A stop does not break into an event, nor does it wait long after."""
+        if threading.get_ident() != self._thread:
+            yield
+            return
+        with self._gate.write():
+            yield
+        if not self._gate.in_call and not self._closed:
+            self._gate.check()
+
+    def _remember(self, number: int) -> str:
+        event_id = self._id(number)
+        self._numbers[event_id] = number
+        if len(self._numbers) > REMEMBERED:
+            self._numbers.popitem(last=False)
+        return event_id
+
+    def _id(self, number: int) -> str:
+        return event_id_of(self._run, number) or ""
+
+    def _tell(self, source: Any, event: BaseEvent) -> None:
+        with self._gate.write():
+            event_bus.tell(source, self._in_words(self._crew, self._key, event) if self._in_words else event)
+
+    def _ending(self, number: int) -> dict[str, Any]:
+        return self._about(number, parent=self._claim.scope.branch, started=self._claim.scope.task)
+
+    def _about(self, number: int, *, parent: int = 0, started: int = 0) -> dict[str, Any]:
+        return {**self._relatives(number, parent, started), "task_id": self._key, "task_name": self._key}
+
+    def _about_crew(self, number: int, *, started: int = 0) -> dict[str, Any]:
+        return {**self._relatives(number, 0, started), "crew_name": self._claim.crew, "crew": self._crew}
+
+    def _relatives(self, number: int, parent: int, started: int) -> dict[str, Any]:
+        found = {
+            "emission_sequence": number or None,
+            "event_id": event_id_of(self._run, number),
+            "parent_event_id": event_id_of(self._run, parent),
+            "started_event_id": event_id_of(self._run, started),
+            "previous_event_id": event_id_of(self._run, number - 1),
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _figures(event: BaseEvent) -> dict[str, Any]:
+    """What the run says of a call of a model: which, whose, its tokens, whether it diverged; of a tool its name.
+    Not what was said."""
+    if isinstance(event, CallDivergedEvent):
+        return {"call": event.call, **({"step": event.step[:200]} if event.step else {})}
+    if isinstance(event, ToolUsageEvent):
+        return {"tool": event.tool_name} if re.fullmatch(r"[\w .:/-]{1,100}", event.tool_name) else {}
+    if not isinstance(event, LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent):
+        return {}
+    agent = getattr(event.from_agent, "role", event.from_agent)
+    found: dict[str, Any] = {
+        "model": str(event.model or "")[:200],
+        "agent": agent[:200] if isinstance(agent, str) else "",
+    }
+    if isinstance(event, LLMCallCompletedEvent):
+        usage = event.usage or {}
+        counts = (usage.get(_AS_TOLD.get(name, name), usage.get(name)) for name in Usage._fields)
+        found |= Usage(*(count if isinstance(count, int) else 0 for count in counts)).told()
+        found |= {"replayed": 1} if event.replayed else {}
+    return found
+
+
+def _interrupted(kind: str) -> str:
+    """The type that ends what an event of this type starts, when it does not come to its own end."""
+    ends = PAIRS[kind]
+    return next((end for end in ends if end.endswith(("_failed", "_error"))), ends[0])

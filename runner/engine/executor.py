@@ -1,0 +1,371 @@
+"""Doing one job: claim, perform, and store what came of it.
+
+Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
+"""
+
+import contextvars
+import json
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from runner.bundles import loader, task_files
+from runner.bundles.run_dir import Home, homes
+from runner.core import backoff, fault_points
+from runner.core import output as outputs
+from runner.core.errors import Asked, ClaimLost, DiskTrouble, Interrupted, MissingDependency, TaskTimeout, TimedOut
+from runner.core.ledger import Tally
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.core.plan.branching import branch_plan
+from runner.core.plan.dependencies import Used
+from runner.core.plan.growth import Branch, Grow
+from runner.crews.kickoff.attempts import ToolWatch
+from runner.engine import adapters, logs
+from runner.engine.code_cache import CodeCache, Loaded, Signatures
+from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
+from runner.engine.event_relay import TaskEvents
+from runner.engine.failures import describe, trace_of
+from runner.engine.folder import AttemptFolder
+from runner.engine.work import Work
+from runner.journal import Journal
+from runner.journal.cancellation.gate import Gate
+from runner.journal.idempotency import originating
+from runner.journal.task_marks import Page
+from runner.llm.recording import journaled
+from runner.modelserver import stubs
+from runner.providers.redis import jobs
+from runner.providers.redis.address import identity
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.connection import Client, Line, Replicas, patient
+from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.jobs import Claim, Job, Refusal
+from runner.providers.redis.pace import RunPace
+from runner.providers.redis.runs import Runs
+
+DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
+REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
+
+
+class Stops(Protocol):
+    """Where the tasks in flight of a process are known to those who stop them."""
+
+    def ready(self) -> None:
+        """From here on, a signal that ends the process hands back first."""
+
+    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
+        """Stops reach the task while in this context; ``timeout`` is in seconds."""
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process takes no more tasks."""
+
+
+Outgoing = Callable[[str], None] | None
+"""Where a process says which calls of its task have left it, for who looks when it is dead."""
+
+Retire = Callable[[str], None] | None
+"""Has this process end after its job, one of the adapter of that name."""
+
+
+class Executor:
+    """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool (without ``retire``)."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        worker: str,
+        process: str,
+        cache: Path,
+        stops: Stops,
+        outgoing: Outgoing,
+        page: Page,
+        retire: Retire,
+        replicas: Replicas,
+    ) -> None:
+        self._client = patient(url, name=f"runner:{worker}:{process}")
+        self._line = Line(self._client, replicas)
+        self._runs = Runs(self._client)
+        self._code = CodeCache(self._runs, cache)
+        self._signatures = Signatures(lambda run: self._runs.field(run, "signature"))
+        self._worker = worker
+        self._process = process
+        self._stops = stops
+        self._outgoing = outgoing
+        self._page = page
+        self._cache = cache
+        self._store_id = identity(url)
+        self._retire = retire
+
+    @property
+    def client(self) -> Client:
+        """The client beside the line that tasks use."""
+        return self._client
+
+    def do(self, job: Job) -> Decision | Refusal:
+        """Do one job. What it returns is already stored."""
+        fault_points.reached("job received, not claimed")
+        self._stops.ready()
+        if self._stops.draining:
+            jobs.return_job(self._line, job)
+            return Refusal("draining")
+        try:
+            self._page.claiming(job.ref)
+            claim = self._claim(job)
+            if isinstance(claim, Refusal):
+                return claim
+            self._page.claimed(job.ref, claim.token)
+            logs.started(claim)
+            began = time.monotonic()
+            decision = self._do(claim)
+            logs.ended(claim, decision, time.monotonic() - began)
+            return decision
+        finally:
+            self._page.over()
+
+    def _do(self, claim: Claim) -> Decision:
+        if self._retire is not None and adapters.is_disposable(claim.adapter):
+            self._retire(claim.adapter)
+        fault_points.reached("claimed, not begun")
+        gate = Gate()
+        task = ClaimedTask(self._line, claim, self._outgoing, self._page.log)
+        journal = Journal(claim.recorded, task, gate)
+        place = task_files.new_place(task_files.workdirs(self._store_id, self._cache), self._worker)
+        folder = AttemptFolder(claim, self._runs, self._code, place)
+        # Each task has a context of its own: Celery's pools leak context variables from one to the next.
+        context, events = contextvars.Context(), TaskEvents(claim, task, gate)
+        try:
+            try:
+                decision = context.run(self._perform, claim, task, journal, gate, events, folder)
+            finally:
+                journal.close()
+            self._store(decision, task, journal)
+            self._page.over()
+        except ClaimLost:
+            return Lost()
+        finally:
+            events.close()
+            folder.leave()
+        context.run(_tell, events, decision)
+        fault_points.reached("task committed, job not ended")
+        return decision
+
+    def _claim(self, job: Job) -> Claim | Refusal:
+        """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
+        end = time.monotonic() + REGISTER_WAIT
+        while True:
+            unfit = adapters.SURROUNDINGS if self._retire is None else ()
+            claim = jobs.claim(self._line, job, worker=self._worker, process=self._process, unfit=unfit)
+            if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
+                return claim
+            if time.monotonic() > end or self._stops.draining:
+                jobs.return_job(self._line, job)
+                return claim
+            time.sleep(0.05)
+
+    def _perform(
+        self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate, events: TaskEvents, folder: AttemptFolder
+    ) -> Decision:
+        failed: BaseException
+        loaded: Loaded | None = None
+        began = time.monotonic()
+        events.begin()
+        try:
+            self._signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
+            adapters.prepare(claim.adapter, self._home(claim.job))
+            root = folder.enter(journal)
+            loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root)
+            plan = self._plan_of(claim, loaded)
+            planned = plan.task(claim.job.task)
+            growing = adapters.growing(loaded.adapter)
+            loaded.adapter.warm(loaded.crew, planned.key)
+            with (
+                loader.using(claim.bundle),
+                self._stops.watching(gate, claim, planned.timeout),
+                journaled(journal, strays=True),
+                originating(_origin(claim.job)),
+                stubs.using(stubs.named(claim.standin)) as journal.standin,
+            ):
+                source = loaded.adapter.source(loaded.crew, planned.key)
+                events.started(loaded.crew, source, growing.in_words if growing else None)
+                journal.pacer = RunPace(self._client, claim.job.run_id)
+                journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
+                work = self._work(claim, plan, task, journal, gate)
+                for name in loaded.made_with:
+                    work.uses.input(name)
+                if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
+                    work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
+                if growing is None:
+                    output = loaded.adapter.perform(loaded.crew, work)
+                else:
+                    grow = growing.grow(loaded.crew, work)
+            left = folder.left()
+            if line := folder.not_kept():
+                work.note("task_log", line)
+            fault_points.reached("task done, not committed")
+            if growing is not None:
+                assert work.line is not None
+                if left:
+                    grow.record.update(task_files.beside(outputs.load(grow.record)[0], left))
+                return Grown(grow, work.line, Used(files=bool(left)), int((time.monotonic() - began) * 1000))
+            used = replace(
+                work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key))), files=bool(left)
+            )
+            output = folder.with_files(output, left, loaded)
+            unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
+            return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
+        except ClaimLost:
+            return Lost()
+        except Asked as asked:
+            fault_points.reached("question put, not asked")
+            return Ask(asked.step, json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False))
+        except Interrupted:
+            fault_points.reached("asked to stop, not handed back")
+            return Release()
+        except TimedOut as stopped:
+            failed = TaskTimeout(str(gate.stopping)).with_traceback(stopped.__traceback__)
+        except MissingDependency as missing:
+            why = f"{missing} (on worker host {socket.gethostname()}); install it there and resume the run"
+            return Fail(why, trace_of(missing))
+        except ImportError as error:  # an import inside a function
+            why = f"{loader.explain(error, Path())} (on worker host {socket.gethostname()})"
+            return Fail(f"{why}; install it there and resume the run", trace_of(error))
+        except BaseException as error:  # sys.exit() in a task fails the task, not its worker
+            failed = error
+        if isinstance(gate.stopping, ClaimLost):
+            return Lost()
+        if isinstance(gate.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
+            return Release()  # what it raised came of being interrupted
+        fault_points.reached("attempt failed, not recorded")
+        return _after_failure(failed, claim, loaded)
+
+    def _home(self, job: Job) -> Home:
+        """Where the run keeps on this machine what is in no store."""
+        parent = partial(self._runs.parent, job.run_id)
+        return Home(
+            homes(self._store_id, self._cache), self._store_id, job.run_id, job.branch, parent, self._runs.existing
+        )
+
+    def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
+        """The plan from the code; the stored one where the code plans differently on this machine."""
+        if loaded.plan.digest == claim.plan_digest:
+            return loaded.plan
+        return self._runs.plan(claim.job.run_id)
+
+    def _work(self, claim: Claim, plan: Plan, task: ClaimedTask, journal: Journal, gate: Gate) -> Work:
+        job = claim.job
+
+        def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+            found = self._runs.outputs_of(job.run_id, job.branch, list(keys))
+            return {key: output.as_task_output(key) for key, output in found.items()}
+
+        def note(kind: str, text: str) -> None:
+            with gate.write():
+                task.note(kind, text)
+            gate.check()
+
+        return Work(
+            run_id=job.run_id,
+            branch=job.branch,
+            attempt=job.attempt,
+            key=job.task,
+            plan=plan,
+            inputs=claim.inputs,
+            journal=journal,
+            fetch=fetch,
+            note=note,
+            given={key: _task_output(key, stored) for key, stored in claim.context.items()},
+            goes_on=True,
+            failed=claim.failed,
+            part=branch_plan(plan, claim.todo),
+            opens=claim.scope.opens,
+            line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
+            beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
+        )
+
+    def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
+        replayed = journal.take_replayed()
+        match decision:
+            case Commit(output, unlocks, used, ms):
+                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
+            case Grown(grow, branch, used, ms):
+                self._grow(task, grow, branch, replayed, used, ms)
+            case Ask(step, question):
+                task.ask(step, question, replayed=replayed)
+            case Retry(delay, reason, trace):
+                task.retry(delay, reason, replayed=replayed, trace=trace)
+            case Fail(reason, trace):
+                task.fail(reason, replayed=replayed, trace=trace)
+            case Release():
+                task.release(replayed=replayed)
+            case Lost():
+                pass
+
+    def _grow(self, task: ClaimedTask, grow: Grow, branch: Branch, replayed: Tally, used: Used, ms: int) -> None:
+        """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
+        while True:
+            shared = branch.shared()
+            try:
+                growth = grow(shared)
+            except Exception as error:  # a loop without end, a state that no longer fits
+                task.fail(describe(error), replayed=replayed)
+                return
+            fault_points.reached("growth decided, not committed")
+            if task.grow(growth, shared.version, replayed=replayed, used=used, ms=ms):
+                return
+
+
+def _tell(events: TaskEvents, decision: Decision) -> None:
+    """Let the crew's handlers know what was stored, and give them time."""
+    match decision:
+        case Commit(output):
+            events.completed(json.loads(output))
+        case Grown(grow):
+            events.completed(grow.record)
+        case Ask():
+            events.asked()
+        case Fail(reason):
+            events.failed(reason)
+    events.settle()
+
+
+def _origin(job: Job) -> str:
+    """What the keys of its tools begin with: the same for each attempt, another one on another branch."""
+    return ":".join((job.run_id, *([] if job.branch == "main" else [job.branch]), job.task))
+
+
+def _exits(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) or isinstance(error.__cause__, SystemExit)
+
+
+def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
+    reason, trace = describe(error), trace_of(error)
+    failures = claim.failures + 1
+    if _is_of_the_disk(error) and failures < DISK_ATTEMPTS:
+        return Retry(backoff.delay(failures, 1.0), f"{reason} (on worker host {socket.gethostname()})", trace)
+    if loaded is None:  # where it was submitted from, the code could be read
+        return Fail(f"{reason} (on worker host {socket.gethostname()})", trace)
+    allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
+    return Retry(backoff.delay(failures, first), reason, trace) if failures <= allowed else Fail(reason, trace)
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    """Whether it comes of this machine's disk, whatever was made of that."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if isinstance(one, DiskTrouble):
+            return True
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return False
+
+
+def _task_output(key: str, stored: Mapping[str, Any]) -> TaskOutput:
+    return outputs.from_record(stored, name=key)

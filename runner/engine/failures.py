@@ -1,0 +1,127 @@
+"""What an attempt failed of: in a line, and as a trace, with the crew's own frames in whole and those around in short.
+
+A trace is what Python writes, bounded, without secrets and without paths of the machine: a file is named as in the
+bundle, or as in its package.
+"""
+
+import linecache
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path, PurePath
+from traceback import walk_tb
+from types import FrameType
+
+from runner.bundles import empty_folder, loader
+from runner.bundles.isolation import PREFIX
+from runner.core.errors import RunnerError, said
+from runner.core.redaction import redact
+from runner.llm.clients.failures import longer_than_waited
+
+LONGEST = 4000  #: characters of a trace that is kept
+_HEAD = "Traceback (most recent call last):"
+_ERRORS = 4  #: of a chain, the newest
+_OWN = 10  #: frames of the crew's at each end: what recurses has a thousand
+_OTHERS = 3  #: frames of other code that are shown where the error was raised
+
+_Frame = tuple[FrameType, int]
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
+    text = said(error)[:500]
+    if isinstance(error, RunnerError):
+        return text
+    frame, line = loader.last_frame(error)
+    where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
+    where += longer_than_waited(error)
+    where += f"; {empty_folder.ADVICE}" if empty_folder.is_led_astray(error) else ""
+    return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback of an error; "" if it has none."""
+    chain = _chain(error)
+    if not any(one.__traceback__ for one, _ in chain):
+        return ""
+    text = "\n\n".join("\n".join([*([link] if link else []), *_lines(one)]) for one, link in chain)
+    return _cut(redact(text))
+
+
+def places(trace: str) -> str:
+    """A trace without the lines of code: which files, lines and functions, and what was raised."""
+    return "\n".join(line for line in trace.splitlines() if not line.startswith("    "))
+
+
+def _chain(error: BaseException) -> list[tuple[BaseException, str]]:
+    """What led to the error, the oldest first, each with how it led to the next one's line."""
+    found: list[tuple[BaseException, str]] = []
+    one: BaseException | None = error
+    seen: set[int] = set()
+    link = ""
+    while one is not None and id(one) not in seen and len(found) < _ERRORS:
+        seen.add(id(one))
+        found.append((one, link))
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    texts = [""] * len(found)
+    for i, (later, _) in enumerate(found[:-1]):
+        texts[i] = "which caused:" if later.__cause__ is not None else "while that was handled:"
+    return [(one, texts[i]) for i, (one, _) in reversed(list(enumerate(found)))]
+
+
+def _lines(error: BaseException) -> Iterator[str]:
+    groups = [
+        (own, list(frames)) for own, frames in groupby(walk_tb(error.__traceback__), lambda found: _is_own(found[0]))
+    ]
+    if groups:
+        yield _HEAD
+    for number, (own, frames) in enumerate(groups):
+        if own:
+            yield from _shortened(frames, _OWN, _OWN)
+        else:
+            yield from _shortened(frames, 0, _OTHERS if number == len(groups) - 1 else 0)
+    text = said(error)[:500]
+    name = type(error).__name__
+    yield f"{name}: {text}" if text else name
+
+
+def _shortened(frames: list[_Frame], first: int, last: int) -> Iterator[str]:
+    if len(frames) <= first + last:
+        yield from map(_shown, frames)
+        return
+    between = frames[first : len(frames) - last]
+    yield from map(_shown, frames[:first])
+    whose = ", ".join(dict.fromkeys("the crew" if _is_own(frame) else _package(frame) for frame, _ in between))
+    yield f"  ... {len(between)} frame{'s' if len(between) > 1 else ''} of {whose}"
+    yield from map(_shown, frames[len(frames) - last :])
+
+
+def _shown(found: _Frame) -> str:
+    frame, line = found
+    code = frame.f_code
+    place = f'  File "{_file(frame)}", line {line}, in {code.co_qualname}'
+    text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+    return f"{place}\n    {text[:200]}" if text else place
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(PREFIX)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__") or "?").partition(".")[0]
+
+
+def _file(frame: FrameType) -> str:
+    """As it is called in its bundle or package: with as many folders as its module has names before its own."""
+    parts = PurePath(frame.f_code.co_filename).parts
+    name = loader.plain_names(str(frame.f_globals.get("__name__") or ""))
+    depth = name.count(".") + 1 + (parts[-1:] == ("__init__.py",))
+    return "/".join(parts[-depth:])
+
+
+def _cut(text: str) -> str:
+    """What is too long loses its middle: where it began and what was raised are told."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half].rpartition(chr(10))[0]}\n  ...\n{text[-half:].partition(chr(10))[2]}"

@@ -1,0 +1,42 @@
+"""What a worker's log has of each task: that it starts, how it ends. Names and ids, and why it failed: no payload."""
+
+import logging
+
+from runner.core.redaction import CLEAN
+from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
+from runner.providers.redis.jobs import Claim
+
+log = logging.getLogger("runner.tasks")
+
+
+def started(claim: Claim) -> None:
+    """A task was claimed, and is begun."""
+    _say(logging.INFO, claim, "started")
+
+
+def ended(claim: Claim, decision: Decision, seconds: float) -> None:
+    """An attempt came to its end, and that is stored."""
+    match decision:
+        case Commit() | Grown():
+            _say(logging.INFO, claim, f"completed in {seconds:.3f} s")
+        case Ask():
+            _say(logging.INFO, claim, "waits for a person")
+        case Retry(delay, reason, trace):
+            _say(
+                logging.WARNING, claim, f"failed after {seconds:.3f} s, is tried again in {delay:.1f} s", reason, trace
+            )
+        case Fail(reason, trace):
+            _say(logging.ERROR, claim, f"failed after {seconds:.3f} s", reason, trace)
+        case Release():
+            _say(logging.INFO, claim, "handed back")
+        case Lost():
+            _say(logging.WARNING, claim, "is another worker's by now: nothing of it was stored")
+
+
+def _say(level: int, claim: Claim, what: str, reason: str = "", trace: str = "") -> None:
+    job = claim.job
+    ids = {"run": job.run_id, "branch": job.branch, "task": job.task, "attempt": job.attempt}
+    text = f"task {job.task} {what} (run {job.run_id}, branch {job.branch}, attempt {job.attempt})"
+    text += f": {reason}" if reason else ""
+    # Reason and trace are masked already; and to mask what is but ids costs as much as doing a small task.
+    log.log(level, "%s", f"{text}\n{trace}" if trace else text, extra={**ids, CLEAN: True})

@@ -1,0 +1,61 @@
+"""What the engine hands an adapter for one task: where it stands, what it works on, where its steps go."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.core.plan.dependencies import Uses
+from runner.core.plan.growth import Branch
+from runner.journal import Journal
+from runner.journal.recorder import Watch
+
+
+class Conversation:
+    """What an agent and its model said to each other about one task, in the form that models take.
+
+    The engine may give one that was recorded, and hear of what is added.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        """Add messages."""
+        self.messages.extend(messages)
+
+
+@dataclass(frozen=True)
+class Work:
+    """One task to perform.
+
+    ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
+    kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
+    ``uses`` is told what the task looks at.
+    ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
+    that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
+    what those were told is replayed, so that a limit on how often a model is asked again counts for each anew.
+    ``part`` is what of the plan its branch does itself; None for all of it. The task that ``opens`` its branch is the
+    first that was ever claimed there, however often it begins anew.
+    """
+
+    run_id: str
+    branch: str
+    attempt: int
+    key: str
+    plan: Plan
+    inputs: Mapping[str, Any]
+    journal: Journal
+    fetch: Callable[[Sequence[str]], Mapping[str, TaskOutput]]
+    note: Callable[[str, str], None]
+    given: Mapping[str, TaskOutput] = field(default_factory=dict)
+    conversation: Conversation = field(default_factory=Conversation)
+    watch: Callable[[str, Callable[..., Any]], Watch] | None = None
+    uses: Uses = field(default_factory=Uses)
+    line: Branch | None = None
+    beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
+    goes_on: bool = False
+    failed: int = 0
+    part: Plan | None = None
+    opens: bool = False

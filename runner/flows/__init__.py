@@ -1,0 +1,33 @@
+"""Flows: methods that trigger each other. ``kickoff`` runs one here; ``runner submit`` runs the same on the fleet."""
+
+from runner.flows.conditions import and_, or_
+from runner.flows.decorators import human_feedback, listen, router, start
+from runner.flows.feedback import (
+    HumanFeedbackPending,
+    HumanFeedbackProvider,
+    HumanFeedbackResult,
+    PendingFeedbackContext,
+)
+from runner.flows.flow import Flow
+from runner.flows.persistence import FlowPersistence, SQLiteFlowPersistence, persist
+from runner.flows.schema import INITIAL_STATE_CLASS_MARKER
+from runner.flows.state import FlowState
+
+__all__ = [
+    "INITIAL_STATE_CLASS_MARKER",
+    "Flow",
+    "FlowPersistence",
+    "FlowState",
+    "HumanFeedbackPending",
+    "HumanFeedbackProvider",
+    "HumanFeedbackResult",
+    "PendingFeedbackContext",
+    "SQLiteFlowPersistence",
+    "and_",
+    "human_feedback",
+    "listen",
+    "or_",
+    "persist",
+    "router",
+    "start",
+]

@@ -1,0 +1,352 @@
+"""Flows on the fleet: each execution of a method is a task, and what it triggers is there when it is committed."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.core import output as outputs
+from runner.core.errors import Asked, BadCrew, BadInput, TaskError
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.growth import Grow, Growth, Shared
+from runner.crews.crew import CrewOutput
+from runner.engine.work import Work
+from runner.events.base import BaseEvent
+from runner.events.flow_events import (
+    FlowFailedEvent,
+    FlowFinishedEvent,
+    FlowStartedEvent,
+    MethodExecutionFailedEvent,
+    MethodExecutionFinishedEvent,
+    MethodExecutionPausedEvent,
+    MethodExecutionStartedEvent,
+)
+from runner.flows import conflicts, typed, values
+from runner.flows import state as states
+from runner.flows.definition import MARK, FlowDefinition
+from runner.flows.execution import TRIGGER_PAYLOAD, Execution, Outcome
+from runner.flows.feedback import AnswerRefused, HumanFeedbackResult
+from runner.flows.flow import Flow, created_quietly
+from runner.flows.history import PART, Standing, part_of, standing_after
+from runner.flows.machine import Call, method_of
+from runner.flows.patch import apply_all, diff_all
+from runner.flows.persistence import persistence_of
+from runner.flows.typed import Models
+from runner.flows.values import decode, encode
+from runner.snapshots.config import CheckpointConfig, resolve
+
+#: What a flow calls the events that trigger checkpoints, and what the fleet calls them.
+_TRIGGERS = {
+    "method_execution_started": "task_started",
+    "method_execution_finished": "task_completed",
+    "method_execution_failed": "task_failed",
+    "flow_started": "crew_kickoff_started",
+    "flow_finished": "crew_kickoff_completed",
+}
+
+
+_WORDS: dict[str, Any] = {
+    "crew_kickoff_started": FlowStartedEvent,
+    "crew_kickoff_completed": FlowFinishedEvent,
+    "crew_kickoff_failed": FlowFailedEvent,
+    "task_started": MethodExecutionStartedEvent,
+    "task_completed": MethodExecutionFinishedEvent,
+    "task_failed": MethodExecutionFailedEvent,
+    "task_asked": MethodExecutionPausedEvent,
+}
+_RELATIVES = ("event_id", "emission_sequence", "parent_event_id", "previous_event_id", "started_event_id", "timestamp")
+
+
+class FlowAdapter:
+    """Plans flows and performs their methods. A flow is a class of flows or an instance."""
+
+    name = "flow"
+
+    def accepts(self, thing: object) -> bool:
+        """Flows that have methods."""
+        owner = thing if isinstance(thing, type) else type(thing)
+        return issubclass(owner, Flow) and any(
+            hasattr(value, MARK) for base in owner.__mro__ for value in vars(base).values()
+        )
+
+    def plan(self, crew: Any, name: str) -> Plan:  # noqa: ARG002 - the port's name
+        """The entry points, and the definition by which the plan grows. Raises `BadCrew`."""
+        definition = self._definition(crew)
+        if not definition.starts:
+            raise BadCrew(f"flow {definition.name} has no method with @start(): there is nothing to begin with")
+        ready = tuple(PlannedTask(method.name, timeout=method.timeout) for method in definition.starts)
+        return Plan(crew=self._made(crew).flow_name, tasks=ready, grows=definition.to_data())
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says, in the fleet's words."""
+        config = resolve(crew.checkpoint)
+        if config is None:
+            return None
+        return config.model_copy(update={"on_events": [self.trigger(event) for event in config.on_events]})
+
+    def trigger(self, event_type: str) -> str:
+        """What is of a method here is of a task there."""
+        return _TRIGGERS.get(event_type, event_type)
+
+    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The state that a run begins with. Raises `BadInput`."""
+        flow = self._made(crew)
+        if "id" in inputs and self._keeps(flow):
+            raise BadInput(
+                "an id among the inputs takes up what @persist kept in one process: on the fleet the run keeps the "
+                "state, and `runner fork` begins with it"
+            )
+        states.give(flow.committed_state, inputs)
+        try:
+            return typed.dump(flow.committed_state, _refuse, self._models(flow))
+        except TaskError as error:
+            raise BadInput(str(error)) from None
+
+    def perform(self, crew: Any, work: Work) -> str:  # noqa: ARG002 - the port's name
+        """Not here: a flow's plan grows."""
+        raise TaskError(f"{work.key!r} is a method of a flow: it is done by `grow`")
+
+    def grow(self, crew: Any, work: Work) -> Grow:
+        """Do one method, on the state as it stands. What it gives says how the branch grows."""
+        assert work.line is not None
+        flow, shared = self._made(crew), work.line.shared()
+        standing = _standing(flow, work, shared)
+        call = standing.machine.pending.get(work.key)
+        if call is None:
+            raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
+        models = self._models(flow)
+        typed.load(flow.committed_state, standing.state, models)
+        return self._done(flow, _execution(flow, work, call, models), work, standing)
+
+    def _done(self, flow: Flow[Any], execution: Execution, work: Work, standing: Standing) -> Grow:
+        """The method at work, and then what it changed."""
+        models = self._models(flow)
+        outcome = self._perform(flow, execution, work)
+        base = typed.aligned(standing.state, typed.dump(execution.base, _refuse, models))
+        mine = typed.aligned(base, typed.dump(execution.state, _refuse, models))
+        new = {name: value for name, value in base.items() if name not in standing.state}
+        patch = diff_all(base, mine)
+        record = _record(execution.call, outcome, patch, models)
+        return Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
+
+    def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
+        """The flow: as in this process, its methods' events are its own."""
+        return crew
+
+    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+        """Events of tasks are events of methods, those of crews events of flows."""
+        kind = _WORDS.get(event.type)
+        if kind is None:
+            return event
+        known = {name: value for name in _RELATIVES if (value := getattr(event, name)) is not None}
+        about: dict[str, Any] = {"flow_name": self._definition(crew).name, "method_name": method_of(key)}
+        output = getattr(event, "output", None)
+        if output is not None:
+            about["result"] = output.raw if output.json_dict is None else output.json_dict
+        told: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
+        return told
+
+    def warm(self, crew: Any, key: str) -> None:
+        """Nothing: its code imports what it needs."""
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:
+        """As the method's decorator says."""
+        method = self._definition(crew).methods.get(method_of(key))
+        return (method.max_retries, method.retry_delay) if method else (0, 1.0)
+
+    def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's name
+        """None: a method writes its files itself."""
+        return {}
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """What methods are annotated to return."""
+        flow = self._made(crew)
+        found = ((name, values.returned(flow.typed_by(name))) for name in self._definition(crew).methods)
+        return {name: one for name, one in found if isinstance(one, type) and issubclass(one, BaseModel)}
+
+    # -- what another kind of flows does otherwise
+
+    def _made(self, crew: Any) -> Flow[Any]:
+        """A flow of its own for one task."""
+        return _made(crew)
+
+    def _definition(self, crew: Any) -> FlowDefinition:
+        found: FlowDefinition = crew.flow_definition()
+        return found
+
+    def _keeps(self, flow: Flow[Any]) -> bool:
+        """Whether it has ``@persist``."""
+        return persistence_of(flow) is not None
+
+    def _models(self, flow: Flow[Any]) -> Models:  # noqa: ARG002 - for others
+        """The models that come back as themselves, though nothing says their type."""
+        return Models()
+
+    def _perform(self, flow: Flow[Any], execution: Execution, work: Work) -> Outcome:  # noqa: ARG002 - for others
+        return _perform(flow, execution)
+
+
+FLOW = FlowAdapter()
+
+
+@dataclass(frozen=True)
+class Growing:
+    """A method that is done: what it changed, to be put into the state as that stands when it is stored."""
+
+    flow: Flow[Any]
+    work: Work
+    outcome: Outcome
+    began: int
+    base: Mapping[str, Any]
+    new: Mapping[str, Any]
+    patch: Mapping[str, Any]
+    record: dict[str, Any]
+
+    def __call__(self, shared: Shared) -> Growth:
+        """Merge, and move the machine on."""
+        there = _standing(self.flow, self.work, shared)
+        # Fields that the code has and the stored state has not, as after a change of the code, are nobody's change.
+        there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
+        paths = [path for path in paths if path.partition(".")[0] != typed.KEY]  # it follows from the values
+        notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
+        triggered = there.machine.finish(self.work.key, self.outcome.signal)
+        fields = there.fields()
+        return Growth(
+            json.dumps(self.record, ensure_ascii=False),
+            tuple(_planned(self.flow, one) for one in triggered),
+            {name: text for name, text in fields.items() if shared.fields.get(name) != text},
+            tuple(name for name in shared.fields if name not in fields),
+            notes,
+        )
+
+    def _told(self, paths: list[str], finished: int) -> str:
+        assert self.work.line is not None
+        history = [one for one in self.work.line.history() if one.key]
+        since = history[len(history) - (finished - self.began) :]
+        changed = [(method_of(one.key), part_of(one).get("patch", {})) for one in since]
+        return conflicts.in_words(paths, method_of(self.work.key), changed)
+
+
+def _made(crew: Any) -> Flow[Any]:
+    """A flow of its own for one task: nothing of one method's ``self`` is left for the next."""
+    with created_quietly():
+        if isinstance(crew, type):
+            try:
+                made: Flow[Any] = crew()
+            except TypeError as error:
+                raise BadCrew(
+                    f"{crew.__name__} cannot be made without arguments ({error}): put `flow = {crew.__name__}(...)` "
+                    "in the file, and name that"
+                ) from None
+            made.has_terminal = False
+            return made
+    flow: Flow[Any] = copy.copy(crew)
+    flow.__dict__.pop("_lock", None)
+    flow._reset()
+    flow._state = states.twin(crew.committed_state)
+    flow.has_terminal = False
+    return flow
+
+
+def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
+    """Where the flow stands; on a branch where nobody has said so yet, after what was committed before it."""
+    definition, limit = flow.flow_definition(), flow.max_method_calls
+    if shared.version:
+        return Standing.from_fields(definition, shared.fields, limit)
+    assert work.line is not None
+    return standing_after(definition, work.line.beginning(), work.line.history(), limit)
+
+
+def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execution:
+    method = flow.flow_definition().methods[call.method]
+    execution = Execution(
+        flow, method, call, work.journal, _argument(flow, work, call, models), work.inputs.get(TRIGGER_PAYLOAD)
+    )
+    flow._at_work[call.key] = execution
+    return execution
+
+
+def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
+    """The output that triggered the call, typed by the method that gave it."""
+    if not call.by:
+        return states.MISSING
+    assert work.line is not None
+    record = work.line.records([call.by])[call.by]
+    part = record.get(PART, {})
+    if "feedback" in part:
+        said = decode(part["feedback"], None)
+        flow.last_human_feedback = said
+        flow.human_feedback_history = [said]
+        if said.outcome is not None:
+            return said if call.signal else said.outcome
+    stored = {"output": part["value"] if "value" in part else record.get("json", record.get("raw"))}
+    if "kind" in part:
+        stored["kind"] = part["kind"]
+    return models.put_back(decode(stored, flow.typed_by(method_of(call.by))), part.get("models"))
+
+
+def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
+    try:
+        return execution.do()
+    except (Asked, AnswerRefused) as stop:
+        if execution.call.key not in flow._asked and isinstance(stop, Asked):
+            raise  # a crew inside of the method asks
+        context = stop.context if isinstance(stop, AnswerRefused) else flow._asked[execution.call.key].context
+        refused = str(stop) if isinstance(stop, AnswerRefused) else ""
+        feedback = execution.method.feedback
+        has_model = feedback is not None and feedback.llm is not None
+        about = {"refused": refused, "has_model": has_model}
+        raise Asked(context.step, context.message, {**context.to_dict(), **about}) from None
+
+
+def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any], models: Models) -> dict[str, Any]:
+    """The output as it is stored, with the flow's part: see `runner.flows.history`."""
+    try:
+        encoded = encode(outcome.output)
+    except TypeError as error:
+        raise TaskError(
+            f"method {call.method!r} returned something that is not JSON ({error}): "
+            "return text, a dict, a list or a pydantic model"
+        ) from None
+    part: dict[str, Any] = {}
+    if patch:
+        part["patch"] = patch
+    if outcome.signal is not None:
+        part["signal"] = outcome.signal
+    if "kind" in encoded:
+        part["kind"] = encoded["kind"]
+    if held := [one for one in models.within(outcome.output) if one[0] or "kind" not in encoded]:
+        part["models"] = held
+    if outcome.feedback is not None:
+        part["feedback"] = encode(outcome.feedback)
+    value = encoded["output"]
+    stored: dict[str, Any] = json.loads(outputs.dump(*_texts(outcome.output, value, "kind" in encoded)))
+    if not isinstance(value, str | dict | list):
+        part["value"] = value
+    return {**stored, PART: part} if part else stored
+
+
+def _texts(output: Any, value: Any, is_known: bool) -> tuple[str, Any]:
+    """The text to show, and the JSON if there is more to it."""
+    data = value if isinstance(value, dict | list) else None
+    if isinstance(output, CrewOutput) or (is_known and isinstance(getattr(output, "raw", None), str)):
+        return output.raw, data
+    if isinstance(output, HumanFeedbackResult):
+        return output.feedback, data
+    if isinstance(value, str):
+        return value, None
+    return "" if value is None else json.dumps(value, ensure_ascii=False), data
+
+
+def _planned(flow: Flow[Any], call: Call) -> PlannedTask:
+    return PlannedTask(call.key, timeout=flow.flow_definition().methods[call.method].timeout)
+
+
+def _refuse(name: str, value: Any) -> None:
+    raise TaskError(
+        f"the field {name!r} of the state is a {type(value).__qualname__}, which is not JSON: "
+        "on the fleet, a state holds text, numbers, lists, dicts and pydantic models"
+    )

@@ -1,0 +1,119 @@
+"""``@start``, ``@listen``, ``@router``, ``@human_feedback``. They leave the function as it is, and mark it."""
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Literal, TypeVar
+
+from runner.core.errors import BadFlow
+from runner.flows.conditions import condition as as_condition
+from runner.flows.definition import MARK, Feedback, Method
+from runner.llm.llm import as_model
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def start(
+    condition: Any = None, *, max_retries: int = 0, retry_delay: float = 1.0, timeout: float | None = None
+) -> Callable[[F], F]:
+    """An entry point: it runs at kickoff, or, with a condition, each time that is fulfilled.
+
+    ``max_retries`` attempts may follow one that raised, ``retry_delay`` seconds later and then ever later; ``timeout``
+    is in seconds.
+    """
+    when = {} if condition is None else {"when": as_condition(condition)}
+    return _marking(start=True, **when, **_care(max_retries, retry_delay, timeout))
+
+
+def listen(
+    condition: Any, *, max_retries: int = 0, retry_delay: float = 1.0, timeout: float | None = None
+) -> Callable[[F], F]:
+    """Run the method when what it listens to has happened: a method is done, or a router returned that label.
+
+    A method that takes an argument gets the output of what triggered it. See `start` for the other options.
+    """
+    return _marking(when=as_condition(condition), **_care(max_retries, retry_delay, timeout))
+
+
+def router(
+    condition: Any = None,
+    *,
+    emit: Sequence[str] | str | None = None,
+    max_retries: int = 0,
+    retry_delay: float = 1.0,
+    timeout: float | None = None,
+) -> Callable[[F], F]:
+    """A method whose result is a label that others listen to. Without a condition, stack it under ``@start()``.
+
+    ``emit`` declares the labels; left out, they are those of a ``Literal`` or ``Enum`` return annotation.
+    """
+    care = _care(max_retries, retry_delay, timeout)
+
+    def decorate(function: F) -> F:
+        labels = (emit,) if isinstance(emit, str) else tuple(map(str, emit)) if emit else _labels(function)
+        when = {} if condition is None else {"when": as_condition(condition)}
+        return _marking(router=True, emit=labels, **when, **care)(function)
+
+    return decorate
+
+
+def human_feedback(
+    message: str,
+    emit: Sequence[str] | None = None,
+    llm: Any = None,
+    default_outcome: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    provider: Any = None,
+) -> Callable[[F], F]:
+    """Ask a person about the method's output before the flow goes on.
+
+    With ``emit`` the answer becomes one of those labels: by its own words, or by what ``llm``, a model or its name,
+    makes of them; an empty answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)``
+    asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits and is gone
+    on with by ``resume``.
+    """
+    if default_outcome is not None and not emit:
+        raise ValueError("default_outcome requires emit to be specified.")
+    if emit and default_outcome is not None and default_outcome not in emit:
+        raise ValueError(f"default_outcome {default_outcome!r} must be one of the emit options: {list(emit)}")
+    model = as_model(llm)
+    if model is not None and not callable(getattr(model, "call", None)):
+        raise BadFlow(f"llm is a model's name or an object with call(), not {model!r}")
+    labels = tuple(map(str, emit or ()))
+    asked = Feedback(message, labels, model, default_outcome, dict(metadata or {}), provider)
+    return _marking(feedback=asked, **({"router": True, "emit": labels} if labels else {}))
+
+
+def _care(max_retries: int, retry_delay: float, timeout: float | None) -> dict[str, Any]:
+    """What was said about failures; what was left out does not undo what another decorator said."""
+    if max_retries < 0 or retry_delay < 0 or (timeout is not None and timeout <= 0):
+        raise BadFlow("max_retries and retry_delay must not be negative, and timeout must be more than 0 seconds")
+    given = {"max_retries": (max_retries, 0), "retry_delay": (retry_delay, 1.0), "timeout": (timeout, None)}
+    return {name: value for name, (value, default) in given.items() if value != default}
+
+
+def _marking(**changes: Any) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        drafted = getattr(function, MARK, None) or Method(name=getattr(function, "__name__", ""))
+        setattr(function, MARK, replace(drafted, **changes))
+        return function
+
+    return decorate
+
+
+def _labels(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The labels that a return annotation names."""
+    try:
+        returned = typing.get_type_hints(inspect.unwrap(function)).get("return")
+    except Exception:  # an annotation that does not resolve here names no labels
+        return ()
+    if isinstance(returned, type) and issubclass(returned, Enum):
+        return tuple(str(member.value) for member in returned)
+    found: list[str] = []
+    parts = typing.get_args(returned) if typing.get_origin(returned) is not Literal else (returned,)
+    for part in parts:
+        if typing.get_origin(part) is Literal:
+            found += [str(value) for value in typing.get_args(part)]
+    return tuple(dict.fromkeys(found))

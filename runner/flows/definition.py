@@ -1,0 +1,141 @@
+"""What a flow is made of: its methods and what each waits for. Read once from the class; pure data from then on."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from runner.core.errors import BadFlow
+from runner.flows.conditions import Condition
+
+MARK = "__flow_method__"
+"""The attribute under which a decorated function carries its `Method`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What ``@human_feedback`` says: the question, and how an answer becomes a label."""
+
+    message: str
+    emit: tuple[str, ...] = ()
+    llm: Any = None
+    default_outcome: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    provider: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One method of a flow.
+
+    ``start``: it is an entry point. ``when``: what it waits for; None for an entry point that runs at once. A
+    ``router``'s result is heard as a label; ``emit`` are the labels it declares. Delays and timeouts are seconds. One
+    that is an ``entry`` runs at once, and again for what it waits for.
+    """
+
+    name: str
+    start: bool = False
+    when: Condition | None = None
+    router: bool = False
+    emit: tuple[str, ...] = ()
+    feedback: Feedback | None = None
+    max_retries: int = 0
+    retry_delay: float = 1.0
+    timeout: float | None = None
+    entry: bool = False
+
+
+@dataclass(frozen=True)
+class FlowDefinition:
+    """The methods of a flow class, in the order in which they were written."""
+
+    name: str
+    methods: Mapping[str, Method]
+
+    @cached_property
+    def starts(self) -> tuple[Method, ...]:
+        """The entry points of a kickoff: those that wait for nothing; where all wait for something, all of them."""
+        entries = [method for method in self.methods.values() if method.start]
+        return tuple(m for m in entries if m.when is None or m.entry) or tuple(entries)
+
+    @cached_property
+    def listeners(self) -> Mapping[str, tuple[Method, ...]]:
+        """For each name that may be heard, the methods that listen for it."""
+        found: dict[str, list[Method]] = {}
+        for method in self.methods.values():
+            for name in sorted(method.when.names) if method.when else ():
+                found.setdefault(name, []).append(method)
+        return {name: tuple(methods) for name, methods in found.items()}
+
+    def to_data(self) -> dict[str, Any]:
+        """What decides which methods run, and of which labels people choose, as JSON.
+
+        What is code or care (models, retries) is not in it.
+        """
+        methods = []
+        for method in self.methods.values():
+            found: dict[str, Any] = {"name": method.name}
+            found.update({name: True for name in ("start", "router", "entry") if getattr(method, name)})
+            if method.when is not None:
+                found["when"] = method.when.to_data()
+            if method.timeout is not None:
+                found["timeout"] = method.timeout
+            if method.feedback is not None:
+                found["labels"] = list(method.feedback.emit)
+            methods.append(found)
+        return {"name": self.name, "methods": methods}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "FlowDefinition":
+        """The inverse of `to_data`."""
+        methods = {}
+        for one in data["methods"]:
+            when = Condition.from_data(one["when"]) if "when" in one else None
+            methods[one["name"]] = Method(
+                one["name"],
+                start=one.get("start", False),
+                when=when,
+                router=one.get("router", False),
+                timeout=one.get("timeout"),
+                entry=one.get("entry", False),
+                feedback=Feedback("", tuple(one["labels"])) if "labels" in one else None,
+            )
+        return cls(data["name"], methods)
+
+
+def define(flow_class: type) -> FlowDefinition:
+    """Read a flow class. A method of a base class counts, also where a subclass writes it anew without a decorator.
+
+    Raises `BadFlow` on what can never run.
+    """
+    methods: dict[str, Method] = {}
+    for owner in reversed(flow_class.__mro__):
+        for name, value in vars(owner).items():
+            drafted = getattr(value, MARK, None)
+            if isinstance(drafted, Method):
+                methods[name] = replace(drafted, name=name)
+            elif name in methods and not callable(value):
+                del methods[name]  # a subclass took it away: ``method = None``
+    _refuse_impossible(flow_class.__name__, methods)
+    own = getattr(flow_class, "name", None)
+    return FlowDefinition(own if isinstance(own, str) else flow_class.__name__, methods)
+
+
+def _refuse_impossible(flow: str, methods: Mapping[str, Method]) -> None:
+    has_router = any(method.router for method in methods.values())
+    for method in methods.values():
+        if method.router and not method.start and method.when is None:
+            raise BadFlow(
+                f"Invalid flow definition for {flow}: router {method.name!r} waits for nothing: "
+                "give it a method to listen to, or stack @start() on it"
+            )
+        if method.when is None:
+            continue
+        if method.name in method.when.names:
+            raise BadFlow(f"Invalid flow definition for {flow}: method {method.name!r} listens to itself")
+        if not has_router and not method.when.is_met(methods.keys()):
+            unknown = next(name for name in sorted(method.when.names) if name not in methods)
+            near = difflib.get_close_matches(unknown, methods, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else "no method has that name, and no router could return it"
+            raise BadFlow(f"Invalid flow definition for {flow}: {method.name!r} listens to {unknown!r}; {hint}")

@@ -1,0 +1,110 @@
+"""A person's edit of what a method gave: what it stands in the place of, and how the record reads then. Pure.
+
+What a person said of an output (``@human_feedback``) is part of its record. With labels to choose from, the choice is
+what is edited, as if they had said that; without, the output that they said it of. What else the code needs to get its
+value back (`runner.flows.values`, `runner.flows.typed`) stays, fitted to the edit.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from runner.core import output as outputs
+from runner.core.errors import BadInput
+from runner.core.plan.branching import alike
+
+
+class Given(NamedTuple):
+    """What a method gave, as it is recorded: text, JSON if there is more to it, and the flow's part of the record."""
+
+    raw: str
+    json: Any
+    part: Mapping[str, Any]
+
+
+def replaced(before: Given) -> tuple[str, bool]:
+    """What an edit stands in the place of, as text, and whether the edit has to be JSON, too."""
+    value = before.part["signal"] if _is_chosen(before) else _value(before)
+    raw, data = outputs.from_value(value)
+    return raw, not isinstance(value, str | None) or data is not None
+
+
+def edited(task: str, before: Given, edit: Any, labels: Sequence[str] = ()) -> Given:
+    """The record with the edit in it. ``labels`` are those that a person chooses from. Raises `BadInput`."""
+    if _is_chosen(before):
+        return _chosen(task, before, edit, labels)
+    was = _value(before)
+    value = outputs.from_edit(task, edit, was)
+    if alike(value, was):
+        return before
+    part = {name: one for name, one in before.part.items() if name not in ("patch", "value", "models")}
+    if "feedback" in part:
+        data = {**before.json, "output": value}
+        return Given(before.raw, data, {**part, "feedback": {**part["feedback"], "output": data}})
+    if "signal" in part:
+        part["signal"] = str(value)
+    if "kind" in part:
+        data = _remade(before.json, value)
+        return Given(str(data.get("raw", "")), data, {**part, **_models(before, data)})
+    raw, data = outputs.from_value(value)
+    if value is not None and not isinstance(value, str | dict | list):
+        part["value"] = value
+    return Given(raw, data, {**part, **_models(before, data)})
+
+
+def _is_chosen(before: Given) -> bool:
+    """Whether a person chose one of several labels."""
+    return "signal" in before.part and "feedback" in before.part
+
+
+def _value(before: Given) -> Any:
+    """What the method gave, as a person edits it: of what a crew or an agent gave, its text."""
+    if "feedback" in before.part:
+        return before.json["output"]
+    if "kind" in before.part:
+        return before.raw
+    return before.part.get("value", before.raw if before.json is None else before.json)
+
+
+def _chosen(task: str, before: Given, edit: Any, labels: Sequence[str]) -> Given:
+    label = str(edit).strip()
+    if labels:
+        exact = [one for one in labels if one.casefold() == label.casefold()]
+        if not exact:
+            raise BadInput(
+                f"what {task!r} leads to is a person's choice, and {label[:60]!r} is none of {', '.join(labels)}: "
+                "edit it to one of them"
+            )
+        label = exact[0]
+    if label == before.part["signal"]:
+        return before
+    told = before.part["feedback"]
+    said = {**told["output"], "feedback": label, "outcome": label}
+    part = {name: one for name, one in before.part.items() if name != "patch"}
+    return Given(before.raw, before.json, {**part, "signal": label, "feedback": {**told, "output": said}})
+
+
+def _remade(data: Mapping[str, Any], value: Any) -> dict[str, Any]:
+    """What a crew, a task or an agent gave, with another text, or with other fields."""
+    if isinstance(value, dict):
+        return {**data, **value}
+    raw, parsed = outputs.from_value(value)
+    return {**data, "raw": raw, **{name: parsed if name == "json_dict" else None for name in _MORE if name in data}}
+
+
+_MORE = ("json_dict", "pydantic")
+"""What was made of the text."""
+
+
+def _models(before: Given, data: Any) -> dict[str, Any]:
+    """The models that are still in the output, with what is there now."""
+    found = []
+    for path, name, _ in before.part.get("models", ()):
+        at = data
+        try:
+            for key in path:
+                at = at[key]
+        except (LookupError, TypeError):
+            continue
+        if isinstance(at, dict):
+            found.append([path, name, at])
+    return {"models": found} if found else {}

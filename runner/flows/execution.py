@@ -1,0 +1,271 @@
+"""One execution of a method: the copy of the state it works on, its argument, its journal, and what came of it."""
+
+import asyncio
+import contextlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from runner.core.errors import BadInput, TaskError
+from runner.events import (
+    FlowInputReceivedEvent,
+    FlowInputRequestedEvent,
+    HumanFeedbackReceivedEvent,
+    HumanFeedbackRequestedEvent,
+    event_bus,
+)
+from runner.flows import state as states
+from runner.flows.definition import Feedback, Method
+from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flows.machine import Call
+from runner.flows.values import Lost, decode, encode_gently
+from runner.journal import Journal
+from runner.journal.answers import Answer
+from runner.journal.cancellation.gate import Gate
+from runner.llm.recording import journaled
+from runner.snapshots.resolve import inside
+
+if TYPE_CHECKING:
+    from runner.flows.flow import Flow
+
+TRIGGER_PAYLOAD = "crewai_trigger_payload"
+"""The input that a start method gets as an argument of this name, if it has one."""
+
+_BODY = "body"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a method: its output, the label that is heard besides its name, and what a person said of it."""
+
+    output: Any
+    signal: str | None = None
+    feedback: HumanFeedbackResult | None = None
+
+
+@dataclass(eq=False)
+class Execution:
+    """One method at work, on a copy of the state. ``argument`` is the output that triggered it, if there is one."""
+
+    flow: "Flow[Any]"
+    method: Method
+    call: Call
+    journal: Journal
+    argument: Any = states.MISSING
+    payload: Any = None
+    gate: Gate = field(default_factory=Gate)
+    began: int = 0  #: how many calls were done when it began
+    base: states.State = field(init=False)
+    state: states.State = field(init=False)
+    outer: "Execution | None" = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.base = states.twin(self.flow.committed_state)
+        self.state = states.twin(self.base)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The bound method."""
+        return self.flow.function_of(self)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def do(self) -> Outcome:
+        """Perform the method in this thread. Raises what it raises, and `Asked` where a person has to answer."""
+        with self._entered():
+            known = self._body()
+            if known is not None:
+                return self._conclude(known[0], is_kept=True)
+            value = self.function(*self.arguments())
+            return self._conclude(asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value)
+
+    async def ado(self) -> Outcome:
+        """`do` on this event loop."""
+        with self._entered():
+            known = self._body()
+            value = known[0] if known is not None else await self.function(*self.arguments())
+            if self.method.feedback is None:
+                return self._conclude(value)
+            return await asyncio.to_thread(self._conclude, value, is_kept=known is not None)
+
+    def ask(self, message: str, metadata: dict[str, Any] | None = None, *, pause: bool) -> str:
+        """A person's answer; with ``pause``, whoever sits at the terminal is not asked."""
+        who: dict[str, Any] = {"flow_name": self.flow.flow_name, "method_name": self.method.name, "message": message}
+
+        def obtain(step: str) -> str | None:
+            event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
+            said = None if pause or not self.flow.has_terminal else on_terminal(message)
+            if said is None:
+                self.flow.wait_for(self.question(step, message=message, metadata=metadata))
+            return said
+
+        answer = self.journal.answer(message, obtain)
+        event_bus.emit(self.flow, FlowInputReceivedEvent(**who, response=answer, metadata=metadata))
+        return answer
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
+        self.outer = current.get()
+        token = current.set(self)
+        try:
+            with inside(self.flow), journaled(self.journal):
+                yield
+        finally:
+            current.reset(token)
+
+    def arguments(self) -> list[Any]:
+        """What the method is called with."""
+        if self.method.start:
+            takes = TRIGGER_PAYLOAD in inspect.signature(self.function).parameters
+            return [self.payload] if takes and self.payload is not None else []
+        if self.argument is states.MISSING or not self._takes_argument():
+            return []
+        if isinstance(self.argument, Lost):
+            raise TaskError(
+                f"method {self.method.name!r} needs the output of {self.call.by!r}, a {self.argument.kind}, which no "
+                "checkpoint can hold: return JSON or a pydantic model there"
+            )
+        return [self.argument]
+
+    def _takes_argument(self) -> bool:
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        kinds = (*positional, inspect.Parameter.VAR_POSITIONAL)
+        return any(one.kind in kinds for one in inspect.signature(self.function).parameters.values())
+
+    def _conclude(self, value: Any, *, is_kept: bool = False) -> Outcome:
+        asked = self.method.feedback
+        if asked is None:
+            label = value.value if isinstance(value, Enum) else value
+            return Outcome(value, str(label) if self.method.router and value is not None else None)
+        if not is_kept:
+            value = self.flow._review_output(self, value)
+            self._keep_body(value)
+        result = self._feedback(asked, value)
+        return Outcome(value if asked.emit else result, result.outcome, result)
+
+    # -- a person's word on the output
+
+    def _keep_body(self, value: Any) -> None:
+        """The method is done but for what a person says of it: it is not done again for that."""
+        self.flow.bodies[self.call.key] = (value, self.base, self.state)
+        patch = states.changes(states.fields(self.base), states.fields(self.state))
+        before = states.dump(self.base, self.flow.leave_out)
+        after = states.dump(self.state, self.flow.leave_out)
+        kept = {
+            **encode_gently(value),
+            "before": {name: before[name] for name in (*patch.put, *patch.gone) if name in before},
+            "after": {name: after[name] for name in patch.put if name in after},
+            "gone": list(patch.gone),
+        }
+        self.journal.keep(_BODY, kept)
+
+    def _body(self) -> tuple[Any] | None:
+        """The output of a method that was done before but for a person's word; its change of the state with it."""
+        if self.method.feedback is None or (known := self.journal.kept(_BODY)) is None:
+            return None
+        live = self.flow.bodies.get(self.call.key)
+        if live is not None:
+            value, self.base, self.state = live
+            return (value,)
+        self.base = states.revised(self.base, known["before"])
+        self.state = states.revised(self.state, known["after"], known["gone"])
+        return (decode(known, self.function),)
+
+    def _feedback(self, asked: Feedback, output: Any) -> HumanFeedbackResult:
+        who: dict[str, Any] = {"flow_name": self.flow.flow_name, "method_name": self.method.name}
+        labels = list(asked.emit)
+
+        def obtain(step: str) -> str | None:
+            context = self.question(step, output)
+            event_bus.emit(
+                self.flow,
+                HumanFeedbackRequestedEvent(**who, output=output, message=asked.message, emit=labels or None),
+            )
+            return self._from_provider(asked.provider, context) if asked.provider else self._from_terminal(context)
+
+        answer = self.journal.answer(asked.message, obtain)
+        outcome = None
+        if labels:
+            # The model's reading of an answer is paid for once.
+            try:
+                outcome = str(self.journal.step("outcome", self._outcome, (answer,), {}))
+            except BadInput as error:
+                question = self.question(self.journal.step_of(asked.message), output)
+                raise AnswerRefused(question, str(error)) from None
+        answer = str(answer)
+        self.flow._learn_from(self, output, answer)
+        event_bus.emit(self.flow, HumanFeedbackReceivedEvent(**who, feedback=answer, outcome=outcome))
+        return HumanFeedbackResult(output, answer, outcome, method_name=self.method.name, metadata=dict(asked.metadata))
+
+    def _outcome(self, answer: str) -> str:
+        asked = self.method.feedback
+        assert asked is not None
+        if isinstance(answer, Answer) and answer.label in asked.emit:
+            return answer.label
+        if not answer.strip():
+            return asked.default_outcome or asked.emit[0]
+        return str(self.flow._collapse_to_outcome(answer, list(asked.emit), asked.llm, asked.default_outcome))
+
+    def _from_provider(self, provider: Any, context: PendingFeedbackContext) -> str | None:
+        try:
+            said = provider.request_feedback(context, self.flow)
+            return str(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
+        except HumanFeedbackPending as pending:
+            self.flow.wait_for(context, pending.callback_info)
+            return None
+
+    def _from_terminal(self, context: PendingFeedbackContext) -> str | None:
+        said = self.flow._request_human_feedback(
+            context.message, context.method_output, context.metadata, context.emit, context.method_name
+        )
+        if said is None:
+            self.flow.wait_for(context)
+        return said
+
+    def question(
+        self, step: str, output: Any = None, message: str = "", metadata: Any = None
+    ) -> PendingFeedbackContext:
+        """What a person is asked at a step of the journal: the method's own question, or ``message``."""
+        asked = None if message else self.method.feedback
+        return PendingFeedbackContext(
+            flow_id=states.state_id(self.state),
+            flow_class=self.flow.flow_name,
+            method_name=self.method.name,
+            method_output=output,
+            message=asked.message if asked else message,
+            emit=list(asked.emit) or None if asked else None,
+            default_outcome=asked.default_outcome if asked else None,
+            metadata=dict((asked.metadata if asked else metadata) or {}),
+            call=self.call.key,
+            step=step,
+        )
+
+
+current: ContextVar[Execution | None] = ContextVar("runner_flow_execution", default=None)
+"""The innermost execution around the code that runs."""
+
+
+def within(flow: "Flow[Any]") -> Execution | None:
+    """The execution of this flow that the code which asks is part of."""
+    found = current.get()
+    while found is not None and found.flow is not flow:
+        found = found.outer
+    return found
+
+
+def on_terminal(message: str) -> str | None:
+    """Ask who sits at the terminal; None if nobody does."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return None
+    return input(f"{message}\n> ").strip()
+
+
+async def _awaited(value: Any) -> Any:
+    return await value

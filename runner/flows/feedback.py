@@ -1,0 +1,159 @@
+"""Asking a person: what they are asked, what they said, and how that becomes a label."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol, runtime_checkable
+
+from pydantic_core import to_jsonable_python
+
+from runner.core.errors import BadInput
+from runner.journal.answers import Answer
+
+logger = logging.getLogger("runner.flows")
+
+
+@dataclasses.dataclass
+class HumanFeedbackResult:
+    """What a person said of a method's output. ``outcome`` is the label it became, if there were any to choose from."""
+
+    output: Any
+    feedback: str
+    outcome: str | None = None
+    timestamp: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    method_name: str = ""
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class PendingFeedbackContext:
+    """What a person is asked. ``call`` is the execution that waits for it, ``step`` where in it the answer belongs."""
+
+    flow_id: str
+    flow_class: str
+    method_name: str
+    method_output: Any = None
+    message: str = ""
+    emit: list[str] | None = None
+    default_outcome: str | None = None
+    metadata: dict[str, Any] = dataclasses.field(default_factory=dict)
+    requested_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
+    call: str = ""
+    step: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON; of an output that is none, its text."""
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        found: dict[str, Any] = to_jsonable_python(data, fallback=str)
+        return found
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "PendingFeedbackContext":
+        """The inverse of `to_dict`."""
+        known = {field.name: data[field.name] for field in dataclasses.fields(cls) if field.name in data}
+        if isinstance(known.get("requested_at"), str):
+            known["requested_at"] = datetime.fromisoformat(known["requested_at"])
+        return cls(**known)
+
+
+class HumanFeedbackPending(Exception):
+    """The flow waits for a person. ``kickoff`` returns it; a feedback provider raises it to make the flow wait."""
+
+    def __init__(
+        self,
+        context: PendingFeedbackContext,
+        callback_info: dict[str, Any] | None = None,
+        message: str | None = None,
+    ) -> None:
+        self.context = context
+        self.callback_info = callback_info or {}
+        super().__init__(message or f"{context.method_name} of flow {context.flow_id} waits: {context.message}")
+
+
+@runtime_checkable
+class HumanFeedbackProvider(Protocol):
+    """How a person is asked, where it is not at the terminal: ``@human_feedback(..., provider=...)``."""
+
+    def request_feedback(self, context: PendingFeedbackContext, flow: Any) -> str:
+        """The answer. May be a coroutine; raising `HumanFeedbackPending`, the flow waits for ``resume``."""
+
+
+class AnswerRefused(BadInput):
+    """An answer that is none: the question stands."""
+
+    def __init__(self, context: PendingFeedbackContext, message: str) -> None:
+        super().__init__(message)
+        self.context = context
+
+
+def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | None = None) -> str:
+    """The label that an answer is: its own words, else what the model makes of it, else the default.
+
+    Raises `BadInput` where no label fits: nobody is taken to have approved what they did not.
+    """
+    exact = [label for label in labels if label.casefold() == answer.strip().casefold()]
+    if exact:
+        return exact[0]
+    chosen = _ask_model(answer, labels, llm) or named_in(answer, labels) or default
+    if chosen is None:
+        raise BadInput(
+            f"the answer {answer[:60]!r} is none of {', '.join(labels)}: answer with one of them, "
+            "or give @human_feedback a default_outcome or an llm"
+        )
+    return chosen
+
+
+_APPROVES = frozenset({"approve", "approved", "accept", "accepted", "ok", "yes"})
+_REJECTS = frozenset({"reject", "rejected", "refuse", "refused", "revise", "no"})
+
+
+def verdict(
+    text: str | None, approve: bool, reject: str | None, labels: Sequence[str], about: Mapping[str, Any]
+) -> Answer:
+    """A person's answer as text: they say it, or approve of what is shown, or reject it and say why.
+
+    Raises `BadInput` where it is none, or several.
+    """
+    if (text is not None) + approve + (reject is not None) != 1:
+        raise BadInput("an answer is one of three: --text TEXT, --approve, or --reject WHY")
+    if text is not None:
+        return Answer(text)
+    if not approve and not (reject or "").strip():
+        raise BadInput("--reject needs a reason, for whoever does it again")
+    if labels:
+        known = _APPROVES if approve else _REJECTS
+        fitting = [label for label in labels if label.casefold() in known]
+        if len(fitting) != 1:
+            what = "approves" if approve else "rejects"
+            raise BadInput(f"none of {', '.join(labels)} is known as what {what}: say which with --text")
+        return Answer(fitting[0] if approve else f"{fitting[0]}: {reject}", fitting[0])
+    if about.get("method_output") is None:
+        raise BadInput(
+            f"nothing is shown that could be approved or rejected, it asks {about.get('message')!r}: use --text"
+        )
+    return Answer(reject or "")
+
+
+def named_in(text: str, labels: Sequence[str]) -> str | None:
+    """The one label that a text names; None if it names none, or several that do not lie in one another."""
+    found = [label for label in labels if label.casefold() in text.casefold()]
+    longest = max(found, key=len, default=None)
+    if longest is None or any(label.casefold() not in longest.casefold() for label in found):
+        return None
+    return longest
+
+
+def _ask_model(answer: str, labels: Sequence[str], llm: Any) -> str | None:
+    """What a model makes of an answer. One that gives something else decides nothing. Raises `ModelError`."""
+    call = getattr(llm, "call", None)
+    if not callable(call):
+        return None
+    prompt = (
+        "A person was asked for a decision and answered:\n\n"
+        f"{answer}\n\nWhich one of these does the answer mean: {', '.join(labels)}?\n"
+        "Reply with exactly that word and nothing else."
+    )
+    said = str(call([{"role": "user", "content": prompt}]))
+    exact = [label for label in labels if label.casefold() == said.strip().casefold()]
+    return exact[0] if exact else named_in(said, labels)

@@ -1,0 +1,116 @@
+"""What happened in a flow: kept for its checkpoints, for methods to come and for who asks, until it begins anew."""
+
+import threading
+from collections.abc import Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+from runner.flows import state as states
+from runner.flows.feedback import HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flows.machine import Call, Machine
+
+if TYPE_CHECKING:
+    from runner.flows.execution import Execution, Outcome
+
+
+class Happened:
+    """The methods that are done and what came of them; what is asked, and what is at work."""
+
+    has_terminal: bool
+    input_files: dict[str, Any]
+    bodies: dict[str, tuple[Any, states.State, states.State]]
+    last_human_feedback: HumanFeedbackResult | None
+    human_feedback_history: list[HumanFeedbackResult]
+
+    inputs: dict[str, Any]
+    given: Any
+
+    _state: Any
+    _method_outputs: list[Any]
+    _completed_methods: set[str]
+    _method_execution_counts: dict[str, int]
+    _kickoff_event_id: str | None
+
+    @property
+    def method_outputs(self) -> list[Any]:
+        """What the methods returned, in the order in which they were done."""
+        return [_output_of(entry) for entry in self._method_outputs]
+
+    @property
+    def completed_methods(self) -> set[str]:
+        """The names of the methods that were done at least once.
+
+        Those that are set before a kickoff are not done by it: the state, one that was kept perhaps (``@persist``), has
+        what they did. What listens to them gets None for their output.
+        """
+        return set(self._completed_methods)
+
+    @completed_methods.setter
+    def completed_methods(self, names: Set[str]) -> None:
+        self._reset()
+        self._completed_methods = set(names)
+
+    @property
+    def kickoff_event_id(self) -> str | None:
+        """The id of the event with which this kickoff began."""
+        return self._kickoff_event_id
+
+    @kickoff_event_id.setter
+    def kickoff_event_id(self, event_id: str | None) -> None:
+        self._kickoff_event_id = event_id
+
+    @property
+    def pending_feedback(self) -> PendingFeedbackContext | None:
+        """What a person is asked for, if the flow waits for one: of several questions, the oldest."""
+        return next((pending.context for pending in self._asked.values()), None)
+
+    def log(self, call: Call, outcome: "Outcome") -> None:
+        """A method is done: keep what came of it, and drop what was only needed until then."""
+        entry: dict[str, Any] = {"method": call.method, "output": outcome.output, "key": call.key}
+        if outcome.signal is not None:
+            entry["signal"] = outcome.signal
+        if outcome.feedback is not None:
+            entry["feedback"] = self.last_human_feedback = outcome.feedback
+            self.human_feedback_history.append(outcome.feedback)
+        self._method_outputs.append(entry)
+        self._entries[call.key] = entry
+        self._completed_methods.add(call.method)
+        self._method_execution_counts[call.method] = self._method_execution_counts.get(call.method, 0) + 1
+        self._steps.pop(call.key, None)
+        self.bodies.pop(call.key, None)
+
+    def entry_of(self, key: str) -> dict[str, Any] | None:
+        """What is kept of a call that is done."""
+        return self._entries.get(key)
+
+    def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
+        """A method has a question: it is known from here on."""
+        with self._lock:
+            self._asked[context.call] = HumanFeedbackPending(context, dict(callback_info or {}))
+
+    def _reset(self) -> None:
+        """Nothing has happened. The state stays."""
+        if "_lock" not in self.__dict__:
+            self._lock = threading.RLock()
+            self._left_out: set[str] = set()
+            self._running = False
+            self.has_terminal = True
+            self.inputs, self.given = {}, {}
+            self.input_files = {}
+        self._machine: Machine | None = None
+        self._method_outputs = []
+        self._entries: dict[str, dict[str, Any]] = {}
+        self._completed_methods = set()
+        self._method_execution_counts = {}
+        self._at_work: dict[str, Execution] = {}
+        self._steps: dict[str, dict[str, str]] = {}
+        self._asked: dict[str, HumanFeedbackPending] = {}
+        self.bodies = {}
+        self._finished_events: dict[str, str] = {}
+        self._kickoff_event_id = None
+        self._is_restored = False
+        self.last_human_feedback = None
+        self.human_feedback_history = []
+
+
+def _output_of(entry: Any) -> Any:
+    return entry["output"] if isinstance(entry, dict) and "output" in entry and "method" in entry else entry

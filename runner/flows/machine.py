@@ -1,0 +1,233 @@
+"""Which methods of a flow run now: a pure machine. No clock, no I/O; the same history gives the same calls everywhere.
+
+There are two moves. ``begin`` triggers the entry points. ``finish`` takes a call that is done, says what is *heard* by
+it (the method's name and, for a router, its label) and triggers who is fulfilled by that. Everything that is triggered
+is ``pending`` until it is finished; a flow is over when nothing is.
+
+What a listener hears:
+
+- it keeps the names it heard until they fulfil its condition; then it is triggered and forgets them;
+- one with alternatives (``or_``) is triggered **once in a round**: what else of the same round comes later is not
+  heard. A round is told by cause, not by time. Every call knows its *trail*: the methods that led to it, each with its
+  latest turn there. A method that is triggered though it is in its own trail runs again: a loop has come round, and a
+  new *round* begins there. A listener hears again what follows from its own latest call, and what is of a round that
+  began after that. So two branches that run side by side fulfil an ``or_`` once, and a loop once each time round.
+
+A call's key is its method's name, from the second turn on with the turn: ``review``, ``review#2``.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.core.errors import BadFlow, FlowLoop
+from runner.flows.definition import FlowDefinition, Method
+
+MAX_METHOD_CALLS = 100
+"""How often one method may be triggered in one run, unless the flow says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One execution of a method, triggered and not finished.
+
+    ``by`` is the key of the call whose output it gets ("" for an entry point), ``signal`` the label by which it came,
+    if it was not the method's own name. ``round`` is the machine's time at which the newest loop in its trail began.
+    """
+
+    key: str
+    method: str
+    by: str = ""
+    signal: str = ""
+    trail: Mapping[str, int] = field(default_factory=dict)
+    round: int = 0
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON."""
+        found: dict[str, Any] = {"key": self.key, "method": self.method}
+        if self.by:
+            found["by"] = self.by
+        if self.signal:
+            found["signal"] = self.signal
+        if self.trail:
+            found["trail"] = dict(self.trail)
+        if self.round:
+            found["round"] = self.round
+        return found
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "Call":
+        """The inverse of `to_data`."""
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A name that a listener heard and waits with for others: the trail and the round of the call it came from."""
+
+    trail: Mapping[str, int]
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A finished call as a log keeps it, in the order of finishing: what `replay` makes a machine of."""
+
+    key: str
+    method: str
+    signal: str | None = None
+
+
+class Machine:
+    """The moves of one run of a flow."""
+
+    def __init__(self, definition: FlowDefinition, max_method_calls: int = MAX_METHOD_CALLS) -> None:
+        self.definition = definition
+        self.pending: dict[str, Call] = {}
+        self._limit = max_method_calls
+        self._time = 0
+        self._turns: dict[str, int] = {}
+        self._heard: dict[str, dict[str, Heard]] = {}
+        self._fired: dict[str, int] = {}
+
+    @property
+    def finished(self) -> int:
+        """How many calls are done."""
+        return self._time
+
+    def begin(self) -> list[Call]:
+        """Trigger the entry points."""
+        return [self._trigger(method, Call("", ""), {}, 0) for method in self.definition.starts]
+
+    def finish(self, key: str, signal: str | None = None) -> list[Call]:
+        """A pending call is done; ``signal`` is its label, if it is a router's. Returns what that triggers.
+
+        Raises `FlowLoop` when a method is triggered more often than it may be; the machine is of no use then.
+        """
+        return self._heard_from(self.pending.pop(key), signal)
+
+    def take_back(self, done: Done) -> list[Call]:
+        """`finish` for history: a call that the present code would not have triggered still happened."""
+        if done.key not in self.pending:
+            call = Call(done.key, done.method)
+            self._turns[done.method] = max(self._turns.get(done.method, 0), turn_of(done.key))
+            return self._heard_from(call, done.signal)
+        return self.finish(done.key, done.signal)
+
+    def pass_over(self, methods: Set[str]) -> list[Call]:
+        """These methods are done, somebody says: what comes after them is pending. Returns their calls, in order.
+
+        A router's label is not known; a method behind one counts as reached if it is one of them. Raises `BadFlow`.
+        """
+        for method in methods - self.definition.methods.keys():
+            known = ", ".join(self.definition.methods)
+            raise BadFlow(f"flow {self.definition.name} has no method {method!r} to be done; there are: {known}")
+        left = [name for name in self.definition.methods if name in methods]
+        done = []
+        while left:
+            call = next((one for one in self.pending.values() if one.method in left), None) or Call(left[0], left[0])
+            left.remove(call.method)
+            self.take_back(Done(call.key, call.method))
+            done.append(call)
+        return done
+
+    def _heard_from(self, call: Call, signal: str | None) -> list[Call]:
+        self._time += 1
+        triggered: list[Call] = []
+        for name in dict.fromkeys([call.method] if signal is None else [call.method, signal]):
+            for method in self.definition.listeners.get(name, ()):
+                if (found := self._hear(method, name, call)) is not None:
+                    triggered.append(found)
+        return triggered
+
+    def _hear(self, method: Method, name: str, call: Call) -> Call | None:
+        assert method.when is not None  # it listens
+        trail = _joined(call.trail, {call.method: turn_of(call.key)})
+        if method.when.has_alternatives and method.name in self._fired:
+            follows = trail.get(method.name) == self._turns[method.name]
+            if not follows and call.round <= self._fired[method.name]:
+                return None
+        heard = self._heard.setdefault(method.name, {})
+        heard[name] = Heard(trail, self._time if method.name in trail else call.round)
+        if not method.when.is_met(heard.keys()):
+            return None
+        del self._heard[method.name]
+        if method.when.has_alternatives:
+            self._fired[method.name] = self._time
+        trails = _joined(*(one.trail for one in heard.values()))
+        source = Call(call.key, call.method, signal="" if name == call.method else name)
+        return self._trigger(method, source, trails, max(one.round for one in heard.values()))
+
+    def _trigger(self, method: Method, source: Call, trail: Mapping[str, int], began: int) -> Call:
+        turn = self._turns.get(method.name, 0) + 1
+        if turn > self._limit:
+            raise FlowLoop(
+                f"method {method.name!r} was triggered more than {self._limit} times: "
+                "if the loop does end, give the flow a larger max_method_calls"
+            )
+        self._turns[method.name] = turn
+        key = key_of(method.name, turn)
+        call = Call(key, method.name, source.key, source.signal, trail, began)
+        self.pending[key] = call
+        return call
+
+    def to_data(self) -> dict[str, Any]:
+        """As JSON: all there is to go on from."""
+        return {
+            "time": self._time,
+            "turns": dict(self._turns),
+            "heard": {
+                method: {name: [dict(one.trail), one.round] for name, one in names.items()}
+                for method, names in self._heard.items()
+            },
+            "fired": dict(self._fired),
+            "pending": [call.to_data() for call in self.pending.values()],
+        }
+
+    @classmethod
+    def from_data(
+        cls, definition: FlowDefinition, data: dict[str, Any], max_method_calls: int = MAX_METHOD_CALLS
+    ) -> "Machine":
+        """The inverse of `to_data`."""
+        machine = cls(definition, max_method_calls)
+        machine._time = data["time"]
+        machine._turns = dict(data["turns"])
+        machine._fired = dict(data["fired"])
+        machine._heard = {
+            method: {name: Heard(trail, began) for name, (trail, began) in names.items()}
+            for method, names in data["heard"].items()
+        }
+        machine.pending = {call["key"]: Call.from_data(call) for call in data["pending"]}
+        return machine
+
+
+def replay(definition: FlowDefinition, log: Iterable[Done], max_method_calls: int = MAX_METHOD_CALLS) -> Machine:
+    """The machine as it stands after a history. Its ``pending`` are what is to run now."""
+    machine = Machine(definition, max_method_calls)
+    machine.begin()
+    for done in log:
+        machine.take_back(done)
+    return machine
+
+
+def _joined(*trails: Mapping[str, int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for trail in trails:
+        for method, turn in trail.items():
+            found[method] = max(turn, found.get(method, 0))
+    return found
+
+
+def key_of(method: str, turn: int) -> str:
+    """The key of a method's n-th call."""
+    return method if turn == 1 else f"{method}#{turn}"
+
+
+def turn_of(key: str) -> int:
+    """Which call of its method a key names."""
+    return int(key.partition("#")[2] or 1)
+
+
+def method_of(key: str) -> str:
+    """The method whose call a key names."""
+    return key.partition("#")[0]

@@ -1,0 +1,90 @@
+"""What a method changed in a state of JSON, small enough to keep: what was set, added, removed; by key in dicts.
+
+`apply_patch` to the state that the method began with gives the state it ended with; to one that others have changed
+since, it merges by the rules of `runner.flows.state.merge`. Kept with each output, patches make the state of any
+position.
+
+A patch is a list: ``["s", value]`` sets, ``["a", items]`` appends to a list, ``["d", {key: patch}]`` goes into a dict,
+``["x"]`` removes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runner.flows.state import MISSING, same
+
+Patch = list[Any]
+
+
+def diff(base: Any, mine: Any) -> Patch | None:
+    """What makes ``mine`` of ``base``; None if they are the same."""
+    if same(base, mine):
+        return None
+    if mine is MISSING:
+        return ["x"]
+    if isinstance(mine, dict):
+        known = base if isinstance(base, dict) else {}
+        found = {key: diff(known.get(key, MISSING), mine.get(key, MISSING)) for key in {**known, **mine}}
+        return ["d", {key: patch for key, patch in found.items() if patch is not None}]
+    if isinstance(mine, list):
+        items = base if isinstance(base, list) else []
+        if len(mine) >= len(items) and same(mine[: len(items)], items):
+            return ["a", mine[len(items) :]]
+    return ["s", mine]
+
+
+def apply_patch(patch: Patch, theirs: Any, base: Any, path: str, conflicts: list[str]) -> Any:
+    """``theirs`` with a patch that was made against ``base``. Paths of what both changed are added to ``conflicts``."""
+    kind, untouched = patch[0], same(theirs, base)
+    if kind == "d":
+        if isinstance(theirs, dict) or untouched:
+            return _into(patch[1], theirs, base, path, conflicts)
+        conflicts.append(path)
+        return _into(patch[1], base, base, path, [])
+    if kind == "a":
+        known = base if isinstance(base, list) else []
+        if isinstance(theirs, list) and same(theirs[: len(known)], known):
+            return theirs + patch[1]
+        if not untouched:
+            conflicts.append(path)
+        return known + patch[1]
+    mine = MISSING if kind == "x" else patch[1]
+    # Two that counted up to the same number each lost sight of the other; two that set the same flag agree.
+    counted = isinstance(mine, int | float) and not isinstance(mine, bool)
+    if not untouched and (counted or not same(theirs, mine)):
+        conflicts.append(path)
+    return mine
+
+
+def apply_all(
+    patches: Mapping[str, Patch], theirs: Mapping[str, Any], base: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """A state with patches by field, and where they conflict. Without ``base``, as if nobody else had changed it."""
+    conflicts: list[str] = []
+    found = dict(theirs)
+    for name, patch in patches.items():
+        mine = theirs.get(name, MISSING)
+        value = apply_patch(patch, mine, mine if base is None else base.get(name, MISSING), name, conflicts)
+        if value is MISSING:
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found, conflicts
+
+
+def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patch]:
+    """What makes ``mine`` of ``base``, by field."""
+    found = {name: diff(base.get(name, MISSING), mine.get(name, MISSING)) for name in {**base, **mine}}
+    return {name: patch for name, patch in found.items() if patch is not None}
+
+
+def _into(patches: Mapping[str, Patch], theirs: Any, base: Any, path: str, conflicts: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = dict(theirs) if isinstance(theirs, dict) else {}
+    known = base if isinstance(base, dict) else {}
+    for key, patch in patches.items():
+        value = apply_patch(patch, found.get(key, MISSING), known.get(key, MISSING), f"{path}.{key}", conflicts)
+        if value is MISSING:
+            found.pop(key, None)
+        else:
+            found[key] = value
+    return found

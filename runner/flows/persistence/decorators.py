@@ -1,0 +1,85 @@
+"""``@persist``: a flow's state is kept by its id when a method is done; ``kickoff(inputs={"id": ...})`` begins with it.
+
+It is the state alone: the methods run again. To go on with what was done, write checkpoints. On the fleet the run keeps
+the state itself, and ``@persist`` does nothing.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from runner.core.errors import TaskError, said
+from runner.flows import state as states
+from runner.flows.persistence.base import FlowPersistence
+from runner.flows.persistence.sqlite import SQLiteFlowPersistence
+
+if TYPE_CHECKING:
+    from runner.flows.flow import Flow
+
+logger = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MARK = "_runner_persist"
+
+
+class PersistenceFailed(TaskError, RuntimeError):
+    """A method is done, and the state of its flow could not be kept."""
+
+
+class _Wish(NamedTuple):
+    persistence: FlowPersistence
+    verbose: bool
+
+
+def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -> Callable[[F], F]:
+    """Keep the state after this method; on a class of flows, after each of its methods.
+
+    Left out, ``persistence`` is an SQLite file, ``./.checkpoints/flow_states.db``.
+    """
+    wish = _Wish(persistence or SQLiteFlowPersistence(), verbose)
+
+    def decorate(target: F) -> F:
+        setattr(target, _MARK, wish)
+        return target
+
+    return decorate
+
+
+def keep(flow: "Flow[Any]", method: str) -> None:
+    """A method is done: keep the state, if that is wished. Raises `PersistenceFailed`."""
+    wish: _Wish | None = getattr(getattr(flow, method, None), _MARK, None) or getattr(type(flow), _MARK, None)
+    if wish is None:
+        return
+    if wish.verbose:
+        logger.info("Saving flow state of %s after %s", flow.flow_id, method)
+    try:
+        wish.persistence.save_state(flow.flow_id, method, states.dump(flow.committed_state, flow.leave_out))
+    except Exception as error:  # whatever the place it is kept in raises
+        raise PersistenceFailed(
+            f"the state of flow {flow.flow_name} cannot be kept after {method}: {type(error).__name__}: {said(error)}"
+        ) from error
+
+
+def take_up(flow: "Flow[Any]", inputs: Mapping[str, Any], source: str | None) -> None:
+    """The flow begins with the state that was kept under the id among its inputs.
+
+    With a ``source``, it begins with that one's, under that id or one of its own. What was never kept changes nothing.
+    """
+    wanted = source or inputs.get("id")
+    persistence = persistence_of(flow)
+    stored = persistence.load_state(str(wanted)) if persistence is not None and wanted else None
+    if stored is not None:
+        own = flow.flow_id if source else wanted
+        states.load(flow.committed_state, {**stored, "id": str(inputs.get("id") or own)})
+
+
+def persistence_of(flow: "Flow[Any]") -> FlowPersistence | None:
+    """Where its state is looked for: its own option, its class's, or that of its methods if they have one only."""
+    if flow.persistence is not None:
+        found: FlowPersistence = flow.persistence
+        return found
+    methods = [getattr(flow, name, None) for name in flow.flow_definition().methods]
+    wishes = [getattr(one, _MARK, None) for one in (type(flow), *methods)]
+    places = [wish.persistence for wish in wishes if wish is not None]
+    return places[0] if places and all(place == places[0] for place in places) else None

@@ -1,0 +1,62 @@
+"""States of flows in an SQLite file."""
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from runner.flows.persistence.base import FlowPersistence
+
+DEFAULT_PLACE = "./.checkpoints/flow_states.db"
+
+
+class SQLiteFlowPersistence(FlowPersistence):
+    """Keeps states in an SQLite file, in CrewAI's table."""
+
+    db_path: str = DEFAULT_PLACE
+
+    def __init__(self, db_path: str | Path | None = None, **more: Any) -> None:
+        super().__init__(**{"db_path": str(db_path or DEFAULT_PLACE), **more})
+
+    def init_db(self) -> None:
+        """Make the file and its table."""
+        with self._open():
+            pass
+
+    def save_state(self, flow_uuid: str, method_name: str, state_data: Mapping[str, Any] | BaseModel) -> None:
+        """Add a row."""
+        text = json.dumps(to_jsonable_python(state_data), ensure_ascii=False)
+        with self._open() as connection:
+            connection.execute(
+                "INSERT INTO flow_states (flow_uuid, method_name, timestamp, state_json) VALUES (?, ?, ?, ?)",
+                (flow_uuid, method_name, datetime.now(UTC).isoformat(), text),
+            )
+
+    def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
+        """The newest row."""
+        if not Path(self.db_path).exists():
+            return None
+        with self._open() as connection:
+            row = connection.execute(
+                "SELECT state_json FROM flow_states WHERE flow_uuid = ? ORDER BY id DESC LIMIT 1", (flow_uuid,)
+            ).fetchone()
+        found: dict[str, Any] | None = json.loads(row[0]) if row else None
+        return found
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        Path(self.db_path).parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(sqlite3.connect(self.db_path, timeout=30)) as connection, connection:
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS flow_states (id INTEGER PRIMARY KEY AUTOINCREMENT, "
+                "flow_uuid TEXT NOT NULL, method_name TEXT NOT NULL, timestamp DATETIME NOT NULL, "
+                "state_json TEXT NOT NULL)"
+            )
+            connection.execute("CREATE INDEX IF NOT EXISTS idx_flow_states_uuid ON flow_states(flow_uuid)")
+            yield connection

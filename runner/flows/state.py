@@ -1,0 +1,294 @@
+"""The state of a flow: a dict or a pydantic model with an ``id``. Each method has a copy, which is merged after it.
+
+A method works on its own copy, so what it has changed half-way is in no checkpoint and no other method sees it. When it
+is done, what it changed is merged *by field* into what the others have made of the state meanwhile: a dict in it by
+key, a model in it by field, and items that two appended to one list stand one after the other. Only where two changed
+the same thing is there a conflict; then the one that is done last wins, and an event says so.
+"""
+
+import copy
+import pickle
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from runner.core.errors import BadFlow, BadInput
+from runner.crews.fields import in_words
+
+State = dict[str, Any] | BaseModel
+MISSING: Any = object()
+"""In place of a field that is not there."""
+
+
+class FlowState(BaseModel):
+    """A base for state models; any other model gets its ``id`` too."""
+
+    id: str = Field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What a method changed: fields that were set, and fields that are gone."""
+
+    put: Mapping[str, Any]
+    gone: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.put or self.gone)
+
+
+def create(initial: Any, declared: Any) -> State:
+    """The state that a flow begins with: ``initial_state``, or else an empty one of the type in ``Flow[...]``.
+
+    A model whose required fields nobody gave yet is made without them: the kickoff's inputs may bring them.
+    """
+    wanted = declared if initial is None else initial
+    if isinstance(wanted, BaseModel):
+        model = with_id(type(wanted))
+        values = {name: copied(value) for name, value in fields(wanted).items() if not name.startswith("_")}
+        return _identified(model.model_construct(**values))
+    if isinstance(wanted, type) and issubclass(wanted, BaseModel):
+        model = with_id(wanted)
+        try:
+            return _identified(model())
+        except ValidationError:
+            return _identified(model.model_construct())
+    if isinstance(wanted, Mapping):
+        return _identified({name: copied(value) for name, value in wanted.items()})
+    if wanted is None or wanted is dict or typing.get_origin(wanted) is dict or not isinstance(wanted, type):
+        if initial is not None and wanted is initial and wanted is not dict:
+            raise BadFlow(f"initial_state must be a dict or a pydantic model, not a {type(initial).__name__}")
+        return _identified({})
+    raise BadFlow(f"the state of a flow must be a dict or a pydantic model, not {wanted.__name__}")
+
+
+@cache
+def with_id(model: type[BaseModel]) -> type[BaseModel]:
+    """The model itself if it has an ``id``, else one that is the same and has."""
+    if "id" in model.model_fields:
+        return model
+    return type(model.__name__, (model, FlowState), {"__module__": model.__module__, "__doc__": model.__doc__})
+
+
+def state_id(state: State) -> str:
+    """The state's id; "" if it has none."""
+    return str(fields(state).get("id") or "")
+
+
+def fields(state: State) -> dict[str, Any]:
+    """The live values by field; a model's private attributes too."""
+    if isinstance(state, dict):
+        return dict(state)
+    return {**state.__dict__, **(state.__pydantic_extra__ or {}), **(state.__pydantic_private__ or {})}
+
+
+def put(state: State, patch: Patch) -> None:
+    """Write a patch into the state, in place. The values were made by the state's own type: nothing is validated."""
+    if isinstance(state, dict):
+        state.update(patch.put)
+        for name in patch.gone:
+            state.pop(name, None)
+        return
+    for name, value in patch.put.items():
+        _home(state, name)[name] = value
+    for name in patch.gone:
+        _home(state, name).pop(name, None)
+    state.__pydantic_fields_set__.update(name for name in patch.put if name in type(state).model_fields)
+
+
+def give(state: State, inputs: Mapping[str, Any]) -> None:
+    """Put a kickoff's inputs into the state. Raises `BadInput` where they do not fit the model."""
+    if isinstance(state, dict):
+        state.update(inputs)
+        return
+    try:
+        made = type(state).model_validate({**fields(state), **inputs})
+    except ValidationError as error:
+        raise BadInput(f"Invalid inputs for structured state: {in_words(error)}") from None
+    put(state, Patch(fields(made)))
+
+
+def twin(state: State) -> State:
+    """A deep copy. What cannot be copied (a lock, a client) is the same object in both."""
+    memo: dict[int, Any] = {}
+    if isinstance(state, dict):
+        return {name: copied(value, memo) for name, value in state.items()}
+    found = state.model_copy()
+    for home in (found.__dict__, found.__pydantic_extra__, found.__pydantic_private__):
+        for name, value in (home or {}).items():
+            typing.cast(dict[str, Any], home)[name] = copied(value, memo)
+    return found
+
+
+def revised(state: State, values: Mapping[str, Any], gone: Iterable[str] = ()) -> State:
+    """A twin of the state with some fields as they were dumped before."""
+    found = twin(state)
+    put(found, Patch({name: _typed(found, name, value) for name, value in values.items()}, tuple(gone)))
+    return found
+
+
+def copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """A deep copy of a value, as deep as can be."""
+    try:
+        return copy.deepcopy(value, memo)
+    except Exception:  # something in it refuses to be copied, in its own way
+        if isinstance(value, dict):
+            return {key: copied(item) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset) and type(value) in (list, tuple, set, frozenset):
+            return type(value)(copied(item) for item in value)
+        return value
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
+    """What must be put into ``before`` to make it ``after``."""
+    return Patch(
+        {name: value for name, value in after.items() if not same(before.get(name, MISSING), value)},
+        tuple(name for name in before if name not in after),
+    )
+
+
+def merge(base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> tuple[Patch, list[str]]:
+    """What a method that began with ``base`` and ended with ``mine`` changes in ``theirs``, and where both changed it.
+
+    Conflicts are paths, as in ``"report.title"``.
+    """
+    conflicts: list[str] = []
+    merged = _merge_keys(base, theirs, mine, "", conflicts)
+    return changes(theirs, merged), conflicts
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two values are equal and of one type, all the way down, also where they cannot be compared as such."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if type(one) is dict:
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if type(one) is list:
+        return len(one) == len(other) and all(map(same, one, other))
+    try:
+        return bool(one == other)
+    except Exception:  # an array says "which of the elements?"
+        try:
+            return pickle.dumps(one) == pickle.dumps(other)
+        except Exception:
+            return False
+
+
+def dump(state: State, refuse: Callable[[str, Any], None]) -> dict[str, Any]:
+    """The state as JSON. ``refuse`` is called with each field that is none; unless it raises, the field is left out."""
+    found: dict[str, Any] = {}
+    for name, value in fields(state).items():
+        if isinstance(state, BaseModel) and name not in type(state).model_fields:
+            if not name.startswith("_") and name in (state.__pydantic_extra__ or {}):
+                _dump_value(found, name, value, refuse)
+            continue
+        try:
+            if isinstance(state, BaseModel):
+                found[name] = state.model_dump(mode="json", include={name}, warnings=False)[name]
+            else:
+                found[name] = to_jsonable_python(value)
+        except Exception:  # a serializer may raise anything
+            refuse(name, value)
+    return found
+
+
+def load(state: State, data: Mapping[str, Any]) -> None:
+    """Make the state what `dump` wrote, typed by the model at hand. Raises `BadFlow` where it no longer fits."""
+    if isinstance(state, dict):
+        state.clear()
+        state.update(data)
+        return
+    model = type(state)
+    try:
+        made = model.model_validate(dict(data))
+    except ValidationError as error:
+        raise BadFlow(f"the recorded state does not fit {model.__name__} as it is now: {in_words(error)}") from None
+    put(state, Patch({k: v for k, v in fields(made).items() if not k.startswith("_")}))
+
+
+def _typed(state: State, name: str, value: Any) -> Any:
+    """A field's value, from JSON, as the model declares it."""
+    if isinstance(state, dict) or name not in type(state).model_fields:
+        return value
+    try:
+        declared: Any = type(state).model_fields[name].annotation
+        return TypeAdapter(declared).validate_python(value)
+    except (ValidationError, PydanticUserError):
+        return value
+
+
+def _identified(state: State) -> State:
+    if not state_id(state):
+        put(state, Patch({"id": str(uuid4())}))
+    return state
+
+
+def _home(state: BaseModel, name: str) -> dict[str, Any]:
+    """The dict of a model in which a field lives."""
+    if name in type(state).model_fields:
+        return state.__dict__
+    if state.__pydantic_private__ is not None and name in type(state).__private_attributes__:
+        return state.__pydantic_private__
+    return state.__pydantic_extra__ if state.__pydantic_extra__ is not None else state.__dict__
+
+
+def _dump_value(found: dict[str, Any], name: str, value: Any, refuse: Callable[[str, Any], None]) -> None:
+    try:
+        found[name] = to_jsonable_python(value)
+    except Exception:
+        refuse(name, value)
+
+
+def _merge_keys(
+    base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any], path: str, conflicts: list[str]
+) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for key in _in_order(theirs, mine):
+        value = _merge(
+            base.get(key, MISSING), theirs.get(key, MISSING), mine.get(key, MISSING), f"{path}{key}", conflicts
+        )
+        if value is not MISSING:
+            merged[key] = value
+    return merged
+
+
+def _merge(base: Any, theirs: Any, mine: Any, path: str, conflicts: list[str]) -> Any:
+    if same(mine, base):
+        return theirs
+    if same(theirs, base):
+        return mine
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        return _merge_keys(base if isinstance(base, dict) else {}, theirs, mine, f"{path}.", conflicts)
+    if isinstance(mine, BaseModel) and type(theirs) is type(mine) is type(base):
+        return mine.model_copy(
+            update=_merge_keys(dict(base), dict(theirs), dict(mine), f"{path}.", conflicts)  # dict() is by field
+        )
+    if isinstance(theirs, list) and isinstance(mine, list):
+        known = base if isinstance(base, list) else []
+        if _begins(theirs, known) and _begins(mine, known):
+            return theirs + mine[len(known) :]
+    if isinstance(theirs, set) and isinstance(mine, set):
+        known_items = base if isinstance(base, set) else set()
+        return (theirs | (mine - known_items)) - (known_items - mine)
+    # Two that counted up to the same number each lost sight of the other; two that set the same flag agree.
+    counted = isinstance(mine, int | float) and not isinstance(mine, bool)
+    if same(theirs, mine) and not counted:
+        return mine
+    conflicts.append(path)
+    return mine
+
+
+def _begins(items: list[Any], with_: list[Any]) -> bool:
+    return len(items) >= len(with_) and all(same(one, other) for one, other in zip(items, with_, strict=False))
+
+
+def _in_order(*mappings: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(name for mapping in mappings for name in mapping))

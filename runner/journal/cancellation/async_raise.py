@@ -1,0 +1,215 @@
+"""Raise an exception in another thread of this process, at a place where that does no harm."""
+
+import contextlib
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+_LOCKING = {
+    "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
+    "runner.journal.cancellation.timing": ("timed",),
+    __name__: ("over", "_hooks"),
+}
+"""Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
+
+_JOINING = {"asyncio.runners": ("close",), "concurrent.futures.thread": ("shutdown",)}
+"""Where a thread waits for others, which no stop reaches while they are in a call."""
+
+_NOT_IN = ("logging", "weakref", "_weakrefset")
+"""The first takes locks at every turn. Out of the others' callbacks nothing is raised, as out of destructors."""
+
+
+class _Spent(BaseException):
+    """Raised and caught at once: the interpreter lowers its flag for raised exceptions only as it raises one."""
+
+
+def _raise_in(thread: int, exception: type[BaseException]) -> None:
+    """At the thread's next bytecode, so not out of a blocking call. It takes the place of what was not yet met there.
+
+    Never taken back with NULL: that leaves the flag up, and while it is, 3.11 traces no line any more and 3.12 is slow.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(exception))
+
+
+def _spend() -> None:
+    """Whatever was to be raised in this thread is not, and the interpreter's flag is down."""
+    with _unobserved(), contextlib.suppress(_Spent):
+        _raise_here()
+
+
+def _raise_here() -> None:
+    while True:  # it comes out of the call
+        _raise_in(threading.get_ident(), _Spent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hooks:
+    """What observes a thread: a debugger, a profiler, coverage. Its code takes locks, and may not be broken into."""
+
+    trace: Callable[..., Any] | None
+    profile: Callable[..., Any] | None
+    codes: frozenset[CodeType]
+    """Of those hooks that are in Python."""
+    packages: frozenset[str]
+    """Of those that are in C, and call Python: coverage does, for each new file."""
+
+    def put_back(self) -> None:
+        """What CPython took away because an exception came out of it, is there again, in this thread."""
+        if self.trace is not None and sys.gettrace() is None:
+            sys.settrace(self.trace)
+        if self.profile is not None and sys.getprofile() is None:
+            sys.setprofile(self.profile)
+
+
+def _hooks() -> _Hooks:
+    """Those of this thread."""
+    trace, profile = sys.gettrace(), sys.getprofile()
+    found = [(hook, _code_of(hook)) for hook in (trace, profile, *_monitors()) if hook is not None]
+    return _Hooks(
+        trace,
+        profile if callable(profile) else None,
+        frozenset(code for _, code in found if code is not None),
+        frozenset(type(hook).__module__.partition(".")[0] for hook, code in found if code is None) - {"builtins"},
+    )
+
+
+def _monitors() -> Iterator[object]:
+    """What tools have `sys.monitoring` call, from Python 3.12 on. It tells what it is only as it is exchanged."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    for tool in range(6) if monitoring is not None else ():
+        for event in (1 << n for n in range(18)) if monitoring.get_tool(tool) is not None else ():
+            with contextlib.suppress(ValueError):  # no such event
+                if (callback := monitoring.register_callback(tool, event, None)) is not None:
+                    monitoring.register_callback(tool, event, callback)
+                    yield callback
+
+
+@contextlib.contextmanager
+def _unobserved() -> Iterator[None]:
+    """Hooks in Python do not run in this thread meanwhile: they would let other threads run, and be broken into."""
+    trace, profile = sys.gettrace(), sys.getprofile()
+    try:
+        if callable(profile):
+            sys.setprofile(None)
+        sys.settrace(None)
+        yield
+    finally:
+        if trace is not None:
+            sys.settrace(trace)
+        if callable(profile):
+            sys.setprofile(profile)
+
+
+def _is_delicate(thread: int, hooks: _Hooks) -> bool:
+    """Whether an exception would do harm where the thread is now: ask again soon.
+
+    Among what is told, recorded and logged it could leave a lock taken for ever. While the thread starts another one,
+    the interpreter may raise it in the new one instead, which then never begins. Out of the hook of a debugger, a
+    profiler or coverage (``hooks``, or what traces a frame) it would leave that's locks taken.
+    """
+    frame, called = sys._current_frames().get(thread), None
+    if frame is not None and frame.f_code is contextlib._GeneratorContextManager.__enter__.__code__:
+        return True  # what it entered is not yet left if this does not return
+    while frame is not None:
+        if frame.f_code in hooks.codes or (called is not None and called is _code_of(frame.f_trace)):
+            return True
+        called = frame.f_code
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(("runner.events.", "runner.snapshots.")) or module in _NOT_IN:
+            return True
+        if frame.f_code.co_name in _LOCKING.get(module, ("__del__",)) or module.partition(".")[0] in hooks.packages:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_unless_delicate(thread: int, hooks: _Hooks, exception: type[BaseException]) -> bool:
+    """Raise it there, unless that would do harm, or the thread has gone on while that was found out.
+
+    What looks runs no hook, and begins with a turn of its own of the interpreter's lock, so others do not run between
+    its last look and the raising. From there the thread can come into a hook as far as to its first instruction.
+    """
+    with _unobserved():
+        time.sleep(0)
+        frame = sys._current_frames().get(thread)
+        at = frame and frame.f_lasti
+        if _is_delicate(thread, hooks):
+            return False
+        own = thread == threading.get_ident()
+        if not own and (sys._current_frames().get(thread) is not frame or (frame and frame.f_lasti) != at):
+            return False
+        _raise_in(thread, exception)
+        return True
+
+
+def is_joining(thread: int) -> bool:
+    """Whether the thread waits for those that it began to end."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_name in _JOINING.get(str(frame.f_globals.get("__name__")), ()):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Span:
+    """What this thread does from here until `over`: others may break into it, and into nothing that comes after.
+
+    `over` is to be called, in this thread, wherever the span was broken into: a thread that ends with an exception
+    that it never met leaves the interpreter's flag up.
+    """
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self._hooks = _hooks()
+        self._lock = threading.Lock()
+        self._over = False
+        self._broken_into = False
+        self._going_on = threading.Lock()
+        self._going_on.acquire()
+
+    def break_in(self, exception: type[BaseException]) -> bool:
+        """Raise it there, at the next bytecode. False where that would do harm now: try again soon."""
+        with self._lock:
+            if not self._over:
+                if not _raise_unless_delicate(self.thread, self._hooks, exception):
+                    return False
+                self._broken_into = True
+                # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
+                # it is in a call, the others go on without. Spent in a thread that nobody breaks into; it has begun
+                # when this goes on, for until then the interpreter takes it for the one that starts it.
+                with contextlib.suppress(RuntimeError):  # the interpreter ends
+                    threading.Thread(target=_spend, name="spend", daemon=True).start()
+            return True
+
+    def is_delicate(self) -> bool:
+        """Whether an exception would do harm where the thread is now."""
+        return _is_delicate(self.thread, self._hooks)
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is over, for so long; returns whether it is. For one other thread."""
+        return self._going_on.acquire(timeout=seconds) or self._over
+
+    def over(self) -> None:
+        """Nothing is raised any more once this has returned. What comes in the midst of it comes out of it: call again.
+
+        Takes plain locks only, which an exception never leaves taken.
+        """
+        with self._lock:
+            if not self._over:
+                self._over = True
+                self._going_on.release()
+        if self._broken_into:
+            _spend()
+            self._hooks.put_back()
+
+
+def _code_of(hook: object) -> CodeType | None:
+    """The code of a debugger's or profiler's hook, if it is one in Python."""
+    found = getattr(hook, "__code__", getattr(type(hook), "__call__", None))  # noqa: B004
+    return found if isinstance(found, CodeType) else getattr(found, "__code__", None)

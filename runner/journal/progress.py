@@ -1,0 +1,71 @@
+"""How far a task gets, and what it is given on the way: by its steps, and by its journal.
+
+Nobody else counts it: the store learns it with the next record, and a task that skips what it did begins from it.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from runner.core.ledger import Entry, Tally, Usage, usage_in
+
+_AROUND = re.compile(r"#\d+(?=/)")
+"""What ends the name of a step in those of the steps inside of it."""
+
+
+class Reached:
+    """The counts of one task in flight, of which this is ``recorded``. The journal's lock guards them."""
+
+    def __init__(self, recorded: Mapping[str, str]) -> None:
+        self._recorded = recorded
+        self._replayed, self._given = Tally(), Tally()
+        self._passed: set[str] = set()
+        self._inside_of: Counter[str] | None = None
+
+    def account(self) -> Tally:
+        """All that it was given so far."""
+        found = Tally()
+        found.add(self._given)
+        found.add(self._replayed)
+        return found
+
+    def take_replayed(self) -> Tally:
+        """What was replayed since this was last asked."""
+        count, self._replayed = self._replayed, Tally()
+        self._given.add(count)
+        return count
+
+    def replay(self, count: Tally) -> None:
+        """So much more was replayed."""
+        self._replayed.add(count)
+
+    def replay_step(self, entry: Entry | None, inside: Iterable[str]) -> None:
+        """A step was replayed. Where calls of models were recorded ``inside`` of it, they stand for it."""
+        calls = Tally()
+        for name in inside:
+            one = json.loads(self._recorded[name])
+            calls.served(Entry("model", one["agent"], one["model"]), usage_in(one))
+        self._replayed.add(calls or Tally([entry] if entry is not None else []))
+
+    def serve(self, entry: Entry, usage: Usage) -> None:
+        """A call was replayed."""
+        self._replayed.served(entry, usage)
+
+    def give(self, entry: Entry | None, usage: Usage) -> None:
+        """A step was done, and counts if it has an entry."""
+        if entry is not None:
+            self._given.served(entry, usage)
+
+    def skip(self, steps: Iterable[int], account: str) -> None:
+        """So many of each step are behind it, and what came to the ``account`` with them."""
+        self._replayed.add(Tally.read(account).beyond(self.account()))
+        self._replayed.passed += sum(steps)
+
+    def come_by(self, key: str) -> None:
+        """A record is behind it, and with it those inside of that. How many there are so far is how far it is."""
+        if self._inside_of is None:
+            self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))
+        if key not in self._passed:
+            self._passed.add(key)
+            self._replayed.passed += 1 + self._inside_of[key]

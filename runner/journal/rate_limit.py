@@ -1,0 +1,66 @@
+"""How many calls of models may go out in a minute: ``max_rpm`` of crews and agents.
+
+A call that would be one too many waits before it is made, outside of any step: whoever waits can be stopped. On the
+fleet the minutes are the run's, in the store, and hold for all workers together.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+from runner.journal.cancellation.gate import Gate
+
+MINUTE = 60.0
+LOOK = 0.1  #: seconds between looks whether the task is to stop
+
+Limit = tuple[str, int]
+"""Whose calls, and how many of them in a minute."""
+
+
+class Pacer(Protocol):
+    """Counts the calls of a minute."""
+
+    def turn(self, limits: Sequence[Limit]) -> float:
+        """Take a turn under all of these limits: 0, or, if there is none, for how many seconds not."""
+
+
+class Pace:
+    """Counts here, in this process."""
+
+    def __init__(self, minute: float = MINUTE) -> None:
+        self._minute = minute
+        self._lock = threading.Lock()
+        self._taken: dict[str, deque[float]] = {}
+
+    def turn(self, limits: Sequence[Limit]) -> float:
+        """Take a turn, or hear how long there is none."""
+        now = time.monotonic()
+        with self._lock:
+            wait = 0.0
+            for name, most in limits:
+                taken = self._taken.setdefault(name, deque())
+                while taken and taken[0] <= now - self._minute:
+                    taken.popleft()
+                if len(taken) >= most:
+                    wait = max(wait, taken[len(taken) - most] + self._minute - now)
+            if not wait:
+                for name, _ in limits:
+                    self._taken[name].append(now)
+            return wait
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Pace":
+        return self  # the calls of a copy go to the same service
+
+    def __reduce__(self) -> Any:
+        return Pace, (self._minute,)
+
+
+def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate) -> Iterator[float]:
+    """How long to sleep, again and again, until it is a call's turn. Raises the stop, if the task is to stop."""
+    while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
+        end = time.monotonic() + left
+        while (left := end - time.monotonic()) > 0:
+            gate.check()
+            yield min(left, LOOK)

@@ -1,0 +1,20 @@
+"""Clients of language models: the vendors' own, behind one shape of question and answer.
+
+A client is imported when it is first needed. None of them knows of runs, tasks or journals: what they send and receive
+is journaled where it leaves the process.
+"""
+
+from runner.llm.clients.completion import Completion, Request, ToolCalls, sendable
+from runner.llm.clients.failures import Unreadable
+from runner.llm.clients.names import Target, context_window, resolve
+
+__all__ = [
+    "Completion",
+    "Request",
+    "Target",
+    "ToolCalls",
+    "Unreadable",
+    "context_window",
+    "resolve",
+    "sendable",
+]

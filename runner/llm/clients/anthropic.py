@@ -1,0 +1,177 @@
+"""Anthropic's own client (``pip install 'crew-runner[anthropic]'``)."""
+
+import json
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import anthropic
+
+from runner.llm.clients import marks
+from runner.llm.clients.completion import Completion, Message, Request, as_taken, reading, tool_call, usage_of
+from runner.llm.clients.failures import Unreadable
+from runner.llm.clients.names import Target
+
+ERRORS: tuple[type[Exception], ...] = (anthropic.AnthropicError,)
+"""What this client raises."""
+
+MAX_TOKENS = 4096  #: the protocol wants a limit; this one where the model was given none
+
+_OPTIONS = {"stop": "stop_sequences", "max_completion_tokens": "max_tokens"}
+_NOT_THEIRS = ("seed", "presence_penalty", "frequency_penalty", "reasoning_effort", "response_format", "n")
+
+
+class Client:
+    """One model of theirs."""
+
+    def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
+        self._target = target
+        about: dict[str, Any] = {
+            "api_key": target.api_key,
+            "base_url": target.base_url,
+            "max_retries": max_retries,
+            **({} if timeout is None else {"timeout": timeout}),
+        }
+        self._about = about
+        self._own: tuple[int, anthropic.Anthropic] | None = None
+
+    def warm(self) -> None:
+        """Have the vendor's client made."""
+        self._sync()
+
+    def complete(self, request: Request) -> Completion:
+        """Ask, and give the answer."""
+        client, body = self._sync(), self._body(request)
+        if not request.stream:
+            with marks.made():
+                return _read(client.messages.create(**as_taken(client.messages.create, body)))
+        with marks.made(), client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
+            for text in stream.text_stream:
+                if request.on_chunk is not None:
+                    request.on_chunk(text)
+            return _whole(stream.get_final_message())
+
+    async def acomplete(self, request: Request) -> Completion:
+        """`complete` for those who await it."""
+        body = self._body(request)
+        with marks.made():
+            async with anthropic.AsyncAnthropic(**self._about) as client:
+                if not request.stream:
+                    return _read(await client.messages.create(**as_taken(client.messages.create, body)))
+                async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
+                    with reading():
+                        async for text in stream.text_stream:
+                            if request.on_chunk is not None:
+                                request.on_chunk(text)
+                        return _whole(await stream.get_final_message())
+
+    def _sync(self) -> anthropic.Anthropic:
+        """One for each process: its connections are no good in a fork."""
+        if self._own is None or self._own[0] != os.getpid():
+            self._own = (os.getpid(), anthropic.Anthropic(**self._about))
+            weakref.finalize(self, _close, *self._own).atexit = False
+        return self._own[1]
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        system, messages = as_blocks(request.messages)
+        options = {_OPTIONS.get(k, k): v for k, v in request.options.items() if k not in _NOT_THEIRS}
+        body = {"model": self._target.model, "messages": messages, "max_tokens": MAX_TOKENS, **options}
+        if isinstance(body.get("stop_sequences"), str):
+            body["stop_sequences"] = [body["stop_sequences"]]
+        if system:
+            body["system"] = system
+        tools = [_as_tool(tool["function"]) for tool in request.tools]
+        if not tools and (used := _used(messages)):
+            # A conversation that used tools has to name them, even where none may be used any more.
+            tools = [_as_tool({"name": name, "parameters": {"type": "object", "properties": {}}}) for name in used]
+            body["tool_choice"] = {"type": "none"}
+        if tools:
+            body["tools"] = tools
+        marks.mark(body)
+        return body
+
+
+def as_blocks(messages: Sequence[Message]) -> tuple[str, list[Message]]:
+    """The system's text, and the conversation in Anthropic's form: two sides that take turns, tools in blocks."""
+    system: list[str] = []
+    turns: list[Message] = []
+    for message in messages:
+        role, content = message["role"], message.get("content")
+        if role in ("system", "developer"):
+            system.append(_plain(content))
+            continue
+        blocks = _blocks(role, content, message)
+        side = "assistant" if role == "assistant" else "user"
+        if turns and turns[-1]["role"] == side:
+            turns[-1]["content"].extend(blocks)
+        elif blocks:
+            turns.append({"role": side, "content": blocks})
+    return "\n\n".join(system), turns
+
+
+def _blocks(role: str, content: Any, message: Message) -> list[Message]:
+    if role == "tool":
+        return [{"type": "tool_result", "tool_use_id": message["tool_call_id"], "content": _plain(content)}]
+    blocks: list[Message] = [{"type": "text", "text": text}] if (text := _plain(content).rstrip()) else []
+    for call in message.get("tool_calls") or ():
+        blocks.append(
+            {
+                "type": "tool_use",
+                "id": call["id"],
+                "name": call["function"]["name"],
+                "input": _arguments(call["function"]["arguments"]),
+            }
+        )
+    return blocks
+
+
+def _arguments(text: str) -> Any:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return ""
+
+
+def _as_tool(function: Message) -> Message:
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    return {"name": function["name"], "description": function.get("description", ""), "input_schema": parameters}
+
+
+def _used(messages: Sequence[Message]) -> list[str]:
+    names = (b["name"] for m in messages for b in m["content"] if isinstance(b, dict) and b.get("type") == "tool_use")
+    return list(dict.fromkeys(names))
+
+
+def _read(answer: Any) -> Completion:
+    if not isinstance(getattr(answer, "content", None), list):
+        raise Unreadable("it is no message")
+    text = "".join(block.text for block in answer.content if block.type == "text")
+    uses = [block for block in answer.content if block.type == "tool_use"]
+    calls = tuple(tool_call(i, use.id, use.name, json.dumps(use.input)) for i, use in enumerate(uses))
+    usage = answer.usage
+    cached = getattr(usage, "cache_read_input_tokens", 0) or 0
+    written = getattr(usage, "cache_creation_input_tokens", 0) or 0
+    counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached, written=written)
+    return Completion(text, calls, counted, answer.stop_reason or "")
+
+
+def _whole(answer: Any) -> Completion:
+    if getattr(answer, "stop_reason", None) is None:
+        raise Unreadable("the stream was cut off")
+    return _read(answer)
+
+
+def _close(pid: int, client: anthropic.Anthropic) -> None:
+    """Nobody asks with it any more."""
+    if pid == os.getpid():
+        client.close()

@@ -1,0 +1,179 @@
+"""What a model is asked, and what it answers, in the form that OpenAI's protocol gives both."""
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.core.errors import RunnerError
+from runner.llm.clients.failures import Unreadable
+
+Message = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question. ``options`` are those of the vendor's client; ``schema`` is what the answer should fit, by name."""
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    schema: tuple[str, Mapping[str, Any]] | None = None
+    stream: bool = False
+    on_chunk: Callable[[str], None] | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One answer: text, or calls of tools, or both; and the tokens that were counted for it."""
+
+    text: str = ""
+    tool_calls: tuple[Message, ...] = ()
+    usage: Mapping[str, int] = field(default_factory=dict)
+    finish_reason: str = ""
+
+    def message(self) -> Message:
+        """As it stands in a conversation."""
+        said: Message = {"role": "assistant", "content": self.text}
+        return {**said, "tool_calls": [dict(call) for call in self.tool_calls]} if self.tool_calls else said
+
+
+class ToolCalls(list[Message]):
+    """The calls that a model wants made. ``content`` is what it said beside them."""
+
+    def __init__(self, calls: Sequence[Message], content: str = "") -> None:
+        super().__init__(calls)
+        self.content = content
+
+
+def sendable(value: Any) -> Any:
+    """A copy that can be sent: half a surrogate pair, such as file names have, is no UTF-8 and becomes a "?"."""
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+        case Mapping():
+            return {name: sendable(one) for name, one in value.items()}
+        case list() | tuple():
+            return [sendable(one) for one in value]
+    return copy.deepcopy(value)
+
+
+def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments; those that this version of a client does not name go into the request as they are."""
+    named = inspect.signature(function).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in named.values()):
+        return body
+    known = {name: value for name, value in body.items() if name in named}
+    others = {name: value for name, value in body.items() if name not in named}
+    return {**known, "extra_body": {**known.get("extra_body", {}), **others}} if others else known
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """A stream is read: what breaks here was not tried again by the client."""
+    try:
+        yield
+    except RunnerError:
+        raise
+    except Exception as error:
+        if hasattr(error, "status_code"):
+            raise
+        raise Unreadable(f"the stream was cut off: {error}") from None
+
+
+def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) -> Message:
+    """A call of a tool; one without an id gets one that is the same in every replay."""
+    return {
+        "id": ident or f"call_{number}",
+        "type": "function",
+        "function": {"name": name or "", "arguments": arguments if isinstance(arguments, str) else "{}"},
+    }
+
+
+def usage_of(
+    prompt: Any, completion: Any, *, cached: Any = None, written: Any = None, reasoning: Any = None
+) -> dict[str, int]:
+    """What was counted, under CrewAI's names."""
+    counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
+    counted["total_tokens"] = sum(counted.values())
+    extra = {
+        "cached_prompt_tokens": int(cached or 0),
+        "cache_creation_tokens": int(written or 0),
+        "reasoning_tokens": int(reasoning or 0),
+    }
+    return {**counted, **{name: value for name, value in extra.items() if value}}
+
+
+class Gathered:
+    """The pieces of a streamed answer of OpenAI's protocol, put together."""
+
+    def __init__(self, on_chunk: Callable[[str], None] | None) -> None:
+        self._on_chunk = on_chunk
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._usage: Any = None
+        self._finish = ""
+
+    def add(self, chunk: Any) -> None:
+        """One more piece."""
+        self._usage = getattr(chunk, "usage", None) or self._usage
+        for choice in getattr(chunk, "choices", None) or ():
+            self._finish = choice.finish_reason or self._finish
+            delta = choice.delta
+            if delta is None:
+                continue
+            if delta.content:
+                self._text.append(delta.content)
+                if self._on_chunk is not None:
+                    self._on_chunk(delta.content)
+            for piece in delta.tool_calls or ():
+                # Some servers number the pieces, others send each call whole.
+                at = piece.index if isinstance(piece.index, int) else len(self._calls)
+                call = self._calls.setdefault(at, {"id": None, "name": "", "arguments": ""})
+                call["id"] = call["id"] or piece.id
+                if piece.function is not None:
+                    call["name"] += piece.function.name or ""
+                    call["arguments"] += piece.function.arguments or ""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model came to an end of its own."""
+        return bool(self._finish)
+
+    def completion(self) -> Completion:
+        """What they are together."""
+        calls = [
+            tool_call(number, call["id"], call["name"], call["arguments"])
+            for number, (_, call) in enumerate(sorted(self._calls.items()))
+        ]
+        return Completion("".join(self._text), tuple(calls), openai_usage(self._usage), self._finish)
+
+
+def openai_usage(usage: Any) -> dict[str, int]:
+    """The usage of an answer of OpenAI's protocol."""
+    if usage is None:
+        return {}
+    prompt, completion = (getattr(usage, name, None) for name in ("prompt_tokens_details", "completion_tokens_details"))
+    return usage_of(
+        getattr(usage, "prompt_tokens", 0),
+        getattr(usage, "completion_tokens", 0),
+        cached=getattr(prompt, "cached_tokens", 0),
+        reasoning=getattr(completion, "reasoning_tokens", 0),
+    )
+
+
+def read_openai(answer: Any) -> Completion | None:
+    """An answer of OpenAI's protocol; None where it has not what one has."""
+    choices = getattr(answer, "choices", None)
+    if not choices or getattr(choices[0], "message", None) is None:
+        return None
+    message = choices[0].message
+    calls = tuple(
+        tool_call(number, call.id, call.function.name, call.function.arguments)
+        for number, call in enumerate(message.tool_calls or ())
+        if getattr(call, "function", None) is not None
+    )
+    text = message.content or getattr(message, "refusal", None) or ""
+    return Completion(str(text), calls, openai_usage(answer.usage), choices[0].finish_reason or "")

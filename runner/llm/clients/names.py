@@ -1,0 +1,123 @@
+"""Which service a model's name means, where that is, and how much a model takes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from runner.core.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True)
+class _Service:
+    """A service that speaks OpenAI's protocol: where it is, and the variables that say so."""
+
+    base_url: str
+    url_variables: tuple[str, ...]
+    key_variable: str
+    needs_key: bool = False
+
+
+_OPENAI = "https://api.openai.com/v1"
+
+SERVICES: Mapping[str, _Service] = {
+    "openai": _Service(_OPENAI, ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY", needs_key=True),
+    "ollama": _Service("http://localhost:11434/v1", ("OLLAMA_BASE_URL",), "OLLAMA_API_KEY"),
+    "vllm": _Service("http://localhost:8000/v1", ("VLLM_BASE_URL",), "VLLM_API_KEY"),
+    "hosted_vllm": _Service("http://localhost:8000/v1", ("VLLM_BASE_URL",), "VLLM_API_KEY"),
+    "llamacpp": _Service("http://localhost:8080/v1", ("LLAMACPP_BASE_URL",), "LLAMACPP_API_KEY"),
+    "openrouter": _Service(
+        "https://openrouter.ai/api/v1", ("OPENROUTER_BASE_URL",), "OPENROUTER_API_KEY", needs_key=True
+    ),
+}
+"""The services that are called with OpenAI's client, by the prefix of a model's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a model is called: with which client, under which name, at which address, with which key."""
+
+    client: str
+    model: str
+    base_url: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+
+    @property
+    def place(self) -> str:
+        """The address as it can be shown: no user, no password."""
+        if self.base_url is None:
+            return self.client
+        parts = urlsplit(self.base_url)
+        return (parts.hostname or self.base_url) + (f":{parts.port}" if parts.port else "")
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether it is OpenAI itself, and not a server that speaks its protocol."""
+        return self.client == "openai" and self.base_url == _OPENAI
+
+
+def resolve(
+    model: str, provider: str | None, base_url: str | None, api_key: str | None, environment: Mapping[str, str]
+) -> Target:
+    """Where a model of that name is called from a process with that environment. Raises `ModelError`."""
+    prefix, slash, rest = model.partition("/")
+    kind = (provider or "").lower()
+    if not kind and slash and prefix.lower() in {*SERVICES, "anthropic", "litellm"}:
+        kind, model = prefix.lower(), rest
+    elif kind and slash and prefix.lower() == kind:
+        model = rest
+    if not kind:
+        if base_url:
+            kind = "openai"  # a server that speaks its protocol; names of models may have slashes there
+        elif slash:
+            kind = "litellm"
+        else:
+            kind = "anthropic" if model.startswith("claude") else "openai"
+    if kind == "litellm":
+        return Target("litellm", model, base_url, api_key)
+    if kind == "anthropic":
+        base = base_url or environment.get("ANTHROPIC_BASE_URL") or "https://api.anthropic.com"
+        key = api_key or environment.get("ANTHROPIC_API_KEY")
+        if not key:
+            raise _no_key(model, "ANTHROPIC_API_KEY")
+        return Target("anthropic", model, base, key)
+    service = SERVICES.get(kind)
+    if service is None:
+        if not base_url:
+            return Target("litellm", f"{kind}/{model}", None, api_key)
+        service = _Service(base_url, (), f"{kind.upper()}_API_KEY")
+    named = next((environment[name] for name in service.url_variables if environment.get(name)), None)
+    base = base_url or named or service.base_url
+    key = api_key or environment.get(service.key_variable)
+    if not key and service.needs_key and base == service.base_url:
+        raise _no_key(model, service.key_variable)
+    return Target("openai", model, base.rstrip("/"), key or "none")
+
+
+def _no_key(model: str, variable: str) -> ModelError:
+    return ModelError(
+        f"there is no key for the model {model!r}: set {variable} in the environment of the workers, "
+        "or give it as LLM(api_key=...)"
+    )
+
+
+_WINDOWS: tuple[tuple[str, int], ...] = (
+    (r"gpt-4\.1", 1_047_576),
+    (r"gpt-5", 400_000),
+    (r"gpt-4o|gpt-4-turbo|chatgpt-4o", 128_000),
+    (r"gpt-4-32k", 32_768),
+    (r"gpt-4", 8_192),
+    (r"gpt-3\.5", 16_385),
+    (r"o1-mini|o1-preview", 128_000),
+    (r"o[134](-|$)", 200_000),
+    (r"claude", 200_000),
+    (r"gemini", 1_048_576),
+    (r"deepseek", 64_000),
+    (r"llama-?3\.[123]", 128_000),
+)
+
+
+def context_window(model: str) -> int | None:
+    """How many tokens a model takes, where that is known."""
+    name = model.rpartition("/")[2].lower()
+    return next((size for pattern, size in _WINDOWS if re.match(pattern, name)), None)

@@ -1,0 +1,100 @@
+"""OpenAI's own client, for OpenAI and for all servers that speak its protocol."""
+
+import os
+import weakref
+from typing import Any
+
+import openai
+
+from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
+from runner.llm.clients.failures import Unreadable
+from runner.llm.clients.names import Target
+
+ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError,)
+"""What this client raises."""
+
+_REASONING = ("o1", "o3", "o4", "gpt-5")
+
+
+class Client:
+    """One model of one service."""
+
+    def __init__(self, target: Target, timeout: float | None, max_retries: int) -> None:
+        self._target = target
+        about: dict[str, Any] = {
+            "api_key": target.api_key,
+            "base_url": target.base_url,
+            "max_retries": max_retries,
+            **({} if timeout is None else {"timeout": timeout}),
+        }
+        self._about = about
+        self._own: tuple[int, openai.OpenAI] | None = None
+
+    def warm(self) -> None:
+        """Have the vendor's client made."""
+        self._sync()
+
+    def complete(self, request: Request) -> Completion:
+        """Ask, and give the answer."""
+        client = self._sync()
+        body = self._body(request)
+        if not request.stream:
+            return _read(client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
+        gathered = Gathered(request.on_chunk)
+        with client.chat.completions.create(**as_taken(client.chat.completions.create, body)) as stream, reading():
+            for chunk in stream:
+                gathered.add(chunk)
+        return _whole(gathered)
+
+    async def acomplete(self, request: Request) -> Completion:
+        """`complete` for those who await it."""
+        body = self._body(request)
+        async with openai.AsyncOpenAI(**self._about) as client:
+            if not request.stream:
+                return _read(await client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
+            gathered = Gathered(request.on_chunk)
+            taken = as_taken(client.chat.completions.create, body)
+            async with await client.chat.completions.create(**taken) as stream:
+                with reading():
+                    async for chunk in stream:
+                        gathered.add(chunk)
+            return _whole(gathered)
+
+    def _sync(self) -> openai.OpenAI:
+        """One for each process: its connections are no good in a fork."""
+        if self._own is None or self._own[0] != os.getpid():
+            self._own = (os.getpid(), openai.OpenAI(**self._about))
+            weakref.finalize(self, _close, *self._own).atexit = False
+        return self._own[1]
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self._target.model, "messages": list(request.messages), **request.options}
+        if self._target.is_openai and self._target.model.startswith(_REASONING) and "max_tokens" in body:
+            body["max_completion_tokens"] = body.pop("max_tokens")  # the other one is refused
+        if request.tools:
+            body["tools"] = list(request.tools)
+        if request.schema is not None and "response_format" not in body:
+            name, schema = request.schema
+            body["response_format"] = {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}
+        if request.stream:
+            body.update(stream=True, stream_options={"include_usage": True})
+        return body
+
+
+def _read(answer: Any) -> Completion:
+    found = read_openai(answer)
+    if found is None:
+        raise Unreadable("it is no chat completion")
+    return found
+
+
+def _whole(gathered: Gathered) -> Completion:
+    if not gathered.complete:
+        raise Unreadable("the stream was cut off")
+    return gathered.completion()
+
+
+def _close(pid: int, client: openai.OpenAI) -> None:
+    """Nobody asks with it any more."""
+    if pid == os.getpid():
+        client.close()

@@ -1,0 +1,326 @@
+"""Language models: the seam that agents call, and `LLM`, which calls real ones through their vendors' clients."""
+
+import contextlib
+import importlib
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.core import backoff
+from runner.core.errors import ModelError, RunnerError
+from runner.llm.clients import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
+from runner.llm.clients.failures import asked_to_wait, in_words, longer_than_waited
+from runner.modelserver import stubs
+
+Messages = str | list[dict[str, Any]]
+
+MODEL_VARIABLES = ("OPENAI_MODEL_NAME", "MODEL")
+"""Where the model's name stands for agents that are given none."""
+
+_EXTRAS = {"anthropic": "anthropic", "litellm": "litellm"}
+
+
+class BaseLLM(ABC):
+    """A model to call. Subclass it and write ``call``; the constructor's arguments are there for those who want them.
+
+    What the constructor is given stays in this process: of a model, a checkpoint holds the name and the temperature.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        temperature: float | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        provider: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.model = model
+        self.temperature = temperature
+        self.api_key = api_key
+        self.base_url = base_url
+        self.provider = provider
+        self.options = options
+
+    @abstractmethod
+    def call(
+        self,
+        messages: Messages,
+        tools: list[Any] | None = None,
+        callbacks: list[Any] | None = None,
+        available_functions: dict[str, Any] | None = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: Any = None,
+    ) -> Any:
+        """The model's answer: text; a list of calls in OpenAI's form, where it wants ``tools`` used; a pydantic model
+        or dict, where ``response_model`` asks for one."""
+
+    async def acall(self, messages: Messages, **options: Any) -> Any:
+        """`call` for those who await it. Without one of its own, a model is called in a thread."""
+        import asyncio
+
+        return await asyncio.to_thread(self.call, messages, **options)
+
+    def supports_function_calling(self) -> bool:
+        """Whether ``tools`` mean something to it. If not, an agent explains them in words, and reads words."""
+        return False
+
+    def supports_stop_words(self) -> bool:
+        """Whether stop words mean something to it."""
+        return False
+
+    def get_context_window_size(self) -> int:
+        """How many tokens it takes."""
+        return 4096
+
+    def __repr__(self) -> str:  # never the key
+        return f"{type(self).__name__}(model={self.model!r})"
+
+
+class LLM(BaseLLM):
+    """A model by its name, called through its vendor's own client.
+
+    ``"openai/gpt-4o-mini"``, ``"anthropic/claude-sonnet-4-5"``, ``"ollama/llama3.2"``, ``"vllm/..."``,
+    ``"llamacpp/..."``, ``"openrouter/..."``; with a ``base_url``, any server that speaks OpenAI's protocol; other
+    prefixes go through LiteLLM. Keys and addresses that are not given come from the environment of the process that
+    calls: ``OPENAI_API_KEY``, ``OPENAI_BASE_URL``, ``ANTHROPIC_API_KEY``, ...
+
+    ``max_retries`` is how often a call is made again after 408, 409, 429, 5xx, a lost connection or half an answer;
+    what the service says in ``Retry-After`` is followed. Options that are not named here are passed to the client.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        temperature: float | None = None,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        provider: str | None = None,
+        *,
+        api_base: str | None = None,
+        timeout: float | None = None,
+        max_retries: int = 2,
+        stream: bool = False,
+        context_window_size: int = 0,
+        is_litellm: bool = False,
+        additional_params: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        if not isinstance(model, str) or not model.strip():
+            raise ValueError('LLM(model=...) takes the name of a model, such as "openai/gpt-4o-mini"')
+        if max_retries < 0:
+            raise ValueError(f"max_retries must not be negative, got {max_retries}")
+        super().__init__(model, temperature, api_key, base_url or api_base, "litellm" if is_litellm else provider)
+        self.timeout = timeout
+        self.max_retries = max_retries
+        self.stream = stream
+        self.context_window_size = context_window_size
+        given = {**options, **(additional_params or {})}
+        self.options = {name: value for name, value in given.items() if value is not None}
+        self._clients: dict[Target, Any] = {}
+        self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "successful_requests": 0}
+        self._lock = threading.Lock()
+
+    def call(
+        self,
+        messages: Messages,
+        tools: list[Any] | None = None,
+        callbacks: list[Any] | None = None,  # noqa: ARG002 - the port's name
+        available_functions: dict[str, Any] | None = None,
+        from_task: Any = None,  # noqa: ARG002
+        from_agent: Any = None,  # noqa: ARG002
+        response_model: Any = None,
+    ) -> Any:
+        """The answer: text, or the calls that it wants made (`ToolCalls`); of one that is in ``available_functions``,
+        what that gives. Raises `ModelError`."""
+        return _as_called(self.complete(messages, tools, response_model), available_functions, response_model)
+
+    async def acall(self, messages: Messages, **options: Any) -> Any:
+        """`call` for those who await it."""
+        model = options.get("response_model")
+        completion = await self.acomplete(messages, options.get("tools"), model)
+        return _as_called(completion, options.get("available_functions"), model)
+
+    def complete(
+        self,
+        messages: Messages,
+        tools: Sequence[Any] | None = None,
+        response_model: Any = None,
+        on_chunk: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """The whole answer, with what was counted for it. Raises `ModelError`."""
+        target = self._target()
+        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
+        for attempt in range(1, self.max_retries + 2):
+            try:
+                return self._counted(client.complete(request))
+            except RunnerError:
+                raise
+            except Exception as error:
+                request, pause = self._again(error, request, target, attempt)
+            time.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def acomplete(
+        self,
+        messages: Messages,
+        tools: Sequence[Any] | None = None,
+        response_model: Any = None,
+        on_chunk: Callable[[str], None] | None = None,
+    ) -> Completion:
+        """`complete` for those who await it."""
+        import asyncio
+
+        target = self._target()
+        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
+        for attempt in range(1, self.max_retries + 2):
+            try:
+                return self._counted(await client.acomplete(request))
+            except RunnerError:
+                raise
+            except Exception as error:
+                request, pause = self._again(error, request, target, attempt)
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    def warm(self) -> None:
+        """Have its client imported and made: the first call is as quick as others. What is missing, that call tells."""
+        with contextlib.suppress(RunnerError, ImportError):
+            self._client(self._target()).warm()
+
+    def supports_function_calling(self) -> bool:
+        """Yes."""
+        return True
+
+    def supports_stop_words(self) -> bool:
+        """Yes: as ``stop``."""
+        return True
+
+    def get_context_window_size(self) -> int:
+        """How many tokens it takes, as given or as known of its name; 0 where that is not known."""
+        return self.context_window_size or context_window(self.model) or 0
+
+    def get_token_usage_summary(self) -> dict[str, int]:
+        """The tokens of all answers that this object gave in this process."""
+        with self._lock:
+            return dict(self._usage)
+
+    @property
+    def journaled_by_transport(self) -> bool:
+        """Whether its calls leave through an HTTP transport that journals them."""
+        return self._target().client in ("openai", "anthropic")
+
+    def _target(self) -> Target:
+        if (instead := stubs.chosen()) is not None:  # whatever it is called: the run asks no vendor
+            return Target("openai", self.model.rpartition("/")[2], stubs.base_url(instead), "none")
+        return resolve(self.model, self.provider, self.base_url, self.api_key, os.environ)
+
+    def _client(self, target: Target) -> Any:
+        with self._lock:
+            if target not in self._clients:
+                try:
+                    module = importlib.import_module(f"runner.llm.clients.{target.client}")
+                except ModuleNotFoundError as error:
+                    extra = _EXTRAS.get(target.client)
+                    if extra is None or error.name != extra:
+                        raise
+                    raise ModelError(
+                        f"the model {self.model!r} is called through {extra}, which is not installed here: "
+                        f"pip install 'crew-runner[{extra}]'"
+                    ) from None
+                self._clients[target] = module.Client(target, self.timeout, self.max_retries)
+            return self._clients[target]
+
+    def _request(
+        self,
+        messages: Messages,
+        tools: Sequence[Any] | None,
+        response_model: Any,
+        on_chunk: Callable[[str], None] | None,
+    ) -> Request:
+        said = sendable([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
+        options = dict(self.options)
+        if self.temperature is not None:
+            options["temperature"] = self.temperature
+        schema = None
+        if isinstance(response_model, type) and issubclass(response_model, BaseModel):
+            schema = (response_model.__name__, response_model.model_json_schema())
+        return Request(said, tuple(tools or ()), options, schema, self.stream, on_chunk)
+
+    def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> tuple[Request, float]:
+        """What to ask next after this error, and in how many seconds. Raises `ModelError` where nothing more is to be
+        tried.
+
+        The vendors' clients have made their own attempts; they make none after half an answer, nor after one that is no
+        JSON. LiteLLM made none: its own need what it does not bring along, and do not ask why it was refused.
+        """
+        status, pause = getattr(error, "status_code", None), backoff.delay(attempt, 0.5)
+        if status in (400, 422) and request.schema is not None:
+            return Request(
+                request.messages, request.tools, request.options, None, request.stream, request.on_chunk
+            ), pause
+        half = isinstance(error, Unreadable | ValueError) or type(error).__module__.startswith("httpx")
+        if (half and status is None) or status == 200:
+            if attempt <= self.max_retries:
+                return request, pause
+            raise in_words(Unreadable(str(error)), target, attempt) from None
+        passes = status in (408, 409, 429) or (status or 0) >= 500
+        if passes and target.client == "litellm" and attempt <= self.max_retries and not longer_than_waited(error):
+            return request, asked_to_wait(error) or pause
+        tries = self.max_retries + 1 if passes or status is None else 1
+        raise in_words(error, target, tries) from None
+
+    def _counted(self, completion: Completion) -> Completion:
+        with self._lock:
+            self._usage["successful_requests"] += 1
+            for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+                self._usage[name] += completion.usage.get(name, 0)
+        return completion
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_clients")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _clients={})
+
+
+def _as_called(completion: Completion, functions: Mapping[str, Callable[..., Any]] | None, response_model: Any) -> Any:
+    if completion.tool_calls:
+        call = completion.tool_calls[0]["function"]
+        if functions and call["name"] in functions:
+            import json
+
+            return functions[call["name"]](**json.loads(call["arguments"] or "{}"))
+        return ToolCalls(completion.tool_calls, completion.text)
+    if isinstance(response_model, type) and issubclass(response_model, BaseModel):
+        return response_model.model_validate_json(completion.text)
+    return completion.text
+
+
+def callable_model(llm: object) -> bool:
+    """Whether an agent with ``llm`` can do a task."""
+    return isinstance(llm, BaseLLM)
+
+
+def model_for(llm: Any) -> BaseLLM | None:
+    """The model that an agent with ``llm`` calls; for one that was given none, that of the environment."""
+    if llm is None:
+        named = next((os.environ[name] for name in MODEL_VARIABLES if os.environ.get(name)), stubs.chosen())
+        return LLM(named) if named else None
+    return llm if isinstance(llm, BaseLLM) else None
+
+
+def as_model(llm: Any) -> Any:
+    """A model's name becomes an `LLM`; anything else stays as it is."""
+    return LLM(llm) if isinstance(llm, str) else llm
+
+
+def model_name(llm: Any) -> str | None:
+    """What is told of a model where an agent is written down: its name, and never its key."""
+    return None if llm is None else str(getattr(llm, "model", type(llm).__name__))

@@ -1,0 +1,40 @@
+"""Calls of models, journaled where they leave the process: whoever's client makes them, each is paid for once."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from runner.core.ledger import Caller, Heard, Usage, caller
+from runner.journal import Journal
+from runner.journal.nested import inside_of
+from runner.llm.recording.loading import watch_imports
+
+__all__ = ["Caller", "Heard", "Usage", "caller", "calling", "journaled"]
+
+
+@contextlib.contextmanager
+def journaled(journal: Journal, *, strays: bool = False) -> Iterator[None]:
+    """Calls of models in this context are steps of this journal.
+
+    With ``strays`` also those from threads that do not know what they are part of, if it is the only such journal.
+    """
+    watch_imports()
+    with inside_of(journal, strays=strays):
+        yield
+
+
+@contextlib.contextmanager
+def calling(
+    agent: str = "",
+    *,
+    per_minute: int | None = None,
+    announced: bool = False,
+    heard: Callable[[Heard], None] | None = None,
+    leaving: Callable[[], None] | None = None,
+) -> Iterator[Caller]:
+    """Calls of models in this context are this agent's, in the ledger; see `Caller`."""
+    found = Caller(agent, announced, heard, leaving, per_minute)
+    token = caller.set(found)
+    try:
+        yield found
+    finally:
+        caller.reset(token)

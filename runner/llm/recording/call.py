@@ -1,0 +1,97 @@
+"""One call of a model, between the journal and the transport."""
+
+import contextlib
+import threading
+
+from runner.core.ledger import STEP, Entry, Usage
+from runner.journal import Journal
+from runner.journal.call_slots import Place
+from runner.journal.frames import Frame
+
+
+class Call:
+    """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
+
+    A real one goes: `open`, `begins`, `leaves`, then `record`, `drop` (it was not taken) or neither (nobody knows: it
+    is in doubt), and `close`.
+    """
+
+    def __init__(self, journal: Journal, frame: Frame, place: Place, recorded: str | None) -> None:
+        self._journal, self._gate, self._frame, self._place = journal, journal.gate, frame, place
+        self._entry = frame.entry or STEP
+        self._held: contextlib.AbstractContextManager[None] | None = None
+        self._lock = threading.Lock()
+        self.recorded = recorded
+        self._noted = False
+        self.has_left = False
+
+    @property
+    def number(self) -> int:
+        """The how-manieth call of its task it is, or of the step around it."""
+        return self._place.number
+
+    @property
+    def step(self) -> str:
+        """The step around it; "" for none."""
+        return self._place.prefix.rstrip("/").rpartition("#")[0]
+
+    @property
+    def entry(self) -> Entry:
+        """What it is in the account."""
+        return self._entry
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to hear of it."""
+        return self._journal.watched
+
+    @property
+    def diverged(self) -> bool:
+        """Whether something else was recorded where it was made."""
+        return self._journal.diverged(self._place)
+
+    def check(self) -> None:
+        """Stop here, if the task is to stop."""
+        self._gate.check()
+
+    def write(self) -> contextlib.AbstractContextManager[None]:
+        """In here no stop breaks in."""
+        return self._gate.write()
+
+    def open(self) -> None:
+        """It is made: a polite stop waits for its end."""
+        held = self._gate.call()
+        held.__enter__()
+        self._held = held
+
+    def close(self) -> None:
+        """It came to an end."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None:
+            held.__exit__(None, None, None)
+
+    def begins(self) -> None:
+        """It has its connection, and is noted: it goes out next."""
+        if not self._noted:
+            self._noted = True
+            with self._gate.write():
+                self._journal.enter(self._frame, held=True)
+
+    def leaves(self) -> None:
+        """From here on its service may have it."""
+        if self._noted and not self.has_left:
+            self.has_left = True
+            self._journal.leaves(self._entry)
+
+    def record(self, text: str, usage: Usage, told: bool) -> None:
+        """It was answered. ``told``: somebody tells of it on the event bus."""
+        with self._gate.write():
+            self._journal.keep_result(self._frame, text, usage, told=told)
+
+    def drop(self) -> None:
+        """Its service did not take it."""
+        self._journal.give_back(self._place)
+        if self._noted:
+            with self._gate.write():
+                self._journal.leave(self._frame, held=not self.has_left)

@@ -1,0 +1,86 @@
+"""Who hears of a call of a model that a crew's own code makes, through a vendor's client.
+
+The run's events have it from its record. On the event bus it is told of where somebody listens, unless who asks tells
+of it itself.
+"""
+
+from typing import Any, Protocol
+
+from runner.core.ledger import Caller, Usage
+from runner.events.bus import event_bus
+from runner.events.call_events import (
+    CallDivergedEvent,
+    LLMCallCompletedEvent,
+    LLMCallFailedEvent,
+    LLMCallStartedEvent,
+)
+from runner.llm.recording.call import Call
+
+
+class Teller(Protocol):
+    """Tells of one call that is really made."""
+
+    tells: bool  #: whether it tells that the call was answered
+
+    def began(self) -> None:
+        """It is about to be made."""
+
+    def ended(self, usage: Usage) -> None:
+        """It was answered, and that is recorded."""
+
+    def failed(self, why: str) -> None:
+        """It was not, or nobody knows."""
+
+    def diverged(self) -> None:
+        """Another request is recorded where this one was made."""
+
+
+def teller(call: Call, caller: Caller, model: str, *, stray: bool) -> Teller:
+    """Who tells of it."""
+    if stray:  # it is no part of any event's scope
+        return _Silent(call, announced=False)
+    if caller.announced:
+        return _Announced(call, caller)
+    return _Told(call, caller.agent, model) if call.watched else _Silent(call, announced=False)
+
+
+class _Silent:
+    def __init__(self, call: Call, *, announced: bool) -> None:
+        self._call = call
+        self.tells = announced
+
+    def began(self) -> None: ...
+
+    def ended(self, usage: Usage) -> None: ...
+
+    def failed(self, why: str) -> None: ...
+
+    def diverged(self) -> None:
+        event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
+
+
+class _Announced(_Silent):
+    """Who asks tells of it."""
+
+    def __init__(self, call: Call, caller: Caller) -> None:
+        super().__init__(call, announced=True)
+        self._caller = caller
+
+    def began(self) -> None:
+        if self._caller.leaving is not None:
+            self._caller.leaving()
+
+
+class _Told(_Silent):
+    def __init__(self, call: Call, agent: str, model: str) -> None:
+        super().__init__(call, announced=True)
+        self._about: dict[str, Any] = {"model": model, "from_agent": agent or None}
+
+    def began(self) -> None:
+        event_bus.emit(self._call, LLMCallStartedEvent(**self._about))
+
+    def ended(self, usage: Usage) -> None:
+        event_bus.emit(self._call, LLMCallCompletedEvent(usage=usage.told(), **self._about))
+
+    def failed(self, why: str) -> None:
+        event_bus.emit(self._call, LLMCallFailedEvent(error=why, **self._about))

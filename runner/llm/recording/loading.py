@@ -1,0 +1,61 @@
+"""The transports are journaled as soon as their library is there: now, or when somebody imports it."""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+
+from runner.llm.recording.transport import LIBRARIES, install, install_loaded
+
+_lock = threading.Lock()
+_watching = False
+
+
+def watch_imports() -> None:
+    """See to it. Costs a comparison when that was done before."""
+    global _watching
+    if _watching:
+        return
+    with _lock:
+        # LiteLLM's calls that are awaited would go through aiohttp; whoever wants that says so.
+        os.environ.setdefault("DISABLE_AIOHTTP_TRANSPORT", "True")
+        if not install_loaded() and not any(isinstance(one, _Finder) for one in sys.meta_path):
+            sys.meta_path.insert(0, _Finder())
+        _watching = True
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the libraries as others do, and has them journaled when they are loaded."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in LIBRARIES:
+            return None
+        for finder in sys.meta_path:
+            if isinstance(finder, _Finder) or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None and spec.loader is not None:
+                spec.loader = _Loader(spec.loader)
+                return spec
+        return None
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        install(module)

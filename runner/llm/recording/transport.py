@@ -1,0 +1,333 @@
+"""The journal at the HTTP transport that the vendors' clients use: httpx, or httpx2 in newer ones.
+
+A call of a model that is recorded is answered from the journal and does not leave the process; another one is made, and
+recorded when its answer is whole. Anything else passes, and so does everything outside of tasks.
+"""
+
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+from runner.core import fault_points
+from runner.core.errors import RunnerError
+from runner.core.ledger import Heard, Usage, caller
+from runner.journal.nested import journal_here
+from runner.llm.clients import marks
+from runner.llm.recording import wire
+from runner.llm.recording.call import Call
+from runner.llm.recording.call_observer import Teller, teller
+from runner.modelserver.stubs import chosen
+from runner.modelserver.stubs.redirect import turned
+
+LIBRARIES = ("httpx", "httpx2")
+_WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
+
+
+def install(library: Any) -> None:
+    """Have the transports of a library journaled, once in a process."""
+    sync, asynchronous = library.HTTPTransport, library.AsyncHTTPTransport
+    if getattr(sync.handle_request, "journaled", False):
+        return
+    handle, handle_async = sync.handle_request, asynchronous.handle_async_request
+    tee, async_tee = _tees(library)
+
+    def handle_request(self: Any, request: Any) -> Any:
+        found = journal_here() if wire.may_be(request.method, request.url.path) else None
+        if found is None or (asked := _asked(request, request.read())) is None:
+            return handle(self, turned(library, request))
+        passing = _Passing(library, request, asked, *found)
+        if (answer := passing.replay()) is not None:
+            return answer
+        for seconds in passing.pauses():
+            time.sleep(seconds)
+        with passing:
+            response = passing.refused(handle(self, passing.turned()))
+            if response is not None:
+                return response
+            if passing.streams:
+                return passing.streamed(tee)
+            passing.response.read()
+            return passing.answered()
+
+    async def handle_async_request(self: Any, request: Any) -> Any:
+        found = journal_here() if wire.may_be(request.method, request.url.path) else None
+        if found is None or (asked := _asked(request, await request.aread())) is None:
+            return await handle_async(self, turned(library, request))
+        passing = _Passing(library, request, asked, *found, asynchronous=True)
+        if (answer := passing.replay()) is not None:
+            return answer
+        for seconds in passing.pauses():
+            await _sleep(seconds)
+        with passing:
+            response = passing.refused(await handle_async(self, passing.turned()))
+            if response is not None:
+                return response
+            if passing.streams:
+                return passing.streamed(async_tee)
+            await passing.response.aread()
+            return passing.answered()
+
+    handle_request.journaled = True  # type: ignore[attr-defined]
+    sync.handle_request = handle_request
+    asynchronous.handle_async_request = handle_async_request
+
+
+def install_loaded() -> bool:
+    """Do so with those that are imported. Returns whether all of them are."""
+    loaded = [sys.modules.get(name) for name in LIBRARIES]
+    for library in loaded:
+        if library is not None and hasattr(library, "AsyncHTTPTransport"):
+            install(library)
+    return all(loaded)
+
+
+def _asked(request: Any, body: bytes) -> wire.Request | None:
+    return wire.request(request.method, str(request.url), marks.without(body))
+
+
+class _Passing:
+    """One call on its way through a transport. As a context it holds the task's gate, until the answer is there."""
+
+    def __init__(
+        self, library: Any, request: Any, asked: wire.Request, journal: Any, stray: bool, *, asynchronous: bool = False
+    ) -> None:
+        self._library, self._request, self._asked = library, request, asked
+        self._journal = journal
+        self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
+        self._instead = chosen() or journal.standin
+        self._asynchronous = asynchronous
+        self._caller = caller.get()
+        self._teller: Teller = teller(self._call, self._caller, asked.model, stray=stray)
+        self._whole = self._taken_over = False
+        self.response: Any = None
+
+    def turned(self) -> Any:
+        """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
+        return turned(self._library, self._request, self._instead)
+
+    # -- served
+
+    def replay(self) -> Any:
+        """The recorded answer, if there is one."""
+        if self._call.recorded is None:
+            return None
+        self._call.check()
+        answer = wire.answer_of(self._call.recorded)
+        self._heard(answer, replayed=True)
+        return self._library.Response(answer.status, headers=answer.headers, content=answer.body, request=self._request)
+
+    # -- made
+
+    def pauses(self) -> Iterator[float]:
+        """How long to wait before it may be made."""
+        found: Iterator[float] = self._journal.pauses()
+        return found
+
+    def __enter__(self) -> None:
+        self._call.open()
+        self._teller.began()
+        ours, theirs = self._trace, self._request.extensions.get("trace")
+        traced = partial(_both_async, ours, theirs) if self._asynchronous else partial(_both, ours, theirs)
+        self._extensions = self._request.extensions
+        self._request.extensions = {**self._extensions, "trace": traced}
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is not None:
+            self.broke(error)
+        if not self._taken_over:
+            self._call.close()
+        if error is None and not self._taken_over:
+            self._call.check()
+
+    def _trace(self, event: str, info: dict[str, Any]) -> None:
+        """What happens on the wire: the call begins when its request goes out, not when it waits for a connection. With
+        headers alone nobody can take it: it leaves with its body."""
+        if not event.endswith(_WATCHED) or getattr(info.get("request"), "method", b"") == b"CONNECT":
+            return
+        if event.endswith("send_request_headers.started"):
+            self._call.begins()
+            fault_points.reached("model call noted, not sent")
+        elif event.endswith("send_request_body.started"):
+            self._call.leaves()
+        elif event.endswith("send_request_body.complete"):
+            self._whole = True
+            fault_points.reached("model call sent, not answered")
+
+    def refused(self, response: Any) -> Any:
+        """The answer, if it says that the call was not taken."""
+        response.request = self._request
+        self.response = response
+        self._request.extensions = self._extensions
+        if 200 <= response.status_code < 300:
+            return None
+        self._call.drop()
+        self._teller.failed(f"HTTP {response.status_code}")
+        return response
+
+    @property
+    def streams(self) -> bool:
+        """Whether the answer comes piece by piece."""
+        return wire.is_stream(self.response.headers)
+
+    def answered(self) -> Any:
+        """The answer, recorded if it can be taken."""
+        response = self.response
+        usage = wire.taken(self._asked, response.headers, response.content)
+        if usage is not None:
+            self.record(response.content, usage)
+        else:
+            self._teller.failed("its answer is none: no JSON, an error, or empty")
+        return self._library.Response(
+            response.status_code,
+            headers=wire.unframed(response.headers.multi_items()),
+            content=response.content,
+            request=self._request,
+            extensions=response.extensions,
+        )
+
+    def streamed(self, tee: Callable[..., Any]) -> Any:
+        """The answer, recorded when all of it has passed."""
+        response, self._taken_over = self.response, True
+        version = response.extensions.get("http_version", b"HTTP/1.1")
+        tape = wire.Tape(self._asked.ends, framed=wire.is_framed(response.headers, version))
+        return self._library.Response(
+            response.status_code,
+            headers=wire.unframed(response.headers.multi_items()),
+            stream=tee(response, tape, self),
+            request=self._request,
+            extensions=response.extensions,
+        )
+
+    def record(self, body: bytes, usage: Usage) -> None:
+        """It is answered."""
+        fault_points.reached("model answered, not recorded")
+        response, entry = self.response, self._call.entry
+        headers = wire.kept(response.headers.multi_items())
+        answer = wire.Answer(response.status_code, headers, body, usage)
+        if self._call.diverged:
+            self._teller.diverged()
+        self._call.record(answer.text(model=entry.model, agent=entry.agent), answer.usage, self._teller.tells)
+        self._heard(answer, replayed=False)
+        self._teller.ended(answer.usage)
+        fault_points.reached("step recorded, task not ended")
+
+    def broke(self, error: BaseException) -> None:
+        """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
+        if not self._call.has_left or (isinstance(error, Exception) and not self._whole):
+            self._call.drop()
+        self._teller.failed(type(error).__name__)
+
+    def over(self) -> None:
+        """Nothing more comes of a stream."""
+        self._call.close()
+
+    def stop_here(self) -> None:
+        """Stop here, if the task is to stop."""
+        self._call.check()
+
+    def _heard(self, answer: wire.Answer, *, replayed: bool) -> None:
+        if self._caller.heard is not None:
+            self._caller.heard(Heard(self._call.entry.model, answer.usage, replayed))
+
+
+async def _sleep(seconds: float) -> None:
+    import asyncio  # only a program that awaits pays for it
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:  # the libraries run under trio, too
+        await sys.modules["trio"].sleep(seconds)
+    else:
+        await asyncio.sleep(seconds)
+
+
+def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    ours(event, info)
+    if theirs is not None:
+        theirs(event, info)
+
+
+async def _both_async(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    ours(event, info)
+    if theirs is not None:
+        await theirs(event, info)
+
+
+def _tees(library: Any) -> tuple[Any, Any]:
+    """What passes a stream on and keeps it, made of a library's own classes."""
+
+    class Tee(_Tee, library.SyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            try:
+                for piece in self.response.iter_bytes():
+                    self.passed(piece)
+                    yield piece
+                self.ended()
+            except BaseException as error:
+                self.broke(error)
+                raise
+
+        def close(self) -> None:
+            try:
+                self.response.close()
+            finally:
+                self.left()
+
+    class AsyncTee(_Tee, library.AsyncByteStream):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                async for piece in self.response.aiter_bytes():
+                    self.passed(piece)
+                    yield piece
+                self.ended()
+            except BaseException as error:
+                self.broke(error)
+                raise
+
+        async def aclose(self) -> None:
+            try:
+                await self.response.aclose()
+            finally:
+                self.left()
+
+    return Tee, AsyncTee
+
+
+class _Tee:
+    """One stream: recorded when it is complete, whoever still reads; in doubt if it breaks off."""
+
+    def __init__(self, response: Any, tape: wire.Tape, passing: _Passing) -> None:
+        self.response, self._tape, self._passing = response, tape, passing
+        self._over = False
+
+    def passed(self, piece: bytes) -> None:
+        if self._tape.take(piece) and not self._over:
+            self._complete()
+
+    def ended(self) -> None:
+        if self._tape.ended() and not self._over:
+            self._complete()
+
+    def _complete(self) -> None:
+        self._over = True
+        try:
+            body = self._tape.body
+            self._passing.record(body, wire.usage_of(body))
+        finally:
+            self._passing.over()
+        self._passing.stop_here()
+
+    def broke(self, error: BaseException) -> None:
+        if not self._over:
+            self._over = True
+            self._passing.broke(error)
+            self._passing.over()
+
+    def left(self) -> None:
+        self.broke(_LeftOff("nobody read it to its end"))
+
+
+class _LeftOff(RunnerError):
+    """A stream that was not read to its end."""

@@ -1,0 +1,262 @@
+"""What is a call of a model, by its request; what of its answer is kept, and how many tokens it took. Pure."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from runner.core.ledger import NO_TOKENS, Usage, usage_in
+
+ENDINGS = (
+    *("/chat/completions", "/completions", "/responses", "/embeddings", "/images/generations"),  # OpenAI's, and many
+    "/messages",  # Anthropic's
+    *("/chat", "/embed", "/rerank"),  # Cohere's, Voyage's, Jina's
+    *("/api/chat", "/api/generate", "/api/embed", "/api/embeddings"),  # Ollama's own
+)
+"""How the paths end at which models are asked, with the model's name in the body (or, at Azure, in the path)."""
+
+NAMED_IN_PATH = re.compile(
+    r"/(?:models|model|deployments)/([^/:]+)"
+    r"(?::(?:stream)?generateContent|:(?:batch)?embedContents?|:(?:stream)?rawPredict"
+    r"|/invoke|/invoke-with-response-stream|/chat/completions|/completions|/embeddings|/responses)$",
+    re.IGNORECASE,
+)
+"""Paths that name the model: Google's, Bedrock's, Azure's."""
+
+_ENDS = {
+    "/chat/completions": rb"^data:\s*\[DONE\]\s*$",
+    "/completions": rb"^data:\s*\[DONE\]\s*$",
+    "/messages": rb'"type"\s*:\s*"message_stop"',
+    "/responses": rb'"type"\s*:\s*"response\.(?:completed|incomplete)"',
+    "/api/chat": rb'"done"\s*:\s*true',
+    "/api/generate": rb'"done"\s*:\s*true',
+}
+"""What the last line of a stream says, where it is known."""
+
+_ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
+"""Where an object is that a request shows as Python does: elsewhere in each process."""
+
+_BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
+_SECRETS = frozenset({"key", "api_key", "api-key", "access_token", "token", "sig", "signature"})
+_KEPT = frozenset({"content-type", "x-request-id", "request-id"})
+_OF_AN_ERROR = frozenset({"error", "user_id", "request_id", "type"})
+_FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call as it is asked: the hash of its request, the model's name, and what a stream of its answer ends with.
+
+    ``chat``: its answer has choices, one at least.
+    """
+
+    digest: str
+    model: str
+    ends: re.Pattern[bytes] | None
+    chat: bool = False
+
+
+def may_be(method: str, path: str) -> bool:
+    """Whether a request may be a call of a model, before its body is looked at."""
+    return method == "POST" and (path.endswith(ENDINGS) or NAMED_IN_PATH.search(path) is not None)
+
+
+def request(method: str, url: str, body: bytes) -> Request | None:
+    """The call that a request is; None if it is none."""
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(data, dict):
+        return None
+    plain, named, ends, chat = _place(url)
+    model = data.get("model") or named
+    if not isinstance(model, str):
+        return None
+    digest = hashlib.sha256(b"\n".join((method.encode(), plain, _ADDRESS.sub(b"", body)))).hexdigest()[:32]
+    return Request(digest, model[:200], ends, chat)
+
+
+@lru_cache(maxsize=64)
+def _place(url: str) -> tuple[bytes, str | None, re.Pattern[bytes] | None, bool]:
+    """An address without secrets, the model that it names, what a stream there ends with, and if it is a chat."""
+    parts = urlsplit(url)
+    named = NAMED_IN_PATH.search(parts.path)
+    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
+    plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+    ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
+    ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
+    return plain.encode(), named[1] if named else None, ends, ending == "/chat/completions"
+
+
+# -- answers
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a service answered, as it is kept."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+    usage: Usage
+
+    def text(self, *, model: str, agent: str) -> str:
+        """As it stands in the journal."""
+        try:
+            body = {"body": self.body.decode()}
+        except UnicodeDecodeError:
+            body = {"base64": base64.b64encode(self.body).decode()}
+        about = {"status": self.status, "headers": self.headers, "model": model, "agent": agent}
+        usage: dict[str, Any] = {"usage": self.usage[:2]}  # workers of before know these two
+        if self.usage.details:
+            usage["details"] = self.usage.details
+        return json.dumps({**about, **usage, **body}, ensure_ascii=False)
+
+
+def answer_of(text: str) -> Answer:
+    """The inverse of `Answer.text`."""
+    found = json.loads(text)
+    body = base64.b64decode(found["base64"]) if "base64" in found else found["body"].encode()
+    return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, usage_in(found))
+
+
+def kept(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers that are recorded: no cookie, no key."""
+    return [(name, value) for name, value in headers if name.lower() in _KEPT]
+
+
+def unframed(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The headers without those of a body that is decoded by now."""
+    return [(name, value) for name, value in headers if name.lower() not in _FRAMING]
+
+
+def is_stream(headers: Mapping[str, str]) -> bool:
+    """Whether an answer comes piece by piece."""
+    kind = headers.get("content-type", "")
+    return any(one in kind for one in ("event-stream", "eventstream", "x-ndjson", "jsonlines"))
+
+
+def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:
+    """The tokens of an answer that can be taken. None of JSON that is none, tells of an error, or has nothing in it."""
+    if "json" not in headers.get("content-type", ""):
+        return usage_of(body)
+    try:
+        data = json.loads(body)
+    except ValueError:
+        return None
+    if isinstance(data, dict) and data.get("error") and data.keys() <= _OF_AN_ERROR:
+        return None
+    if asked.chat and not (isinstance(data, dict) and data.get("choices")):
+        return None
+    return _usage([data])
+
+
+def is_framed(headers: Mapping[str, str], version: bytes) -> bool:
+    """Whether the end of an answer is told from the end of its connection."""
+    return version not in (b"HTTP/1.0", b"HTTP/1.1") or "content-length" in headers or "transfer-encoding" in headers
+
+
+class Tape:
+    """A streamed answer as it passes."""
+
+    def __init__(self, ends: re.Pattern[bytes] | None, *, framed: bool) -> None:
+        self._ends, self._framed = ends, framed
+        self._pieces: list[bytes] = []
+        self._line = b""
+        self.complete = False
+        self.broken = False
+
+    def take(self, piece: bytes) -> bool:
+        """One more piece. True if the answer is complete with it."""
+        self._pieces.append(piece)
+        if self.complete or self._ends is None:
+            return False
+        *lines, self._line = (self._line + piece).split(b"\n")
+        # The last line may come without its end; what ends an answer is short, or ends in braces.
+        for line in [*lines, self._line]:
+            if _BROKEN.search(line):
+                self.broken = True
+            elif not self.broken and self._ends.search(line):
+                self.complete = True
+        return self.complete
+
+    def ended(self) -> bool:
+        """There is no more. True if the answer is complete with it."""
+        if self.complete or self.broken or self._ends is not None or not self._framed:
+            return False
+        self.complete = True
+        return True
+
+    @property
+    def body(self) -> bytes:
+        """All that passed; an event that the last piece ended without its blank line is closed."""
+        body = b"".join(self._pieces)
+        return body if body.endswith(b"\n\n") or not body.lstrip().startswith((b"data:", b"event:")) else body + b"\n\n"
+
+
+# -- tokens
+
+_SPENT = re.compile(rb'"usage|eval_count|"tokens"')
+
+
+def usage_of(body: bytes) -> Usage:
+    """The tokens that an answer says it took; zeros where it does not say."""
+    try:
+        return _usage([json.loads(body)])
+    except ValueError:
+        lines = [line.removeprefix(b"data:").strip() for line in body.split(b"\n") if _SPENT.search(line)]
+    return _usage(_read(line) for line in lines)
+
+
+def _read(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _usage(told: Iterable[Any]) -> Usage:
+    """The most that was told: services count up as a stream goes on."""
+    found = NO_TOKENS
+    for one in told:
+        for data in (one, *(one.get(name) for name in ("message", "response"))) if isinstance(one, dict) else ():
+            if isinstance(data, dict):
+                found = Usage(*map(max, found, _tokens(data)))
+    return found
+
+
+def _tokens(data: dict[str, Any]) -> Usage:
+    """What one message tells. OpenAI and Google count what is cached in the prompt, Anthropic beside it."""
+    usage = data.get("usage") or data.get("usageMetadata") or data
+    if not isinstance(usage, dict):
+        return NO_TOKENS
+    inner = usage.get("tokens")
+    usage = inner if isinstance(inner, dict) else usage
+
+    def sum_of(*names: str, of: Any = usage) -> int:
+        found = (of.get(name) for name in names) if isinstance(of, dict) else ()
+        return sum(max(int(one), 0) for one in found if isinstance(one, int | float) and not isinstance(one, bool))
+
+    def within(name: str, *parts: str) -> int:
+        return max(sum_of(name, of=usage.get(f"{part}_details")) for part in parts)
+
+    beside = sum_of("cache_read_input_tokens"), sum_of("cache_creation_input_tokens")
+    prompt = sum_of("prompt_tokens") or sum_of("promptTokenCount", "toolUsePromptTokenCount")
+    completion = sum_of("completion_tokens") or sum_of("candidatesTokenCount", "thoughtsTokenCount")
+    return Usage(
+        prompt or sum_of("prompt_eval_count") or sum_of("input_tokens") + sum(beside),
+        completion or sum_of("output_tokens") or sum_of("eval_count"),
+        beside[0]
+        or within("cached_tokens", "prompt_tokens", "input_tokens")
+        or sum_of("cachedContentTokenCount")
+        or sum_of("prompt_cache_hit_tokens"),  # DeepSeek's
+        beside[1] or within("cache_write_tokens", "prompt_tokens", "input_tokens"),
+        sum_of("ephemeral_1h_input_tokens", of=usage.get("cache_creation")),
+        within("reasoning_tokens", "completion_tokens", "output_tokens") or sum_of("thoughtsTokenCount"),
+    )

@@ -1,0 +1,91 @@
+"""A model server of this machine that stands in for the vendors': the demo's, or a small real model.
+
+A run may ask for one (``runner submit --demo``, ``--offline``). The tasks of such a run send what they would have sent
+to a vendor, and the last step on the way out of the process takes another turn: so all that the journal, the
+account and the vendors' clients do stays as it is, and a call is known by the address it was meant for,
+whichever process has the server.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Literal, cast, get_args
+from urllib.parse import urlsplit
+
+from runner.core.errors import UsageError
+
+Standin = Literal["demo", "offline"]
+
+#: What stands before what a person sees of such a run.
+LABELS: dict[str, str] = {
+    "demo": "DEMO: the answers come from a script that is built in, not from a model",
+    "offline": "OFFLINE: the answers come from a very small model on the worker's own machine",
+}
+
+_chosen: ContextVar[Standin | None] = ContextVar("runner_standin", default=None)
+_demos: dict[int, str] = {}  #: where a process has its demo server, by its pid: a fork has none of its parent's threads
+_lock = threading.Lock()
+
+
+def named(text: str) -> Standin | None:
+    """The stand-in of that name; None for "". Raises `UsageError`."""
+    if text and text not in get_args(Standin):
+        raise UsageError(f"there is no stand-in for models called {text!r}, only {', '.join(get_args(Standin))}")
+    return cast(Standin, text) if text else None
+
+
+@contextlib.contextmanager
+def using(standin: Standin | None) -> Iterator[Standin | None]:
+    """What is asked of models in this context goes to the stand-in; with None, where it is meant for.
+
+    Raises `MissingDependency` if this machine has not what the stand-in needs.
+    """
+    if standin == "offline":
+        from runner.modelserver.stubs import offline
+
+        offline.make_ready(lambda _: None)
+    token = _chosen.set(standin)
+    try:
+        yield standin
+    finally:
+        _chosen.reset(token)
+
+
+def chosen() -> Standin | None:
+    """The stand-in of this context."""
+    return _chosen.get()
+
+
+def base_url(standin: Standin) -> str:
+    """The address under which it is known in every process, as OpenAI's clients want it. Nobody else has it."""
+    return f"http://{standin}.invalid/v1"
+
+
+def elsewhere(url: str, instead: Standin | None = None) -> str | None:
+    """The address to send to instead of ``url``: to the stand-in that it names, or else to ``instead``.
+
+    None if ``url`` is right. Starts the server if need be.
+    """
+    parts = urlsplit(url)
+    name, _, end = (parts.hostname or "").partition(".")
+    standin = named(name) if end == "invalid" and name in get_args(Standin) else instead
+    if standin is None:
+        return None
+    return root(standin) + parts.path + (f"?{parts.query}" if parts.query else "")
+
+
+def root(standin: Standin) -> str:
+    """Where the server is for this process, without a path: started at first use."""
+    with _lock:
+        if standin == "offline":  # it is another process, and may have ended
+            from runner.modelserver.stubs import sharing
+
+            return sharing.join()
+        if os.getpid() not in _demos:
+            from runner.modelserver import ModelServer
+            from runner.modelserver.stubs import demo
+
+            _demos[os.getpid()] = ModelServer(demo.answer, models=("demo",), delay=demo.delay(), keep=0).start().root
+        return _demos[os.getpid()]

@@ -1,5 +1,0 @@
-"""Plans: which tasks a run has, what each waits for, which grow, and what a branch does again. Pure."""
-
-from runner.plan.plan import Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
-
-__all__ = ["Plan", "PlannedTask", "frontier", "refuse_cycles", "sequential_order", "waits"]

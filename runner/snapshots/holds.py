@@ -1,0 +1,49 @@
+"""On which checkpoints a kickoff stands, so that nobody prunes them under it; and what is left when it is over."""
+
+import contextlib
+import logging
+from dataclasses import dataclass, field
+
+from runner.core.errors import said
+from runner.providers.base import BaseProvider, retain
+from runner.snapshots.config import CheckpointConfig
+
+logger = logging.getLogger("runner.snapshots")
+
+Place = tuple[str, str, str]
+"""Provider, location and branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    provider: BaseProvider
+    location: str
+    checkpoint_id: str
+    own_location: str
+    most: int | None
+
+
+@dataclass(slots=True)
+class Holds:
+    """The newest checkpoint of one kickoff at each place that it writes to."""
+
+    _held: dict[Place, _Held] = field(default_factory=dict)
+
+    def move(self, config: CheckpointConfig, branch: str, checkpoint_id: str, own_location: str) -> None:
+        """The newest one at a place is this now."""
+        place = (type(config.provider).__name__, config.location, branch)
+        before = self._held.get(place)
+        self._held[place] = _Held(config.provider, config.location, checkpoint_id, own_location, config.max_checkpoints)
+        with contextlib.suppress(Exception):  # others may prune what is older than their newest
+            config.provider.hold(own_location, before.checkpoint_id if before else None)
+
+    def end(self) -> None:
+        """The kickoff is over: it counts with all others that are, and of those ``max_checkpoints`` stay."""
+        while self._held:
+            (_, _, branch), one = self._held.popitem()
+            try:
+                one.provider.release(one.own_location)
+                if one.most is not None:
+                    retain(one.provider, one.location, one.most, branch=branch, head=one.checkpoint_id)
+            except Exception as error:
+                logger.warning("old checkpoints in %s stay: %s", one.location, said(error)[:300])

@@ -1,0 +1,103 @@
+"""What ``restore_from`` names: which provider reads it, and whether it is one checkpoint or a place full of them."""
+
+import contextlib
+import json
+from pathlib import Path
+
+from runner.core.errors import RunnerError
+from runner.providers.base import BaseProvider
+from runner.providers.detect import detect_provider
+from runner.snapshots.config import DEFAULT_LOCATION, CheckpointConfig
+
+
+def provider_of(config: CheckpointConfig) -> BaseProvider:
+    """The provider that reads ``config.restore_from``: the one told by what stands there.
+
+    One of somebody else's cannot be told that way, so it is taken where the config names it.
+    """
+    named = config.provider
+    if _is_own(config):
+        return named
+    found = detect_provider(str(config.restore_from))
+    if type(named) is type(found) or not type(named).__module__.startswith("runner.providers"):
+        return named
+    return found
+
+
+def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
+    """The location of one checkpoint: the named one, or the newest complete one of a named location."""
+    location = str(config.restore_from)
+    if _is_own(config) or _is_place(location) or _knows(provider, location):
+        return provider.latest(config.location if _is_own(config) else location).location
+    return location
+
+
+def is_new(config: CheckpointConfig) -> bool:
+    """Whether ``restore_from`` is the place that the run itself writes to, and nothing is there yet.
+
+    Such a run begins, and the next one goes on from it.
+    """
+    return _is_own(config) and not config.provider.checkpoints(config.location)
+
+
+def place_of(file: Path) -> Path | None:
+    """The directory of a checkpoint's file, which stands below it in folders named after its branch; None elsewhere."""
+    if file.suffix != ".json":
+        return None
+    try:
+        names = Path(str(json.loads(file.read_text("utf-8"))["branch"])).parts
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return file.parents[len(names)] if file.parent.parts[-len(names) :] == names else None
+
+
+def place_around(location: str) -> str:
+    """The place that a directory is a branch of, if that is what it is; else the directory itself."""
+    files = sorted(Path(location).glob("*_p-*.json"))
+    found = place_of(files[-1]) if files else None
+    return location if found is None else str(found)
+
+
+def going_on_at(config: CheckpointConfig, branch: str, own: object) -> CheckpointConfig:
+    """The config of a run that was restored with ``config``: without a location of its own, it writes where it was.
+
+    When to write and how many to keep, where ``config`` does not say, are as in ``own``, the code's setting.
+    """
+    settled = config.going_on()
+    if isinstance(own, CheckpointConfig):
+        unsaid = {"on_events", "max_checkpoints"} & own.model_fields_set - config.model_fields_set
+        settled = settled.model_copy(update={name: getattr(own, name) for name in unsaid})
+    if "location" in config.model_fields_set or config.location != DEFAULT_LOCATION:
+        return settled
+    location = str(config.restore_from)
+    if location.endswith(".json"):
+        folder, names = Path(location).parent, Path(branch).parts  # LOCATION/BRANCH/FILE; a branch may have slashes
+        if folder.parts[-len(names) :] != names:
+            return settled  # a file that was copied elsewhere: its place is none to write to
+        location = str(folder.parents[len(names) - 1])
+    elif Path(location).is_dir():
+        location = place_around(location)
+    else:
+        location = location.partition("#")[0]
+    provider = provider_of(config)
+    return settled.model_copy(update={"location": location, "provider": provider})
+
+
+def _is_own(config: CheckpointConfig) -> bool:
+    """Whether it is to go on from where it writes to."""
+    return config.location in (str(config.restore_from), f"{config.restore_from}.db")
+
+
+def _knows(provider: BaseProvider, location: str) -> bool:
+    """Whether a provider of somebody else's has checkpoints there: only it can tell what its locations look like."""
+    if type(provider).__module__.startswith("runner.providers"):
+        return False
+    with contextlib.suppress(RunnerError, ValueError, OSError):
+        return bool(provider.checkpoints(location))
+    return False
+
+
+def _is_place(location: str) -> bool:
+    if "#" in location.rpartition("/")[2] or location.endswith(".json"):
+        return False
+    return Path(location).is_dir() or Path(location).is_file() or "://" in location

@@ -1,0 +1,74 @@
+"""Older checkpoints become ones of today, one version after the other."""
+
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from runner.core.errors import BadCheckpoint
+
+VERSION = "1.0.0"
+"""The version of the form that checkpoints are written in; under CrewAI's key, ``crewai_version``."""
+
+_CREWAI = ((1, 14), (2,))  #: CrewAI's own checkpoints say from here to there
+
+logger = logging.getLogger("runner.snapshots")
+
+Data = dict[str, Any]
+
+
+def get_crewai_version() -> str:
+    """The version that stands in a checkpoint written here."""
+    return VERSION
+
+
+def migrate(data: Data) -> Data:
+    """``data`` in today's form. Raises `BadCheckpoint` if it was written by a newer version than this one."""
+    raw = data.get("crewai_version")
+    if raw is None:
+        logger.warning("Checkpoint has no crewai_version, treating as 0.0.0")
+    stored = _number(raw)
+    if raw is not None and not any(stored):
+        logger.warning("Checkpoint has the crewai_version %r, which is no version, treating as 0.0.0", raw)
+    if stored > _number(VERSION):
+        raise BadCheckpoint(
+            f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "
+            + (
+                "only CrewAI goes on from its own"
+                if _CREWAI[0] <= stored < _CREWAI[1]
+                else "install a newer crew-runner to go on from it"
+            )
+        )
+    if raw is not None and stored != _number(VERSION):
+        logger.debug("Migrating checkpoint from crewAI %s to %s", raw, VERSION)
+    for version, change in _CHANGES:
+        if stored < _number(version):
+            data = change(data)
+    return {**data, "crewai_version": VERSION}
+
+
+def _name_the_entities(data: Data) -> Data:
+    """Before 1.0.0 nothing had to say what an entity is, which branch this is, or have a record."""
+
+    def named(entity: Any) -> Any:
+        if not isinstance(entity, dict) or "entity_type" in entity:
+            return entity
+        kind = "crew" if "tasks" in entity else "agent" if "role" in entity else "flow"
+        return {"entity_type": kind, **entity}
+
+    return {
+        **data,
+        "branch": data.get("branch") or "main",
+        "parent_id": data.get("parent_id"),
+        "entities": [named(entity) for entity in data.get("entities") or []],
+        "event_record": data.get("event_record") or {"nodes": {}},
+    }
+
+
+_CHANGES: tuple[tuple[str, Callable[[Data], Data]], ...] = (("1.0.0", _name_the_entities),)
+
+
+def _number(version: Any) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version) if isinstance(version, str) else None
+    parts = [int(part) for part in found[0].split(".")] if found else []
+    return tuple([*parts, 0, 0, 0][:3])

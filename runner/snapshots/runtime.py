@@ -1,0 +1,365 @@
+"""The state of what runs in this process: entities, what happened, and where it stands among its checkpoints."""
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, Self
+
+from pydantic import PrivateAttr, RootModel, model_serializer
+from pydantic_core import PydanticSerializationError, to_json
+
+from runner.core.errors import BadCheckpoint, said
+from runner.events.bus import event_bus
+from runner.events.record import EventRecord
+from runner.events.system_events import (
+    CheckpointCompletedEvent,
+    CheckpointFailedEvent,
+    CheckpointForkCompletedEvent,
+    CheckpointForkStartedEvent,
+    CheckpointRestoreCompletedEvent,
+    CheckpointRestoreFailedEvent,
+    CheckpointRestoreStartedEvent,
+    CheckpointStartedEvent,
+)
+from runner.providers.base import BaseProvider, check_branch
+from runner.providers.json import JsonProvider
+from runner.snapshots import locations
+from runner.snapshots.config import CheckpointConfig
+from runner.snapshots.holds import Holds
+from runner.snapshots.kinds import KINDS, kind_of
+from runner.snapshots.lock import StateLock
+from runner.snapshots.migration import VERSION, migrate
+from runner.snapshots.progress import Progress
+from runner.snapshots.sync import prepare_entities as _prepare_entities
+from runner.snapshots.sync import sync_checkpoint_fields as _sync_checkpoint_fields
+
+logger = logging.getLogger("runner.snapshots")
+
+# CrewAI has them here, by these names
+__all__ = ["RuntimeState", "_prepare_entities", "_sync_checkpoint_fields"]
+
+
+class RuntimeState(RootModel[list[Any]]):
+    """Crews, flows and agents that run here, with their events. What a checkpoint is a picture of.
+
+    ``checkpoint`` writes one now. Whoever changes what an entity says of itself while it runs does it under ``lock``,
+    and so a picture is of one moment.
+    """
+
+    root: list[Any]
+
+    _provider: BaseProvider = PrivateAttr(default_factory=JsonProvider)
+    _event_record: EventRecord = PrivateAttr(default_factory=EventRecord)
+    _checkpoint_id: str | None = PrivateAttr(default=None)
+    _parent_id: str | None = PrivateAttr(default=None)
+    _branch: str = PrivateAttr(default="main")
+    _lock: StateLock = PrivateAttr(default_factory=StateLock)
+    _progress: dict[int, Progress] = PrivateAttr(default_factory=dict)
+    _restored: bool = PrivateAttr(default=False)
+    _holds: Holds = PrivateAttr(default_factory=Holds)
+    _forked: bool = PrivateAttr(default=False)
+    _in_flight: set[int] = PrivateAttr(default_factory=set)
+
+    # -- what it is
+
+    @property
+    def event_record(self) -> EventRecord:
+        """What happened, up to now."""
+        return self._event_record
+
+    @property
+    def lock(self) -> StateLock:
+        """Held while an event is recorded, and while a picture is taken."""
+        return self._lock
+
+    @property
+    def progress(self) -> dict[int, Progress]:
+        """How far its kickoffs are, by the identity of the entity."""
+        return self._progress
+
+    @property
+    def in_flight(self) -> set[int]:
+        """The restored entities that wait, as data, for their code to be kicked off again, by identity."""
+        return self._in_flight
+
+    @property
+    def forked(self) -> bool:
+        """Whether it left the branch that it was on."""
+        return self._forked
+
+    @property
+    def holds(self) -> Holds:
+        """The checkpoints that it stands on while its kickoff lasts."""
+        return self._holds
+
+    @property
+    def restored(self) -> bool:
+        """Whether it came from a checkpoint."""
+        return self._restored
+
+    @property
+    def provider(self) -> BaseProvider:
+        """Where `checkpoint` writes to."""
+        return self._provider
+
+    @provider.setter
+    def provider(self, provider: BaseProvider) -> None:
+        self._provider = provider
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        """The checkpoint written or restored last."""
+        return self._checkpoint_id
+
+    @checkpoint_id.setter
+    def checkpoint_id(self, checkpoint_id: str | None) -> None:
+        self._checkpoint_id = checkpoint_id
+
+    @property
+    def parent_id(self) -> str | None:
+        """The parent of the next checkpoint."""
+        return self._parent_id
+
+    @parent_id.setter
+    def parent_id(self, checkpoint_id: str | None) -> None:
+        self._parent_id = checkpoint_id
+
+    @property
+    def branch(self) -> str:
+        """The branch that checkpoints are written on."""
+        return self._branch
+
+    @branch.setter
+    def branch(self, branch: str) -> None:
+        self._branch = branch
+
+    def register(self, entity: Any) -> None:
+        """Have an entity in it, once. An agent of a crew that is in it is part of that crew."""
+        if getattr(entity, "entity_type", None) not in KINDS:
+            return
+        with self._lock:
+            known = {id(one) for one in self.root}
+            if id(entity) in known or (entity.entity_type == "agent" and id(getattr(entity, "crew", None)) in known):
+                return
+            self.root.append(entity)
+
+    def forget(self, entity: Any) -> None:
+        """Have it no more."""
+        with self._lock:
+            self.root[:] = [one for one in self.root if one is not entity]
+            self._progress.pop(id(entity), None)
+
+    # -- as data
+
+    def describe(self, trigger: str | None = None) -> dict[str, Any]:
+        """A picture of this moment, as JSON-able data that nothing else changes."""
+        with self._lock:
+            data: dict[str, Any] = {
+                "crewai_version": VERSION,
+                "parent_id": self._parent_id,
+                "branch": self._branch,
+                "entities": [kind_of(entity.entity_type).describe(entity, self) for entity in self.root],
+                "event_record": self._event_record.compact(),
+            }
+        return {**data, "trigger": trigger} if trigger else data
+
+    @model_serializer(mode="plain")
+    def _serialize(self) -> dict[str, Any]:
+        return self.describe()
+
+    def to_text(self, trigger: str | None = None) -> str:
+        """`describe` as JSON."""
+        data = self.describe(trigger)
+        try:
+            return to_json(data, inf_nan_mode="null").decode()
+        except PydanticSerializationError:  # half a surrogate pair has a spelling in JSON, and none in UTF-8
+            return json.dumps(data, separators=(",", ":"))
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """A state from what `describe` gave, of this or an earlier version. Raises `BadCheckpoint`.
+
+        Its entities have their data and no code.
+        """
+        data = migrate(data)
+        state = cls(root=[])
+        state._parent_id = data.get("parent_id")
+        try:
+            state._branch = data.get("branch") or "main"
+            check_branch(state._branch)
+            state._event_record = EventRecord.load(data.get("event_record") or {})
+            for entity in data.get("entities") or []:
+                state.root.append(kind_of(entity["entity_type"]).build(entity, state))
+        except BadCheckpoint:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise BadCheckpoint(f"the checkpoint's data makes no sense: {' '.join(str(error).split())[:300]}") from None
+        return state
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """A state from its JSON. Raises `BadCheckpoint`, a `ValueError`."""
+        try:
+            data = json.loads(json_data)
+        except ValueError as error:
+            raise BadCheckpoint(f"the checkpoint is torn or no JSON: {error}") from None
+        return cls.model_validate(data)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
+        """A state from its data, or from entities."""
+        if isinstance(obj, dict):
+            return cls.from_data(obj)
+        if isinstance(obj, list):
+            return cls(root=obj)
+        if isinstance(obj, cls):
+            return obj
+        raise BadCheckpoint(f"a checkpoint is a JSON object, not a {type(obj).__name__}")
+
+    # -- writing
+
+    def checkpoint(self, location: str) -> str:
+        """Write a checkpoint now and return where it is. Raises what its provider raised."""
+        with self._lock:
+            return self.write(self._provider, location)
+
+    async def acheckpoint(self, location: str) -> str:
+        """`checkpoint`, with the provider's own async write."""
+        provider, told = self._provider, _Told(self, self._provider, location)
+        try:
+            text = self.to_text()
+            where = await provider.acheckpoint(text, location, parent_id=told.parent_id, branch=told.branch)
+            checkpoint_id = provider.extract_id(where)
+        except Exception as error:
+            told.failed(error)
+            raise
+        with self._lock:
+            self._chain(checkpoint_id)
+        told.completed(where, checkpoint_id)
+        return where
+
+    def write(
+        self, provider: BaseProvider, location: str, trigger: str | None = None, about: dict[str, Any] | None = None
+    ) -> str:
+        """Write a checkpoint with this provider; ``about`` are the task and agent it was triggered by.
+
+        The caller holds ``lock``.
+        """
+        told = _Told(self, provider, location, trigger, about)
+        try:
+            text = self.to_text(trigger)
+            where = provider.checkpoint(text, location, parent_id=told.parent_id, branch=told.branch)
+            checkpoint_id = provider.extract_id(where)
+        except BaseException as error:  # a panic of a compiled part is none of Exception's
+            told.failed(error)
+            raise
+        self._chain(checkpoint_id)
+        told.completed(where, checkpoint_id)
+        return where
+
+    def _chain(self, checkpoint_id: str) -> None:
+        self._checkpoint_id = self._parent_id = checkpoint_id
+
+    # -- reading
+
+    @classmethod
+    def from_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
+        """The state in the checkpoint that ``config.restore_from`` names, or the newest complete one of a location."""
+        return cls._restore(config, lambda provider, location: provider.from_checkpoint(location))
+
+    @classmethod
+    async def afrom_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
+        """`from_checkpoint` for those who await it."""
+        import asyncio
+
+        return await asyncio.to_thread(cls.from_checkpoint, config)
+
+    @classmethod
+    def _restore(cls, config: CheckpointConfig, read: Callable[[BaseProvider, str], str]) -> Self:
+        if config.restore_from is None:
+            raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to go on from")
+        asked, began, provider = str(config.restore_from), time.perf_counter(), None
+        event_bus.emit(config, CheckpointRestoreStartedEvent(location=asked))
+        try:
+            provider = locations.provider_of(config)
+            location = locations.one_of(provider, config)
+            state = cls.model_validate_json(read(provider, location))
+            state._provider, state._restored = provider, True
+            state._chain(provider.extract_id(location))
+        except Exception as error:
+            name = type(provider).__name__ if provider else None
+            event_bus.emit(config, CheckpointRestoreFailedEvent(location=asked, provider=name, error=str(error)))
+            raise
+        event_bus.emit(
+            config,
+            CheckpointRestoreCompletedEvent(
+                location=location,
+                provider=type(provider).__name__,
+                checkpoint_id=state._checkpoint_id,
+                branch=state._branch,
+                parent_id=state._parent_id,
+                duration_ms=(time.perf_counter() - began) * 1000,
+            ),
+        )
+        return state
+
+    def fork(self, branch: str | None = None) -> None:
+        """Go on under another branch: this name, or one that nobody else gets. The next checkpoint is written there,
+        with the fork point as its parent. Raises ValueError for a name that no provider takes."""
+        if not branch:
+            unique = uuid.uuid4().hex
+            branch = f"fork/{self._checkpoint_id}_{unique[:6]}" if self._checkpoint_id else f"fork/{unique[:8]}"
+        check_branch(branch)
+        if branch == self._branch and self._checkpoint_id:
+            raise ValueError(f"a fork leaves the branch {branch!r}: give it another name")
+        about: dict[str, Any] = {
+            "branch": branch,
+            "parent_branch": self._branch,
+            "parent_checkpoint_id": self._checkpoint_id,
+        }
+        event_bus.emit(self, CheckpointForkStartedEvent(**about))
+        with self._lock:
+            self._branch, self._forked = branch, True
+        event_bus.emit(self, CheckpointForkCompletedEvent(**about))
+
+
+class _Told:
+    """The events around one write."""
+
+    def __init__(
+        self,
+        state: RuntimeState,
+        provider: BaseProvider,
+        location: str,
+        trigger: str | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        with state.lock:
+            self.parent_id, self.branch = state.parent_id, state.branch
+        self._state = state
+        self._about: dict[str, Any] = {
+            **(about or {}),
+            "provider": type(provider).__name__,
+            "trigger": trigger,
+            "branch": self.branch,
+            "parent_id": self.parent_id,
+        }
+        self._location, self._began = location, time.perf_counter()
+        event_bus.emit(state, CheckpointStartedEvent(location=location, **self._about))
+
+    def completed(self, where: str, checkpoint_id: str) -> None:
+        event_bus.emit(
+            self._state,
+            CheckpointCompletedEvent(
+                location=where,
+                checkpoint_id=checkpoint_id,
+                duration_ms=(time.perf_counter() - self._began) * 1000,
+                **self._about,
+            ),
+        )
+
+    def failed(self, error: BaseException) -> None:
+        reason = said(error)[:500] or type(error).__name__
+        event_bus.emit(self._state, CheckpointFailedEvent(location=self._location, error=reason, **self._about))

@@ -1,0 +1,84 @@
+"""A kickoff, from the state's side: which state it runs in, and for how long."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from runner.events import kickoff
+from runner.events.bus import event_bus
+from runner.snapshots.config import CheckpointConfig
+from runner.snapshots.kinds import kind_of
+from runner.snapshots.resolve import resolve_checkpoint
+from runner.snapshots.runtime import RuntimeState
+
+
+def settings_of(entity: Any) -> list[CheckpointConfig]:
+    """The checkpoint settings of an entity and, if it is a crew, of its agents."""
+    found = [resolve_checkpoint(one.checkpoint) for one in (entity, *getattr(entity, "everyone", ()))]
+    return [one for one in found if isinstance(one, CheckpointConfig)]
+
+
+@contextlib.contextmanager
+def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
+    """While in this context, ``entity`` is kicked off; gives the state to run in, None where nothing is recorded.
+
+    Recording is armed if it or one of its agents has checkpoint settings. A restored entity runs in the state it
+    was restored with, once; one that is kicked off inside another one's kickoff in that one's state; any other in a
+    state of its own, which is dropped at the end.
+
+    Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, goes on
+    as that one.
+    """
+    settings_of(entity)
+    restored: RuntimeState | None = getattr(entity, "_restored", None)
+    nested = kickoff.depth.get() > 0
+    before = kickoff.peek()
+    state: Any = None
+    if restored is not None:
+        entity._restored = None
+        event_bus.set_runtime_state(restored)
+    elif not nested and before is not None and before.state is not None and not _meant_for(entity, before.state):
+        kickoff.enter(None)  # somebody restored another entity here, and never kicked it off
+    try:
+        with event_bus.kickoff_scope():
+            state = event_bus.runtime_state
+            if nested and restored is None and isinstance(state, RuntimeState):
+                _go_on_as_one_in_flight(entity, given, state)
+            event_bus.register_entity(entity)
+            state = event_bus.runtime_state
+            yield state if isinstance(state, RuntimeState) else None
+    finally:
+        if isinstance(state, RuntimeState) and (not nested or restored is not None):
+            state.holds.end()
+        if nested:
+            kickoff.enter(before)
+            _forget(entity)
+
+
+def _go_on_as_one_in_flight(entity: Any, given: Any, state: RuntimeState) -> None:
+    kind = kind_of(entity.entity_type)
+    with state.lock:
+        for i, stored in enumerate(state.root):
+            if id(stored) not in state.in_flight or stored.entity_type != kind.name:
+                continue
+            if kind.fits(entity, stored) and state.progress[id(stored)].given == given:
+                state.in_flight.discard(id(stored))
+                kind.adopt(entity, stored, state)
+                state.root[i] = entity
+                return
+
+
+def _forget(entity: Any) -> None:
+    """A kickoff inside another one's is over: the outer state has no more use for its data."""
+    run = kickoff.peek()
+    if run is not None and isinstance(state := run.state, RuntimeState):
+        with state.lock:
+            run.registered.discard(id(entity))
+            state.forget(entity)
+
+
+def _meant_for(entity: Any, state: Any) -> bool:
+    """Whether a state that was set before the kickoff is for this entity, which was not restored from it."""
+    if getattr(state, "restored", False):
+        return False
+    return not state.root or any(one is entity for one in state.root)

@@ -1,0 +1,223 @@
+"""Notice what is gone or lost, and hand it back. One leads; every worker carries one, and ``runner supervisor`` is one.
+
+Two leaders do no harm: each thing done here is one script that looks again before it acts.
+"""
+
+import contextlib
+import logging
+import queue
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from runner.core.settings import WorkerSettings
+from runner.journal import sent_marks
+from runner.providers.redis import lost_messages
+from runner.providers.redis.connection import Client
+from runner.providers.redis.jobs import Job
+from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+from runner.providers.redis.workers import WorkerInfo, Workers
+
+log = logging.getLogger(__name__)
+
+OVERTAKEN = 5.0  #: between two looks into queues that are not empty
+LONGEST_TERM = 2.0  #: how long a leader leads without saying so again; not longer than a lease
+WATCH = 0.03  #: between two looks at the workers' connections
+RETURN = 1.0  #: after the store was away: for workers to connect again before one counts as gone
+FOLLOW = 0.025  #: times the number of workers: between two looks of one follower at the leader
+
+
+@dataclass
+class Timetable:
+    """What is due, by name; each at its own pace."""
+
+    last: dict[str, float] = field(default_factory=dict)
+
+    def due(self, name: str, every: float) -> bool:
+        """Whether ``every`` seconds have gone since this was last due."""
+        now = time.monotonic()
+        if now - self.last.get(name, -1e9) < every:
+            return False
+        self.last[name] = now
+        return True
+
+
+class Supervisor:
+    """The loop. ``send`` hands a job to a broker that is not this Redis; ``depth`` tells how long a queue of it is."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Client],
+        name: str,
+        settings: WorkerSettings,
+        send: Callable[[Job], None] | None = None,
+        depth: Callable[[str], int | None] | None = None,
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._settings = settings
+        self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
+        self._send = send
+        self._depth = depth
+        self._stopped = False
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._leading = False
+        self._table = Timetable()
+        self._known: list[WorkerInfo] = []
+        self._missing: set[str] = set()
+        self._overtaken: set[Job] = set()
+        self._server = ""
+        self._me = ""
+        self._since_start = 0.0
+        self._trouble = float("-inf")  # when the store was last away, or refused
+        self._pause = WATCH
+
+    @property
+    def leading(self) -> bool:
+        """Whether this one leads."""
+        return self._leading
+
+    def run(self) -> None:
+        """Until `stop`. Redis being away is waited out."""
+        while not self._stopped:
+            try:
+                if not self._me:
+                    self._arrive()
+                pause = self._lead() if self._leading else self._follow()
+                outage.ends(self)
+            except NOT_NOW as error:
+                outage.begins(self, error)
+                self._trouble = time.monotonic()
+                if not isinstance(error, NotNow) or error.moved:
+                    self._me, self._leading = "", False
+                pause = 0.1
+            except Exception:
+                log.exception("the supervisor stumbled and goes on")
+                pause = 0.5
+            with contextlib.suppress(queue.Empty):
+                self._wake.get(timeout=pause)
+        if self._leading:
+            with contextlib.suppress(*NOT_NOW):  # then the term runs out
+                self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
+
+    def stop(self) -> None:
+        """End the loop soon. Safe in a signal's handler in the very thread of the loop, as `threading.Event` is not."""
+        self._stopped = True
+        self._wake.put(None)
+
+    def _arrive(self) -> None:
+        """Learn who we are on this server: connections are judged only on the server that saw them open."""
+        self._workers = Workers(self._connect())
+        self._server, client_id = self._workers.me()
+        self._me = f"{self._name}|{self._server}:{client_id}"
+        self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
+        self._known, self._missing, self._table = [], set(), Timetable()
+
+    # -- following
+
+    def _follow(self) -> float:
+        leader = self._workers.leader()
+        if leader and not self._is_gone(leader):
+            return max(0.05, FOLLOW * self._workers.count())
+        if self._workers.elect(self._me, leader, self._term_ms):
+            self._leading = True
+            log.info("%s leads", self._name)
+            return 0.0
+        return 0.05
+
+    def _is_gone(self, leader: str) -> bool:
+        """Whether the leader's connection on this very server is closed: its number never comes back."""
+        server, _, client_id = leader.rpartition("|")[2].partition(":")
+        if server != self._server or not client_id:
+            return False
+        return self._workers.connected([int(client_id)]) == set()
+
+    # -- leading
+
+    def _lead(self) -> float:
+        if self._table.due("term", self._term_ms / 4000) and not self._workers.elect(self._me, "", self._term_ms):
+            self._leading = False
+            return 0.05
+        if self._table.due("known", 0.5):
+            self._known = self._workers.registered()
+        self._reap_disconnected()
+        if self._table.due("leases", 0.1):
+            self._reap_lapsed()
+            self._workers.move_due()
+            self._empty_outbox()
+        if self._table.due("lost", min(0.5, self._settings.resend_after)):
+            self._workers.resend(int(self._settings.resend_after * 1000), depth=self._depth)
+        if self._table.due("overtaken", OVERTAKEN):
+            self._resend_overtaken()
+        if self._table.due("expired", 60.0):
+            self._workers.trim()
+        return self._pause
+
+    def _reap_disconnected(self) -> None:
+        """A process that died closed its sockets. Seen twice, so that one that reconnects has the time to say so."""
+        by_client = {
+            int(worker.fields["client_id"]): worker
+            for worker in self._known
+            if worker.about and worker.fields["server"] == self._server
+        }
+        before = time.monotonic()
+        if before - self._trouble < RETURN:
+            return
+        connected = self._workers.connected(by_client)
+        # The look may not cost the server more than a twentieth of its time, however many workers there are.
+        self._pause = max(WATCH, 20 * (time.monotonic() - before)) if len(by_client) > 50 else WATCH
+        if connected is None:
+            return
+        gone = {worker.about: worker for client_id, worker in by_client.items() if client_id not in connected}
+        for about, worker in gone.items():
+            if about in self._missing:
+                self._reap(worker, "its connection closed", about=about)
+        self._missing = set(gone)
+
+    def _reap_lapsed(self) -> None:
+        """A machine that vanished or froze closes nothing: its lease lapses."""
+        now = self._workers.now()
+        gone = []
+        for worker_id, lapses_at in self._workers.lapsed(now):
+            worker = next((w for w in self._known if w.id == worker_id), WorkerInfo(worker_id, lapses_at, ""))
+            lease = worker.fields.get("lease", self._settings.lease)
+            from_before = worker.fields.get("server") != self._server
+            back = max(self._trouble, self._since_start if from_before else self._trouble)
+            if time.monotonic() - back < lease + 1:
+                continue  # nobody could beat: each gets one lease to come back
+            gone.append((worker, lease))
+        # Frozen, they still wait for jobs, and would be given the very ones that are handed back.
+        self._workers.unblock(worker.id for worker, _ in gone)
+        for worker, lease in gone:
+            self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
+
+    def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
+        file = str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+        refs = self._workers.reap(
+            worker.id,
+            reason=reason,
+            max_attempts=self._settings.max_attempts,
+            about=about,
+            only_lapsed=only_lapsed,
+            # One that froze may send yet what it has noted.
+            out=sent_marks.said(file) if not only_lapsed or sent_marks.is_final(file) else None,
+        )
+        sent_marks.remove(file)
+        self._known = [known for known in self._known if known.id != worker.id]
+        log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
+
+    def _resend_overtaken(self) -> None:
+        """Jobs missing from a queue that has others; looked at twice, so that one just being taken is left alone."""
+        missing = lost_messages.missing(self._workers.client, self._workers.home)
+        for job in missing & self._overtaken:
+            log.warning("the message of %s was lost; sending it again", job.ref)
+            lost_messages.send_again(self._workers.client, job)
+        self._overtaken = missing - self._overtaken
+
+    def _empty_outbox(self) -> None:
+        if self._send is None:
+            return
+        for job in self._workers.outbox():
+            self._send(job)
+            self._workers.sent(job)
