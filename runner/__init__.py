@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from runner.adapters.crewai import import_paths
+from runner.core import runtime
 
 if TYPE_CHECKING:
     from runner.agents import Agent
@@ -59,6 +60,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 import_paths.install()
+runtime.wire(crews="runner.crews.kickoff", flows="runner.flows.engine", flow_snapshots="runner.flows.entity")
 
 # Each comes when it is asked for: a crew file needs no Redis, and `runner worker` no crew.
 _LATER = {

@@ -91,7 +91,7 @@ def main(folder: str) -> None:
     from crewai import Agent, CheckpointConfig, Crew, Task
     from crewai.events.event_bus import crewai_event_bus as bus
 
-    from runner.providers.redis import crewai_checkpoint_file, crewai_provider
+    from runner.adapters.crewai.redis_provider import crewai_checkpoint_file, crewai_provider
 
     print(f"crewai {crewai.__version__}")
     provider = crewai_provider(url)

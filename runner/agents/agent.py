@@ -11,6 +11,7 @@ from runner.agents.mcp.servers import as_servers
 from runner.agents.unsupported import refuse_unsupported
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
+from runner.core.runtime import engine_of
 from runner.journal.rate_limit import Pace
 from runner.llm.llm import as_model, model_name
 from runner.snapshots.config import CheckpointConfig, Setting
@@ -119,15 +120,15 @@ class Agent(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
         """Ask the agent, and give its answer. Raises what its model raised."""
-        from runner.crews import kickoff as inprocess  # the engine knows the agent, not the other way round
-
-        restored = inprocess.apply_checkpoint(self, from_checkpoint)
+        engine = engine_of("crews")
+        restored = engine.apply_checkpoint(self, from_checkpoint)
         if restored is not None:
             answer: LiteAgentOutput = restored.kickoff(
                 messages=messages, response_format=response_format, input_files=input_files
             )
             return answer
-        return inprocess.ask(self._prepare_kickoff(messages, response_format, input_files))
+        output: LiteAgentOutput = engine.ask(self._prepare_kickoff(messages, response_format, input_files))
+        return output
 
     async def kickoff_async(
         self,
@@ -137,9 +138,11 @@ class Agent(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> LiteAgentOutput:
         """`kickoff` in a thread."""
-        from runner.crews import kickoff as inprocess
-
-        return await inprocess.in_thread(self, self.kickoff, messages, response_format, input_files, from_checkpoint)
+        engine = engine_of("crews")
+        output: LiteAgentOutput = await engine.in_thread(
+            self, self.kickoff, messages, response_format, input_files, from_checkpoint
+        )
+        return output
 
     akickoff = kickoff_async
 
@@ -149,9 +152,8 @@ class Agent(BaseModel):
         response_format: type[BaseModel] | None,
         input_files: "Mapping[str, Any] | None",
     ) -> Any:
-        from runner.crews import kickoff as inprocess
-
-        return inprocess.prepare_asking(self, messages, response_format, input_files)
+        engine = engine_of("crews")
+        return engine.prepare_asking(self, messages, response_format, input_files)
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
@@ -159,15 +161,13 @@ class Agent(BaseModel):
 
         Its model and tools come from the living agent that is most like it.
         """
-        from runner.crews import kickoff as inprocess
-
-        restored: Self = inprocess.restore(cls, config, **code)
+        engine = engine_of("crews")
+        restored: Self = engine.restore(cls, config, **code)
         return restored
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
         """`from_checkpoint` on a branch of its own."""
-        from runner.crews import kickoff as inprocess
-
-        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        engine = engine_of("crews")
+        forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked

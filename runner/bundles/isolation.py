@@ -90,7 +90,8 @@ def being_read() -> Reading | None:
     return found
 
 
-_JSON_CREW = b"from runner.adapters.crewai import discovery as finding\n\ncrew = finding.from_json(__file__)\n"
+data_crews: list[bytes] = []
+"""The source that makes ``crew`` of a crew file that is data; the adapter that is installed for such files gives it."""
 
 
 class KickedOff(BaseException):
@@ -281,7 +282,9 @@ class _JsonCrew(_Loader):
 
     def get_data(self, path: str) -> bytes:  # noqa: ARG002 - importlib's name
         """That code."""
-        return _JSON_CREW
+        return (
+            data_crews[0] if data_crews else b"raise ImportError('no adapter for crews written as JSON is installed')"
+        )
 
 
 class _View(ModuleType):

@@ -34,7 +34,7 @@ from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, said
-from runner.crews.fields import in_words, said_by
+from runner.core.field_errors import in_words, said_by
 
 KEPT = 32  # bundles that stay imported in one process
 

@@ -48,7 +48,7 @@ def files_of(
     What tasks left in their folders is as it was there. ``wanted`` names the others, with placeholders, and they have
     the task's text: a native crew's, and those of outputs that a person edited.
     """
-    from runner.crews.adapter import interpolate
+    from runner.core.interpolation import interpolate
 
     found: dict[str, OutputFile] = {}
     for task, output in sorted(outputs.items(), key=lambda item: item[1].seq):

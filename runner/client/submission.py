@@ -21,8 +21,8 @@ from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
 from runner.core import settings
 from runner.core.errors import BadInput, UsageError
+from runner.core.field_errors import in_words
 from runner.core.plan import Plan
-from runner.crews.fields import in_words
 from runner.engine import adapters
 from runner.modelserver import stubs
 from runner.providers.redis.envelope import template

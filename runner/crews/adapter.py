@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from runner.agents.mcp import connections
 from runner.core import encoding
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
+from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
@@ -25,8 +25,6 @@ from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
 from runner.llm.llm import LLM, model_for
 from runner.snapshots.config import CheckpointConfig, resolve
-
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
 
 
 class NativeAdapter:
@@ -166,11 +164,6 @@ def keys_of(crew: Crew) -> list[str]:
     return keys
 
 
-def interpolate(text: str, inputs: Any) -> str:
-    """``{name}`` replaced by the input of that name, where there is one."""
-    return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
-
-
 def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
     """The inputs in a task's texts count as used; an agent is told its own texts, and the context, also on resuming."""
     texts = [task.description, task.expected_output]
@@ -178,7 +171,7 @@ def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
         texts += [doer.role, doer.goal, doer.backstory] if doer else []
         if task.context_is_default:
             work.uses.task(EVERYTHING)
-    for name in _PLACEHOLDER.findall(" ".join(texts)):
+    for name in placeholders(texts):
         work.uses.input(name)
 
 
@@ -204,7 +197,7 @@ def _task(crew: Crew, key: str) -> Task:
 def _inputs(crew: Crew) -> frozenset[str]:
     texts = [text for task in crew.tasks for text in (task.description, task.expected_output, task.output_file or "")]
     texts += [text for agent in crew.staff for text in (agent.role, agent.goal, agent.backstory)]
-    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
+    return frozenset(placeholders(texts))
 
 
 def _context(task: Task, key: str, by_task: dict[int, str]) -> tuple[str, ...] | None:

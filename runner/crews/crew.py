@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from runner.agents import Agent
 from runner.core import live_objects
 from runner.core.output import TaskOutput, UsageMetrics
+from runner.core.runtime import engine_of
 from runner.crews.planning import KEY as PLANNING
 from runner.crews.planning import planner_task
 from runner.crews.task import Task
@@ -207,12 +208,12 @@ class Crew(BaseModel):
         crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
         crew's own ``checkpoint`` is looked at by its first kickoff, and matters if what is there is unfinished.
         """
-        from runner.crews import kickoff as inprocess  # the engine knows the crew, not the other way round
-
+        engine = engine_of("crews")
         given = from_checkpoint is not None
-        restored = inprocess.apply_checkpoint(self, from_checkpoint) if given else inprocess.take_up(self)
+        restored = engine.apply_checkpoint(self, from_checkpoint) if given else engine.take_up(self)
         if restored is None:
-            return inprocess.kickoff(self, inputs, input_files)
+            output: CrewOutput = engine.kickoff(self, inputs, input_files)
+            return output
         result: CrewOutput = restored.kickoff(inputs=inputs, input_files=input_files)
         for mine, done in zip(self.tasks, getattr(restored, "tasks", ()), strict=False):
             mine.output = done.output
@@ -225,9 +226,9 @@ class Crew(BaseModel):
         from_checkpoint: CheckpointConfig | None = None,
     ) -> CrewOutput:
         """`kickoff` in a thread."""
-        from runner.crews import kickoff as inprocess
-
-        return await inprocess.in_thread(self, self.kickoff, inputs, input_files, from_checkpoint)
+        engine = engine_of("crews")
+        output: CrewOutput = await engine.in_thread(self, self.kickoff, inputs, input_files, from_checkpoint)
+        return output
 
     akickoff = kickoff_async
 
@@ -238,15 +239,13 @@ class Crew(BaseModel):
         Its code comes from the living crew that is most like it: of this class, with the same tasks. The rest of
         ``config`` says how its own checkpoints are written.
         """
-        from runner.crews import kickoff as inprocess
-
-        restored: Self = inprocess.restore(cls, config, **code)
+        engine = engine_of("crews")
+        restored: Self = engine.restore(cls, config, **code)
         return restored
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
         """`from_checkpoint` on a branch of its own, so that both lines go on side by side."""
-        from runner.crews import kickoff as inprocess
-
-        forked: Self = inprocess.restore(cls, config, fork=True, branch=branch)
+        engine = engine_of("crews")
+        forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked

@@ -14,7 +14,7 @@ from runner.bundles.program import CALL
 from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
 from runner.core.plan import Plan
 from runner.engine import adapters
-from runner.engine.adapters import Adapter
+from runner.engine.port import Adapter
 
 _loading = threading.Lock()
 
@@ -170,7 +170,7 @@ class CodeCache:
                 adapter = adapters.required(whole)
                 return Loaded(whole, adapter, adapter.plan(whole, name))
             found = loader.load(root, module, key=sha)
-            _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.makers)
+            _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.factories)
             adapter = adapters.required(crew)
             return Loaded(crew, adapter, adapter.plan(crew, name))
 

@@ -25,13 +25,13 @@ from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan
 from runner.core.plan.dependencies import Used
 from runner.core.plan.growth import Branch, Grow
-from runner.crews.kickoff.attempts import ToolWatch
 from runner.engine import adapters, logs
 from runner.engine.code_cache import CodeCache, Loaded, Signatures
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.engine.event_relay import TaskEvents
 from runner.engine.failures import describe, trace_of
 from runner.engine.folder import AttemptFolder
+from runner.engine.tool_events import ToolWatch
 from runner.engine.work import Work
 from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
@@ -160,7 +160,7 @@ class Executor:
         """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
         end = time.monotonic() + REGISTER_WAIT
         while True:
-            unfit = adapters.SURROUNDINGS if self._retire is None else ()
+            unfit = adapters.disposable() if self._retire is None else ()
             claim = jobs.claim(self._line, job, worker=self._worker, process=self._process, unfit=unfit)
             if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
                 return claim

@@ -10,7 +10,7 @@ from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
 from runner.core import output as outputs
 from runner.core.errors import RelativePath, TaskError
-from runner.crews.adapter import interpolate
+from runner.core.interpolation import interpolate
 from runner.engine import adapters
 from runner.engine.code_cache import CodeCache, Loaded, leave_folder
 from runner.journal import Journal

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles, current
 from runner.core import live_objects
+from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
 from runner.flows import execution, feedback
 from runner.flows import state as states
@@ -171,17 +172,13 @@ class Flow(Happened, Generic[S]):
         restore_from_state_id: str | None = None,
     ) -> Any:
         """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
-        from runner.flows import engine  # the engine knows the flow, not the other way round
-
         restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return await restored.kickoff_async(inputs=inputs, input_files=input_files)
         if isinstance(self.checkpoint, CheckpointConfig) and self.checkpoint.restore_from is not None:
-            from runner.flows import entity
-
-            entity.take_up(self, self.checkpoint)
+            engine_of("flow_snapshots").take_up(self, self.checkpoint)
         self.input_files = dict(input_files or {})
-        return await engine.kickoff(self, inputs, restore_from_state_id)
+        return await engine_of("flows").kickoff(self, inputs, restore_from_state_id)
 
     async def akickoff(
         self,
@@ -199,9 +196,7 @@ class Flow(Happened, Generic[S]):
 
     async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
         """`resume` on this event loop."""
-        from runner.flows import engine
-
-        return await engine.resume(self, feedback, method)
+        return await engine_of("flows").resume(self, feedback, method)
 
     # -- for methods
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, Validatio
 from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadFlow, BadInput
-from runner.crews.fields import in_words
+from runner.core.field_errors import in_words
 
 State = dict[str, Any] | BaseModel
 MISSING: Any = object()

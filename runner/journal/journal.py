@@ -26,7 +26,6 @@ from runner.journal.nested import Nest
 from runner.journal.progress import Reached
 from runner.journal.rate_limit import Pacer, pauses
 from runner.journal.recorder import Recorder, Watch
-from runner.modelserver.stubs import Standin
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -59,7 +58,7 @@ class Journal:
         self.all_again = all_again
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
         self.limits: dict[str, int] = {}  # how many of whose calls
-        self.standin: Standin | None = None  # who answers what its models are asked, if not they
+        self.standin: str | None = None  # who answers what its models are asked, if not they
         self._files: StepFiles | NoFiles = NoFiles()
         self.calls, self._over = 0, False
 

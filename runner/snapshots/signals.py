@@ -86,7 +86,8 @@ class _Watcher:
             self._warned = True
             warnings.warn(
                 f"{', '.join(missing)} will write no checkpoint: only the main thread can install a handler, and "
-                "kickoff() runs in another. There, put `with runner.snapshots.signals_watched():` around what starts it.",
+                "kickoff() runs in another. There, put `with runner.snapshots.signals_watched():` around what "
+                "starts it.",
                 RuntimeWarning,
                 stacklevel=2,
             )

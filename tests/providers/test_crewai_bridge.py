@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from runner.adapters.crewai import redis_provider
+from runner.adapters.crewai.redis_provider import crewai_checkpoint_file, crewai_provider
 from runner.core.errors import UsageError
 from runner.providers import CheckpointNotFound, RedisProvider
-from runner.providers.redis import crewai_checkpoint_file, crewai_provider
 
 
 def test_keys_of_model_clients_are_left_out() -> None:

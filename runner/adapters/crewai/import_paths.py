@@ -1,4 +1,4 @@
-"""Import paths of CrewAI's: ``runner.snapshots.checkpoint_config``, where CrewAI has ``crewai.state.checkpoint_config``.
+"""Import paths of CrewAI's: ``runner.state.checkpoint_config``, where CrewAI has ``crewai.state.checkpoint_config``.
 
 What was written for CrewAI's checkpoints, events and flows imports from here once ``crewai`` is replaced by ``runner``.
 The modules named below are found, not written: each gives the names of modules of ours.
@@ -13,21 +13,31 @@ from types import ModuleType
 from typing import Any
 
 PATHS: dict[str, tuple[str, ...]] = {
+    "agent": ("agents",),
     "agents.agent_builder": (),
-    "agents.agent_builder.base_agent": ("agent",),
-    "flow.async_feedback": ("flow",),
-    "flow.async_feedback.types": ("flow",),
-    "flow.human_feedback": ("flow",),
+    "agents.agent_builder.base_agent": ("agents",),
+    "crew": ("crews.crew",),
+    "flow": ("flows",),
+    "flow.async_feedback": ("flows",),
+    "flow.async_feedback.types": ("flows",),
+    "flow.flow": ("flows", "flows.flow"),
+    "flow.human_feedback": ("flows",),
+    "flow.persistence": ("flows.persistence",),
+    "flow.persistence.sqlite": ("flows.persistence", "flows.persistence.sqlite"),
     "llms": (),
     "llms.base_llm": ("llm",),
-    "state.checkpoint_config": ("config", "state"),
-    "state.checkpoint_listener": ("state", "state.writer"),
+    "mcp": ("agents.mcp",),
+    "process": ("crews.crew",),
+    "state": ("snapshots",),
+    "state.checkpoint_config": ("snapshots.config", "snapshots"),
+    "state.checkpoint_listener": ("snapshots", "snapshots.writer"),
     "state.event_record": ("events.record",),
     "state.provider": (),
     "state.provider.core": ("providers.base",),
     "state.provider.json_provider": ("providers.json",),
     "state.provider.sqlite_provider": ("providers.sqlite",),
     "state.provider.utils": ("providers.detect",),
+    "state.runtime": ("snapshots.runtime", "snapshots"),
     "events.base_events": ("events", "events.base"),
     "events.event_bus": ("events.bus",),
     "events.event_context": ("events", "events.scope"),
@@ -39,9 +49,16 @@ PATHS: dict[str, tuple[str, ...]] = {
             *("reasoning", "system", "task", "tool_usage"),
         )
     },
-    "tasks.conditional_task": ("task",),
-    "tasks.task_output": ("output",),
-    "version": ("state",),
+    "task": ("crews.task",),
+    "tasks.conditional_task": ("crews.task",),
+    "tasks.task_output": ("core.output",),
+    "tools": ("agents.tools",),
+    "version": ("snapshots",),
+    # Paths of ours in versions before 0.2.
+    "config": ("snapshots.config",),
+    "context": ("crews.context",),
+    "errors": ("core.errors",),
+    "output": ("core.output",),
 }
 """CrewAI's path below the package, and which of our modules have its names; none: a package of others."""
 
@@ -58,17 +75,25 @@ NAMES = {
 }
 """Names of CrewAI's that are others here."""
 
-_ROOT = __name__.rpartition(".")[0]
+_ROOT = __name__.partition(".")[0]
 
 
 class _Path(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, _Path) and self._found(name) is not None):
+            super().__setattr__(name, value)
+
+    def _found(self, name: str) -> Any:
+        for home in PATHS[self.__name__.removeprefix(f"{_ROOT}.")]:
+            module = importlib.import_module(f"{_ROOT}.{home}")
+            for known in (name, NAMES.get(name, name)):
+                if hasattr(module, known):
+                    return getattr(module, known)
+        return None
+
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            for home in PATHS[self.__name__.removeprefix(f"{_ROOT}.")]:
-                found = importlib.import_module(f"{_ROOT}.{home}")
-                for known in (name, NAMES.get(name, name)):
-                    if hasattr(found, known):
-                        return getattr(found, known)
+        if not name.startswith("__") and (found := self._found(name)) is not None:
+            return found
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,5 @@
 """The plan of a crew of CrewAI: its tasks as they are, and what CrewAI does before and after all of them."""
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +10,7 @@ from crewai.utilities.constants import NOT_SPECIFIED
 
 from runner.adapters.crewai.callback_state import is_closing
 from runner.core.errors import BadCrew
+from runner.core.interpolation import placeholders as named
 from runner.core.plan import Plan, PlannedTask, sequential_order
 from runner.crews import planning
 from runner.snapshots.config import CheckpointConfig
@@ -21,8 +21,6 @@ SKIPPED = "skipped"  #: stored beside an output that is none
 
 AT_BEGINNING = (InterceptionPoint.EXECUTION_START, InterceptionPoint.INPUT)
 AT_END = (InterceptionPoint.OUTPUT, InterceptionPoint.EXECUTION_END)
-
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
 
 
 def plan(crew: Crew, name: str) -> Plan:
@@ -113,7 +111,7 @@ def agent_texts(agent: Any) -> list[str]:
 
 def placeholders(found: Iterable[str]) -> set[str]:
     """The names of the inputs in these texts."""
-    return {name for text in found for name in _PLACEHOLDER.findall(text)}
+    return set(named(found))
 
 
 def _context(task: Task, key: str, keys: dict[int, str]) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """`RedisProvider` for the real CrewAI, which takes no provider but its own two: this one is a `JsonProvider` to it.
 
     from crewai import CheckpointConfig, Crew
-    from runner.providers.redis import crewai_checkpoint_file, crewai_provider
+    from runner.adapters.crewai.redis_provider import crewai_checkpoint_file, crewai_provider
 
     provider = crewai_provider("redis://host:6379/0")
     crew = Crew(..., checkpoint=CheckpointConfig(location="my-run", provider=provider))
@@ -43,13 +43,13 @@ def without_secrets(data: str) -> str:
     return _SECRET.sub(r"\1null", data)
 
 
-def make_provider(url: str | None = None) -> Any:
+def crewai_provider(url: str | None = None) -> Any:
     """A provider for CrewAI's ``CheckpointConfig``. Locations are as those of `RedisProvider`, with this ``url``."""
     return _kind()(runner_provider=RedisProvider.model_validate({"url": url}))
 
 
 @contextmanager
-def checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
+def crewai_checkpoint_file(location: str, url: str | None = None) -> Iterator[str]:
     """The path of a file that CrewAI can restore this checkpoint from (``restore_from``), while the block lasts."""
     provider = RedisProvider.model_validate({"url": url})
     data = provider.from_checkpoint(location)

@@ -15,7 +15,7 @@ from runner.core import errors
 from runner.core.errors import BadCrew, BadInput, MissingDependency, RunnerError
 from runner.core.plan import Plan
 from runner.engine import adapters
-from runner.engine.adapters import Adapter
+from runner.engine.port import Adapter
 from runner.events.types import CheckpointEventType
 
 Found = dict[str, Any]
@@ -56,7 +56,7 @@ class Reading:
         try:
             module = loader.load_target(target)
             self._attr, self._crew = loader.find_crew(
-                module, target.attr, adapters.is_crew, adapters.chosen, adapters.makers
+                module, target.attr, adapters.is_crew, adapters.chosen, adapters.factories
             )
         except MissingDependency as error:
             raise BadCrew(f"{error}: install it where you submit from, too") from None

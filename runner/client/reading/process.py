@@ -20,7 +20,12 @@ from runner.client.reading import template
 from runner.client.reading.crew import Found, Request, raise_again
 from runner.core.errors import BadCrew
 
-_START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from runner.client.reading.template import main; main()"
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv.pop())
+from runner.client.reading.template import main
+main()
+"""
 
 
 class Template:

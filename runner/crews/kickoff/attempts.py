@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan
 from runner.core.plan.dependencies import Used
 from runner.crews.crew import Crew
-from runner.engine.adapters import Adapter
+from runner.engine.port import Adapter
+from runner.engine.tool_events import ToolWatch
 from runner.engine.work import Conversation, Work
-from runner.events.bus import event_bus
-from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
 from runner.journal.cancellation.timing import timed
@@ -113,27 +112,6 @@ class KeptConversation(Conversation):
         """Add messages; a checkpoint has all of them or none."""
         with self._lock:
             super().say(*messages)
-
-
-class ToolWatch:
-    """A durable step is a use of a tool, for those who watch."""
-
-    def __init__(self, task: Any, name: str, function: Callable[..., Any]) -> None:
-        kind = type(function).__qualname__
-        self._about: dict[str, Any] = {"from_task": task, "tool_name": name, "tool_class": kind}
-        self._source = function
-
-    def began(self) -> None:
-        """It begins."""
-        event_bus.emit(self._source, ToolUsageStartedEvent(**self._about))
-
-    def ended(self, value: Any) -> None:
-        """It is done, and recorded."""
-        event_bus.emit(self._source, ToolUsageFinishedEvent(output=value, **self._about))
-
-    def failed(self, error: BaseException) -> None:
-        """It raised."""
-        event_bus.emit(self._source, ToolUsageErrorEvent(error=error, **self._about))
 
 
 class Attempts:

@@ -11,16 +11,16 @@ from typing import Any
 
 from runner.core import output as outputs
 from runner.core.errors import BadInput
+from runner.core.interpolation import interpolate
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, branching, frontier
 from runner.core.plan.dependencies import EDITED, UNKNOWN
-from runner.crews.adapter import interpolate
 from runner.crews.crew import Crew, CrewOutput
 from runner.crews.kickoff.attempts import Attempts, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
 from runner.engine import adapters
-from runner.engine.adapters import Adapter
+from runner.engine.port import Adapter
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
 from runner.events.work_events import (

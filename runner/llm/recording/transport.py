@@ -18,7 +18,7 @@ from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import Teller, teller
-from runner.modelserver.stubs import chosen
+from runner.modelserver.stubs import chosen, named
 from runner.modelserver.stubs.redirect import turned
 
 LIBRARIES = ("httpx", "httpx2")
@@ -96,7 +96,7 @@ class _Passing:
         self._library, self._request, self._asked = library, request, asked
         self._journal = journal
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
-        self._instead = chosen() or journal.standin
+        self._instead = chosen() or named(journal.standin or "")
         self._asynchronous = asynchronous
         self._caller = caller.get()
         self._teller: Teller = teller(self._call, self._caller, asked.model, stray=stray)

@@ -5,13 +5,6 @@ from types import FrameType
 
 from pydantic import BaseModel, ValidationError
 
-from runner.agents import Agent
-from runner.crews.crew import Crew
-from runner.crews.task import Task
-from runner.snapshots.config import CheckpointConfig
-
-_OURS: dict[str, type[BaseModel]] = {model.__name__: model for model in (Agent, CheckpointConfig, Crew, Task)}
-
 
 def in_words(error: ValidationError) -> str:
     """The first thing that is wrong: the field, why, and what was given where that is short."""
@@ -35,7 +28,14 @@ def in_words(error: ValidationError) -> str:
 
 
 def _fields(model: str) -> list[str]:
-    return list(_OURS[model].model_fields) if model in _OURS else []
+    """The fields of the models of that name, which is all that an error knows of its model."""
+    found, waiting = dict[str, None](), [BaseModel]
+    while waiting:
+        one = waiting.pop()
+        waiting += one.__subclasses__()
+        if one.__name__ == model:
+            found |= dict.fromkeys(one.model_fields)
+    return list(found)
 
 
 def said_by(error: ValidationError, frame: FrameType | None) -> str:

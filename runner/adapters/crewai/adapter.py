@@ -1,0 +1,127 @@
+"""Crews of real CrewAI, as their files have them: each task is done by CrewAI itself, in a process of its own.
+
+Nothing here imports CrewAI before it is needed: who has no crew of it does not pay for it.
+"""
+
+import sys
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.bundles import script
+from runner.bundles.program import Program
+from runner.core.plan import Plan, PlannedTask
+from runner.engine.work import Work
+from runner.snapshots.config import CheckpointConfig
+
+
+class CrewAIAdapter:
+    """Plans and performs crews of CrewAI: a crew, or a class with ``@CrewBase``."""
+
+    name = "crewai"
+    disposable = True
+    """One object, one task: what a crew keeps of a kickoff would be there in the next."""
+
+    def accepts(self, thing: object) -> bool:
+        """CrewAI's crews and classes of crews. Where nobody imported CrewAI, nothing is one."""
+        if "crewai.crew" not in sys.modules:
+            return False
+        from runner.adapters.crewai import build
+
+        return build.is_crew(thing)
+
+    def plan(self, crew: Any, name: str) -> Plan:
+        """The crew's plan. Raises `BadCrew`."""
+        from runner.adapters.crewai import build, planned
+
+        return planned.plan(build.made(crew), name)
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """As ``checkpoint=`` says, which is CrewAI's own."""
+        from runner.adapters.crewai import build, planned
+
+        return planned.checkpoints(build.made(crew))
+
+    def source(self, crew: Any, key: str) -> object:
+        """The task; the crew for what is done before and after all tasks."""
+        from runner.adapters.crewai import build, planned
+
+        made = build.made(crew)
+        return planned.by_key(made).get(key, made)
+
+    def warm(self, crew: Any, key: str) -> None:
+        """Nothing: CrewAI imports what it needs."""
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """None: CrewAI itself asks an agent again when it fails."""
+        return 0, 0.0
+
+    def output_files(self, crew: Any) -> dict[str, str]:
+        """The ``output_file`` of each task that has one."""
+        from runner.adapters.crewai import build, planned
+
+        return {key: task.output_file for key, task in planned.by_key(build.made(crew)).items() if task.output_file}
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """The ``output_pydantic`` or ``output_json`` of each task that has one."""
+        from runner.adapters.crewai import build, planned
+
+        tasks = planned.by_key(build.made(crew))
+        found = {key: task.output_pydantic or task.output_json for key, task in tasks.items()}
+        return {key: model for key, model in found.items() if model is not None}
+
+    def perform(self, crew: Any, work: Work) -> str:
+        """Do the task by CrewAI's own kickoff."""
+        from runner.adapters.crewai import build, execute
+
+        return execute.perform(build.made(crew), work)
+
+
+CREWAI = CrewAIAdapter()
+
+
+class CrewAIProgramAdapter:
+    """Plans and performs what does more than one kickoff: a function, a method, or a file as a script, as one task."""
+
+    name = "crewai-program"
+    disposable = True
+
+    def accepts(self, thing: object) -> bool:
+        """Programs."""
+        return isinstance(thing, Program)
+
+    def plan(self, crew: Program, name: str) -> Plan:
+        """One task, that is called as the function is. Its kickoffs say themselves which inputs they need."""
+        return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
+
+    def checkpoints(self, crew: Program) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
+        """None: crews that it kicks off keep theirs as they do in one process."""
+        return None
+
+    def source(self, crew: Program, key: str) -> object:  # noqa: ARG002 - the port's names
+        """The program."""
+        return crew
+
+    def warm(self, crew: Program, key: str) -> None:
+        """Nothing: CrewAI imports what it needs."""
+
+    def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """None: in one process nobody calls it again."""
+        return 0, 0.0
+
+    def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
+        """None: it writes its files itself."""
+        return {}
+
+    def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
+        """None: what it returns is nobody's but the run's."""
+        return {}
+
+    def perform(self, crew: Program, work: Work) -> str:
+        """Do all of it."""
+        from runner.adapters.crewai import programs
+
+        return programs.perform(crew, work)
+
+
+CREWAI_PROGRAM = CrewAIProgramAdapter()

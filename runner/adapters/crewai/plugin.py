@@ -1,0 +1,97 @@
+"""The entry point: what CrewAI's adapters give the engine. CrewAI itself is imported when a crew file imports it."""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from runner.bundles.program import Program
+from runner.bundles.run_dir import Home
+from runner.engine.plugin import AdapterPlugin
+from runner.engine.port import Adapter
+
+
+class CrewAIPlugin(AdapterPlugin):
+    """CrewAI's crews, its flows, and functions that kick off several of them."""
+
+    names = ("crewai", "crewai-flow", "crewai-program")
+    framework = "crewai"
+    disposable = True
+    data_crew = b"from runner.adapters.crewai import discovery\n\ncrew = discovery.from_json(__file__)\n"
+
+    def adapter_of(self, thing: object) -> Adapter | None:
+        """One of the three."""
+        if isinstance(thing, Program):
+            from runner.adapters.crewai.adapter import CREWAI_PROGRAM
+
+            return CREWAI_PROGRAM
+        if not _is_imported():
+            return None
+        from runner.adapters.crewai.adapter import CREWAI
+        from runner.adapters.crewai.flows import CREWAI_FLOW
+
+        return CREWAI if CREWAI.accepts(thing) else CREWAI_FLOW if CREWAI_FLOW.accepts(thing) else None
+
+    def is_flow(self, thing: object) -> bool:
+        """Whether it is one of CrewAI's flows."""
+        if not _is_imported():
+            return False
+        from runner.adapters.crewai.flows import CREWAI_FLOW
+
+        return CREWAI_FLOW.accepts(thing)
+
+    def factories(self, module: ModuleType) -> list[str]:
+        """Functions and classes of ``main.py`` and the like."""
+        if not _is_imported():
+            return []
+        from runner.adapters.crewai import discovery
+
+        return discovery.makers(module)
+
+    def inputs_of(self, crew: object) -> dict[str, Any]:
+        """As the file's own kickoff has them."""
+        if not _is_imported():
+            return {}
+        from runner.adapters.crewai import discovery
+
+        return discovery.inputs_of(crew)
+
+    def imported(self) -> None:
+        """Have its locks be this machine's, and let nothing be kicked off, told or asked while a file is read."""
+        if _is_imported():
+            from runner.adapters.crewai import discovery, event_routing, knowledge, process_setup
+
+            process_setup.lock_here()
+            discovery.watch()
+            event_routing.watch()
+            knowledge.watch()
+
+    def quiet(self) -> None:
+        """No reports to its makers, no looking for newer versions, no handlers of signals."""
+        from runner.adapters.crewai import process_setup
+
+        process_setup.quiet()
+
+    def preload(self, name: str) -> None:
+        """Import CrewAI, and what its tasks import besides."""
+        from runner.adapters.crewai import process_setup
+
+        process_setup.preload(name)
+
+    def prepare(self, home: Home) -> None:
+        """What CrewAI keeps, it keeps where the run says."""
+        from runner.adapters.crewai import process_setup
+
+        process_setup.prepare(home)
+
+    def untested(self) -> str | None:
+        """Where it is not of the versions that the tests ran with."""
+        from runner.adapters.crewai import process_setup
+
+        return process_setup.untested()
+
+
+def _is_imported() -> bool:
+    return "crewai.crew" in sys.modules
+
+
+PLUGIN = CrewAIPlugin()

@@ -1,0 +1,17 @@
+"""Placeholders in a crew's texts: ``{name}`` stands for the input of that name."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_\-]*)\}")
+
+
+def interpolate(text: str, inputs: Mapping[str, Any]) -> str:
+    """``text`` with ``{name}`` replaced by the input of that name, where there is one."""
+    return _PLACEHOLDER.sub(lambda found: str(inputs.get(found[1], found[0])), text)
+
+
+def placeholders(texts: Iterable[str]) -> list[str]:
+    """The names that stand in these texts, in their order, each as often as it does."""
+    return [name for text in texts for name in _PLACEHOLDER.findall(text)]

@@ -1,0 +1,1 @@
+"""Crews and their tasks as authors write them, how each task is performed, and what `kickoff()` does."""

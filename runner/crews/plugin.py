@@ -1,0 +1,23 @@
+"""The entry point of crews written with this package."""
+
+import sys
+
+from runner.engine.plugin import AdapterPlugin
+from runner.engine.port import Adapter
+
+
+class CrewPlugin(AdapterPlugin):
+    """Crews of ours."""
+
+    names = ("native",)
+
+    def adapter_of(self, thing: object) -> Adapter | None:
+        """The one, for crews. Where nobody imported them, nothing is one."""
+        if "runner.crews.crew" not in sys.modules:
+            return None
+        from runner.crews.adapter import NATIVE
+
+        return NATIVE if NATIVE.accepts(thing) else None
+
+
+PLUGIN = CrewPlugin()

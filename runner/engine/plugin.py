@@ -1,0 +1,59 @@
+"""What a family of adapters gives the engine: a framework is added by a package that has one as an entry point."""
+
+from types import ModuleType
+from typing import Any
+
+from runner.bundles.run_dir import Home
+from runner.engine.port import Adapter
+
+
+class AdapterPlugin:
+    """A family of adapters, found under the entry points of the group ``crew_runner.adapters``.
+
+    Each method is a no-op to be overridden. Importing the module of one must be cheap: it is imported in every process
+    that looks at a crew, whatever crew that is. The framework itself is imported when a crew file imports it.
+    """
+
+    names: tuple[str, ...] = ()
+    """The adapters of this family, by `Adapter.name`."""
+
+    framework: str = ""
+    """The top-level package whose import by a crew file is announced to `imported`."""
+
+    disposable: bool = False
+    """Whether each task of its crews gets a process of its own, which ends after it."""
+
+    data_crew: bytes = b""
+    """The Python source that makes ``crew`` of a crew file that is data (``crew.jsonc``); its path is ``__file__``."""
+
+    def adapter_of(self, thing: object) -> Adapter | None:  # noqa: ARG002 - the names are for those who override it
+        """The adapter that accepts ``thing``, if one of this family does."""
+        return None
+
+    def is_flow(self, thing: object) -> bool:  # noqa: ARG002
+        """Whether it is a flow, or a class of flows: it is meant to be run rather than the crews that it kicks off."""
+        return False
+
+    def factories(self, module: ModuleType) -> list[str]:  # noqa: ARG002
+        """The names in a module of what makes a crew when it is called, the likeliest first."""
+        return []
+
+    def inputs_of(self, crew: object) -> dict[str, Any]:  # noqa: ARG002
+        """The inputs that a crew's own file kicks it off with."""
+        return {}
+
+    def imported(self) -> None:
+        """A crew file has imported the framework, in this process."""
+
+    def quiet(self) -> None:
+        """Before any crew file is loaded: have the framework say no more than it was asked for, when it is imported."""
+
+    def preload(self, name: str) -> None:
+        """Import what tasks of the adapter ``name`` need, in a process from which theirs are forked."""
+
+    def prepare(self, home: Home) -> None:
+        """Make this process ready for one task, before the code of its crew is loaded."""
+
+    def untested(self) -> str | None:
+        """A line to say that the framework is installed in a version with which nobody tested this; None otherwise."""
+        return None

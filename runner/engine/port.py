@@ -1,0 +1,64 @@
+"""The port behind which a kind of crew stands: what the engine asks of an adapter."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from runner.core.plan import Plan
+from runner.core.plan.growth import Grow
+from runner.engine.work import Work
+from runner.events.base import BaseEvent
+from runner.snapshots.config import CheckpointConfig
+
+
+class Adapter(Protocol):
+    """One kind of crew.
+
+    An adapter with ``disposable = True`` has a process for each task, which ends after it.
+    """
+
+    name: str
+
+    def accepts(self, thing: object) -> bool:
+        """Whether ``thing`` is a crew of this kind."""
+
+    def plan(self, crew: Any, name: str) -> Plan:
+        """The crew's plan; ``name`` is for a crew that has none. Raises `BadCrew`."""
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """When the crew wants checkpoints on the fleet; None for never."""
+
+    def perform(self, crew: Any, work: Work) -> str:
+        """Do one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
+
+    def warm(self, crew: Any, key: str) -> None:
+        """Load what the task needs and its code does not import: that is not to cost the task's own time."""
+
+    def source(self, crew: Any, key: str) -> object:
+        """What the events of a task come from: the task, as the crew's code has it."""
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:
+        """How many attempts may follow a failed one, and the first delay in seconds."""
+
+    def output_files(self, crew: Any) -> dict[str, str]:
+        """The files that tasks want their output in, by task."""
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """What the code declares outputs to be, by task; of a flow by method."""
+
+
+class GrowingAdapter(Adapter, Protocol):
+    """One kind of crew whose plans grow."""
+
+    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """What all tasks of a run begin with, to be stored with it. Raises `BadInput`."""
+
+    def trigger(self, event_type: str) -> str:
+        """What the store calls an event that is to trigger a checkpoint."""
+
+    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+        """An event that the store tells of a run or a task, as this kind of crew calls it."""
+
+    def grow(self, crew: Any, work: Work) -> Grow:
+        """Do one task; what it gives says how the plan grows by it. Raises `Asked` where a person has to answer."""
