@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from runner.flows import Flow, and_, human_feedback, listen, or_, router, start
     from runner.llm.llm import LLM, BaseLLM
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
+    from runner.providers.config import CheckpointConfig
     from runner.snapshots import RuntimeState
-    from runner.snapshots.config import CheckpointConfig
 
 __all__ = [
     "LLM",
@@ -65,7 +65,7 @@ runtime.wire(crews="runner.crews.kickoff", flows="runner.flows.engine", flow_sna
 # Each comes when it is asked for: a crew file needs no Redis, and `runner worker` no crew.
 _LATER = {
     "Agent": "runner.agents",
-    "CheckpointConfig": "runner.snapshots.config",
+    "CheckpointConfig": "runner.providers.config",
     "TaskContext": "runner.crews.context",
     **dict.fromkeys(("Crew", "CrewOutput", "Process"), "runner.crews.crew"),
     **dict.fromkeys(("LLM", "BaseLLM"), "runner.llm.llm"),

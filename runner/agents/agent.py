@@ -14,7 +14,7 @@ from runner.core.output import LiteAgentOutput
 from runner.core.runtime import engine_of
 from runner.journal.rate_limit import Pace
 from runner.llm.llm import as_model, model_name
-from runner.snapshots.config import CheckpointConfig, Setting
+from runner.providers.config import CheckpointConfig, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.agents import Agent
 from runner.core.output import TaskOutput
-from runner.journal import Journal
+from runner.journal.journal import Journal
 
 Message = dict[str, Any]
 

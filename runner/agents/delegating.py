@@ -14,6 +14,7 @@ from runner.agents import Agent, conversation, loop, mcp
 from runner.agents.job import Job, current
 from runner.agents.tools import BaseTool
 from runner.core.errors import TaskError, said
+from runner.core.idempotency import idempotency_key
 from runner.core.output import TaskOutput
 from runner.core.redaction import redact
 from runner.engine.work import Conversation
@@ -23,7 +24,6 @@ from runner.events.work_events import (
     AgentExecutionErrorEvent,
     AgentExecutionStartedEvent,
 )
-from runner.journal.idempotency import idempotency_key
 
 _EXPECTED = "your best answer, complete: whoever asked you sees nothing else of what you did"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from runner.agents import Agent
 from runner.agents.tools import BaseTool
 from runner.engine.work import Conversation
-from runner.journal import Journal
+from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
 
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from runner.agents import Agent, loop, structure
 from runner.engine.work import Conversation
-from runner.journal import Journal
+from runner.journal.journal import Journal
 
 
 class Verdict(BaseModel):

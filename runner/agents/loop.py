@@ -11,9 +11,9 @@ from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Use, nex
 from runner.agents.steps import AgentAction, AgentFinish
 from runner.agents.tools import as_tools, schema_of
 from runner.core.errors import ModelError, TaskError
+from runner.core.idempotency import origin as origin_here
 from runner.engine.work import Conversation
-from runner.journal import Journal
-from runner.journal.idempotency import origin as origin_here
+from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM, model_for
 from runner.llm.recording import calling
 

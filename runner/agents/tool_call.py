@@ -17,6 +17,7 @@ from runner.agents.machine import ERROR
 from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
 from runner.bundles import empty_folder
 from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, said
+from runner.core.idempotency import keyed
 from runner.core.redaction import redact
 from runner.events.bus import event_bus
 from runner.events.call_events import (
@@ -26,7 +27,6 @@ from runner.events.call_events import (
     ToolUsageStartedEvent,
     ToolValidateInputErrorEvent,
 )
-from runner.journal.idempotency import keyed
 
 Message = dict[str, Any]
 

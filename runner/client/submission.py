@@ -25,9 +25,9 @@ from runner.core.field_errors import in_words
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
+from runner.providers.config import CheckpointConfig
 from runner.providers.redis.envelope import template
 from runner.providers.redis.protocol import queue_of
-from runner.snapshots.config import CheckpointConfig
 
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 

@@ -24,7 +24,7 @@ from runner.crews.task import ConditionalTask, Task
 from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
 from runner.llm.llm import LLM, model_for
-from runner.snapshots.config import CheckpointConfig, resolve
+from runner.providers.config import CheckpointConfig, resolve
 
 
 class NativeAdapter:

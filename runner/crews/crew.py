@@ -16,7 +16,7 @@ from runner.crews.planning import planner_task
 from runner.crews.task import Task
 from runner.journal.rate_limit import Pace
 from runner.llm.llm import as_model, model_name
-from runner.snapshots.config import CheckpointConfig, Setting
+from runner.providers.config import CheckpointConfig, Setting
 
 
 class Process(StrEnum):

@@ -19,6 +19,7 @@ from runner.bundles.run_dir import Home, homes
 from runner.core import backoff, fault_points
 from runner.core import output as outputs
 from runner.core.errors import Asked, ClaimLost, DiskTrouble, Interrupted, MissingDependency, TaskTimeout, TimedOut
+from runner.core.idempotency import originating
 from runner.core.ledger import Tally
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
@@ -33,9 +34,8 @@ from runner.engine.failures import describe, trace_of
 from runner.engine.folder import AttemptFolder
 from runner.engine.tool_events import ToolWatch
 from runner.engine.work import Work
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
-from runner.journal.idempotency import originating
+from runner.journal.journal import Journal
 from runner.journal.task_marks import Page
 from runner.llm.recording import journaled
 from runner.modelserver import stubs

@@ -13,7 +13,7 @@ from runner.core.errors import RelativePath, TaskError
 from runner.core.interpolation import interpolate
 from runner.engine import adapters
 from runner.engine.code_cache import CodeCache, Loaded, leave_folder
-from runner.journal import Journal
+from runner.journal.journal import Journal
 from runner.providers.redis.jobs import Claim
 from runner.providers.redis.runs import Runs
 

@@ -9,7 +9,7 @@ from runner.core.plan import Plan
 from runner.core.plan.growth import Grow
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 
 class Adapter(Protocol):

@@ -8,7 +8,7 @@ from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.plan.dependencies import Uses
 from runner.core.plan.growth import Branch
-from runner.journal import Journal
+from runner.journal.journal import Journal
 from runner.journal.recorder import Watch
 
 

@@ -36,7 +36,7 @@ from runner.flows.patch import apply_all, diff_all
 from runner.flows.persistence import persistence_of
 from runner.flows.typed import Models
 from runner.flows.values import decode, encode
-from runner.snapshots.config import CheckpointConfig, resolve
+from runner.providers.config import CheckpointConfig, resolve
 
 #: What a flow calls the events that trigger checkpoints, and what the fleet calls them.
 _TRIGGERS = {

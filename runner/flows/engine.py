@@ -39,9 +39,9 @@ from runner.flows.execution import TRIGGER_PAYLOAD, Execution, Outcome
 from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
 from runner.journal.cancellation.timing import timed
+from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running, settings_of, watching
 
 logger = logging.getLogger(__name__)

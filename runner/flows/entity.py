@@ -21,8 +21,8 @@ from runner.flows.schema import describe as describe_initial
 from runner.flows.schema import rebuild
 from runner.flows.values import decode, encode_gently
 from runner.providers.base import CheckpointNotFound
+from runner.providers.config import CheckpointConfig
 from runner.snapshots import Progress, restore
-from runner.snapshots.config import CheckpointConfig
 
 
 class FlowKind:

@@ -23,9 +23,9 @@ from runner.flows.definition import Feedback, Method
 from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
 from runner.flows.machine import Call
 from runner.flows.values import Lost, decode, encode_gently
-from runner.journal import Journal
 from runner.journal.answers import Answer
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
 

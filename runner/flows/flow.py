@@ -28,8 +28,8 @@ from runner.flows.machine import MAX_METHOD_CALLS
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
 from runner.flows.waiting import wait_for
+from runner.providers.config import CheckpointConfig
 from runner.snapshots import apply_checkpoint, restore
-from runner.snapshots.config import CheckpointConfig
 
 # CrewAI has them all in this module
 __all__ = [

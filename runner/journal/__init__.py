@@ -1,5 +1,1 @@
 """The journal of a task: what each step and call gave, so that it is done and paid for once."""
-
-from runner.journal.journal import Journal
-
-__all__ = ["Journal"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 
 if TYPE_CHECKING:
-    from runner.journal import Journal
+    from runner.journal.journal import Journal
 
 
 class Nest:

@@ -1,6 +1,6 @@
 """The state of what runs in this process, its checkpoints, and how it comes back from one."""
 
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 from runner.snapshots.kinds import Kind, kind_of
 from runner.snapshots.migration import VERSION, get_crewai_version, migrate
 from runner.snapshots.progress import Progress, TaskProgress

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from runner.core.errors import said
 from runner.providers.base import BaseProvider, retain
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 logger = logging.getLogger("runner.snapshots")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from runner.core.errors import RunnerError
 from runner.providers.base import BaseProvider
+from runner.providers.config import DEFAULT_LOCATION, CheckpointConfig
 from runner.providers.detect import detect_provider
-from runner.snapshots.config import DEFAULT_LOCATION, CheckpointConfig
 
 
 def provider_of(config: CheckpointConfig) -> BaseProvider:

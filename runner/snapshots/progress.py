@@ -27,8 +27,8 @@ class Progress:
     """One kickoff.
 
     ``given`` is what it was kicked off with, as JSON: ``inputs`` before the callbacks, or an agent's messages.
-    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.core.plan.dependencies`); ``tasks``
-    are in flight, or failed and may go on.
+    ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.core.plan.dependencies`);
+    ``tasks`` are in flight, or failed and may go on.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from runner.events.bus import event_bus
-from runner.snapshots.config import CheckpointConfig, is_setting
+from runner.providers.config import CheckpointConfig, is_setting
 
 
 class _OptedOut:

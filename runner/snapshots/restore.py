@@ -6,8 +6,8 @@ from runner.core.errors import BadCheckpoint
 from runner.events import kickoff
 from runner.events.bus import event_bus
 from runner.providers.base import CheckpointNotFound
+from runner.providers.config import CheckpointConfig, config_of
 from runner.snapshots import locations
-from runner.snapshots.config import CheckpointConfig, config_of
 from runner.snapshots.kinds import Kind, kind_of
 from runner.snapshots.runtime import RuntimeState
 

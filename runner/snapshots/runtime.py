@@ -24,9 +24,9 @@ from runner.events.system_events import (
     CheckpointStartedEvent,
 )
 from runner.providers.base import BaseProvider, check_branch
+from runner.providers.config import CheckpointConfig
 from runner.providers.json import JsonProvider
 from runner.snapshots import locations
-from runner.snapshots.config import CheckpointConfig
 from runner.snapshots.holds import Holds
 from runner.snapshots.kinds import KINDS, kind_of
 from runner.snapshots.lock import StateLock

@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.events import kickoff
 from runner.events.bus import event_bus
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 from runner.snapshots.kinds import kind_of
 from runner.snapshots.resolve import resolve_checkpoint
 from runner.snapshots.runtime import RuntimeState

@@ -22,7 +22,7 @@ from typing import Any
 
 from runner.events.bus import event_bus
 from runner.events.system_events import signal_event
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 from runner.snapshots.runtime import RuntimeState
 from runner.snapshots.writer import write_now
 

@@ -9,7 +9,7 @@ from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
 from runner.providers import inflight
 from runner.providers.base import retain
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 from runner.snapshots.resolve import find_checkpoint
 from runner.snapshots.runtime import RuntimeState
 

@@ -17,8 +17,8 @@ from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, Entry, Tally, Usage
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 from runner.llm.recording import Caller, Heard, caller, calling, journaled
 from runner.testing import Answer
 
@@ -304,7 +304,7 @@ def test_clients_that_are_imported_later_are_journaled_too(server):
     code = """
 from runner.llm.recording import journaled
 from runner.journal.cancellation.gate import Gate
-from runner.journal import Journal
+from runner.journal.journal import Journal
 import sys, importlib.util
 assert "httpx2" not in sys.modules
 class Keep(dict):

@@ -18,7 +18,7 @@ import pytest
 
 from runner.bundles.loader import load_target
 from runner.bundles.target import parse_target
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 CREW = """
     from pathlib import Path

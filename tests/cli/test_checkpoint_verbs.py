@@ -10,10 +10,10 @@ import pytest
 
 from runner.client import Client
 from runner.flows import Flow, listen, start
+from runner.providers.config import CheckpointConfig
 from runner.providers.json import JsonProvider
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.sqlite import SqliteProvider
-from runner.snapshots.config import CheckpointConfig
 
 TEXTS = {"collect": "owls\nhens\ngeese", "sort": "geese\nhens\nowls", "write": "Once upon a time"}
 

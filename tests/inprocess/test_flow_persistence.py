@@ -8,7 +8,7 @@ from runner.core.errors import BadFlow, BadInput
 from runner.flows import Flow, FlowState, SQLiteFlowPersistence, listen, persist, router, start
 from runner.flows.adapter import FLOW
 from runner.flows.persistence import PersistenceFailed, persistence_of
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 
 class Count(FlowState):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from runner.core.plan import Plan, PlannedTask, sequential_order
-from runner.snapshots.config import CheckpointEventType
+from runner.providers.config import CheckpointEventType
 
 NAMES = (
     *("collect", 'it\'s "quoted"', "Größe 測定 🚀", "100%d %1 %%", "@RUN@ @TASK@ @BODYTASK@", "back\\slash\\n"),

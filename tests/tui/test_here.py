@@ -9,9 +9,9 @@ from runner.client.checkpoints.local import CrewHand, made_with
 from runner.client.checkpoints.model import Checkpoint, find
 from runner.client.checkpoints.stored import StoredSource
 from runner.core.errors import BadCheckpoint, BadCrew, BadInput, RunnerError, TaskError
+from runner.providers.config import CheckpointConfig
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider
-from runner.snapshots.config import CheckpointConfig
 
 CREW = """
     import threading

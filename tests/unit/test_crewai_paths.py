@@ -62,10 +62,10 @@ def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
     importlib.import_module("runner.events.event_bus")
     assert events.event_bus is runner.event_bus
     asked = flows.human_feedback
-    importlib.import_module("runner.flows.human_feedback")
-    assert flows.human_feedback is asked is not None
-    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.snapshots.checkpoint_listener'"):
-        exec("from runner.snapshots.checkpoint_listener import Nothing")
+    importlib.import_module("runner.flow.human_feedback")
+    assert importlib.import_module("runner.flow").human_feedback is asked is not None
+    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.state.checkpoint_listener'"):
+        exec("from runner.state.checkpoint_listener import Nothing")
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.memory'"):
         importlib.import_module("runner.memory")
 

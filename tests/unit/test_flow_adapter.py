@@ -21,8 +21,8 @@ from runner.engine.work import Work
 from runner.events.work_events import CrewKickoffStartedEvent, TaskCompletedEvent
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.adapter import FLOW
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 
 
 class Tally(BaseModel):

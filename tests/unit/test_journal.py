@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, Tally
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 
 
 class Recorder:

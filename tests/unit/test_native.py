@@ -14,8 +14,8 @@ from runner.core.plan import Plan
 from runner.crews.adapter import NATIVE, interpolate
 from runner.engine.adapters import adapter_of, is_crew, required
 from runner.engine.work import Work
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 
 
 def nothing(ctx: Any) -> str:

@@ -18,7 +18,7 @@ from runner.agents.tools import (
     tool_name,
 )
 from runner.core.errors import BadCrew
-from runner.journal.idempotency import keyed
+from runner.core.idempotency import keyed
 
 
 @tool

@@ -12,8 +12,8 @@ from runner.core.output import TaskOutput
 from runner.core.plan.dependencies import NOTHING, UNKNOWN, Used, Uses
 from runner.crews.adapter import NATIVE
 from runner.engine.work import Work
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
 
 GIVEN = {"topic": "owls", "n": 3}

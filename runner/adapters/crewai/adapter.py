@@ -12,7 +12,7 @@ from runner.bundles import script
 from runner.bundles.program import Program
 from runner.core.plan import Plan, PlannedTask
 from runner.engine.work import Work
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 
 class CrewAIAdapter:

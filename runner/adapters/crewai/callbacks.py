@@ -17,7 +17,7 @@ from runner.adapters.crewai import callback_state, planned, values
 from runner.adapters.crewai.callback_state import is_closing
 from runner.adapters.crewai.lazy_outputs import Earlier
 from runner.core import output as outputs
-from runner.journal import Journal
+from runner.journal.journal import Journal
 
 Callback = Callable[..., Any]
 

@@ -36,7 +36,7 @@ from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
 from runner.flows.feedback import HumanFeedbackResult as OurResult
 from runner.flows.history import Standing, as_edited, part_of
 from runner.flows.typed import Models
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 
 class Facade(ours.Flow[Any]):

@@ -14,6 +14,7 @@ from typing import Any
 
 PATHS: dict[str, tuple[str, ...]] = {
     "agent": ("agents",),
+    "agent.core": ("agents", "agents.agent"),
     "agents.agent_builder": (),
     "agents.agent_builder.base_agent": ("agents",),
     "crew": ("crews.crew",),
@@ -29,7 +30,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "mcp": ("agents.mcp",),
     "process": ("crews.crew",),
     "state": ("snapshots",),
-    "state.checkpoint_config": ("snapshots.config", "snapshots"),
+    "state.checkpoint_config": ("providers.config", "snapshots"),
     "state.checkpoint_listener": ("snapshots", "snapshots.writer"),
     "state.event_record": ("events.record",),
     "state.provider": (),
@@ -55,7 +56,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "tools": ("agents.tools",),
     "version": ("snapshots",),
     # Paths of ours in versions before 0.2.
-    "config": ("snapshots.config",),
+    "config": ("providers.config",),
     "context": ("crews.context",),
     "errors": ("core.errors",),
     "output": ("core.output",),

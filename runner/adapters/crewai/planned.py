@@ -13,7 +13,7 @@ from runner.core.errors import BadCrew
 from runner.core.interpolation import placeholders as named
 from runner.core.plan import Plan, PlannedTask, sequential_order
 from runner.crews import planning
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 BEFORE = "before_kickoff"
 AFTER = "after_kickoff"

@@ -20,10 +20,11 @@ from pydantic import BaseModel
 
 from runner.adapters.crewai.tool_state import Carried
 from runner.adapters.crewai.usage import Spending, Spent
+from runner.core.idempotency import keyed, origin
 from runner.core.redaction import redact
 from runner.engine.work import Work
-from runner.journal import Journal, frames
-from runner.journal.idempotency import keyed, origin
+from runner.journal import frames
+from runner.journal.journal import Journal
 
 
 @contextlib.contextmanager

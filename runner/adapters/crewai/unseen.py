@@ -5,7 +5,7 @@ They are in no account, and made again when their task begins anew: a run says h
 
 from typing import Any
 
-from runner.journal import Journal
+from runner.journal.journal import Journal
 
 
 class Unseen:

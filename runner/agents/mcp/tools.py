@@ -10,7 +10,7 @@ from runner.agents.mcp.connection import connections
 from runner.agents.mcp.servers import Server, as_server
 from runner.agents.tools import BaseTool, tool_name
 from runner.core.errors import BadCrew, TaskError
-from runner.journal import Journal
+from runner.journal.journal import Journal
 
 _lists: dict[str, list[dict[str, Any]]] = {}
 _listing = threading.Lock()

@@ -3,7 +3,7 @@
 from runner.agents.tools.base import BaseTool, EnvVar, Tool, tool
 from runner.agents.tools.given import as_tool, as_tools, tool_name
 from runner.agents.tools.schema import BadArguments, arguments_of, schema_of
-from runner.journal.idempotency import idempotency_key
+from runner.core.idempotency import idempotency_key
 
 __all__ = [
     "BadArguments",

@@ -21,7 +21,7 @@ from runner.crews.crew import Crew
 from runner.engine import adapters
 from runner.flows import Flow
 from runner.providers.base import check_branch
-from runner.snapshots.config import CheckpointConfig
+from runner.providers.config import CheckpointConfig
 
 
 class CrewHand:

@@ -13,6 +13,7 @@ from runner.agents.job import Job
 from runner.agents.llm_guardrail import judge
 from runner.core import output as outputs
 from runner.core.errors import BadInput, GuardrailFailed
+from runner.core.idempotency import origin, originating
 from runner.core.output import LiteAgentOutput, TaskOutput
 from runner.crews.kickoff.attempts import KeptConversation, StateGate, Steps
 from runner.crews.native_task import describe
@@ -23,9 +24,8 @@ from runner.events.work_events import (
     LiteAgentExecutionErrorEvent,
     LiteAgentExecutionStartedEvent,
 )
-from runner.journal import Journal
 from runner.journal.cancellation.timing import timed
-from runner.journal.idempotency import origin, originating
+from runner.journal.journal import Journal
 from runner.journal.nested import Nest, nest
 from runner.llm.recording import journaled
 from runner.snapshots.progress import Progress

@@ -14,6 +14,7 @@ from runner.bundles.task_files import TaskFiles
 from runner.core import backoff
 from runner.core import output as outputs
 from runner.core.errors import Interrupted
+from runner.core.idempotency import originating
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan
@@ -22,10 +23,9 @@ from runner.crews.crew import Crew
 from runner.engine.port import Adapter
 from runner.engine.tool_events import ToolWatch
 from runner.engine.work import Conversation, Work
-from runner.journal import Journal
 from runner.journal.cancellation.gate import Gate
 from runner.journal.cancellation.timing import timed
-from runner.journal.idempotency import originating
+from runner.journal.journal import Journal
 from runner.journal.nested import Nest
 from runner.llm.recording import journaled
 from runner.snapshots.progress import Progress, TaskProgress

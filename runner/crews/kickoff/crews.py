@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.core import output as outputs
 from runner.core.errors import BadInput
+from runner.core.idempotency import origin
 from runner.core.interpolation import interpolate
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, branching, frontier
@@ -31,7 +32,6 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
-from runner.journal.idempotency import origin
 from runner.journal.nested import nest
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside, kicked_off

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from runner.core.ledger import Caller, Heard, Usage, caller
-from runner.journal import Journal
+from runner.journal.journal import Journal
 from runner.journal.nested import inside_of
 from runner.llm.recording.loading import watch_imports
 

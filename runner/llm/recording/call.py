@@ -4,9 +4,9 @@ import contextlib
 import threading
 
 from runner.core.ledger import STEP, Entry, Usage
-from runner.journal import Journal
 from runner.journal.call_slots import Place
 from runner.journal.frames import Frame
+from runner.journal.journal import Journal
 
 
 class Call:
