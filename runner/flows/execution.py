@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from runner.core.errors import BadInput, TaskError
 from runner.events import (
@@ -29,9 +29,6 @@ from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
 
-if TYPE_CHECKING:
-    from runner.flows.flow import Flow
-
 TRIGGER_PAYLOAD = "crewai_trigger_payload"
 """The input that a start method gets as an argument of this name, if it has one."""
 
@@ -47,11 +44,47 @@ class Outcome:
     feedback: HumanFeedbackResult | None = None
 
 
+class RunningFlow(Protocol):
+    """What an execution needs of the flow whose method it is."""
+
+    has_terminal: bool
+    bodies: dict[str, tuple[Any, states.State, states.State]]
+
+    @property
+    def flow_name(self) -> str:
+        """The flow's name."""
+
+    @property
+    def committed_state(self) -> states.State:
+        """What all methods that are done have made of the state."""
+
+    def function_of(self, at: "Execution") -> Callable[..., Any]:
+        """What an execution calls."""
+
+    def leave_out(self, field: str, value: Any) -> None:
+        """A field of the state is no JSON."""
+
+    def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
+        """A method has a question for a person."""
+
+    def _review_output(self, at: "Execution", output: Any) -> Any: ...
+    def _learn_from(self, at: "Execution", output: Any, answer: str) -> None: ...
+    def _collapse_to_outcome(self, feedback: str, outcomes: list[str], llm: Any, default: str | None = None) -> str: ...
+    def _request_human_feedback(
+        self,
+        message: str,
+        output: Any,
+        metadata: dict[str, Any] | None = None,
+        emit: Any = None,
+        method_name: str = "",
+    ) -> str | None: ...
+
+
 @dataclass(eq=False)
 class Execution:
     """One method at work, on a copy of the state. ``argument`` is the output that triggered it, if there is one."""
 
-    flow: "Flow[Any]"
+    flow: RunningFlow
     method: Method
     call: Call
     journal: Journal
@@ -252,7 +285,7 @@ current: ContextVar[Execution | None] = ContextVar("runner_flow_execution", defa
 """The innermost execution around the code that runs."""
 
 
-def within(flow: "Flow[Any]") -> Execution | None:
+def within(flow: RunningFlow) -> Execution | None:
     """The execution of this flow that the code which asks is part of."""
     found = current.get()
     while found is not None and found.flow is not flow:
