@@ -16,7 +16,9 @@ from celery.worker.request import Request
 from runner.bundles import empty_folder, relative_paths
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
-from runner.engine import Decision, Executor, Fail, Release, Retry, places
+from runner.engine.decisions import Decision, Fail, Release, Retry
+from runner.engine.executor import Executor
+from runner.engine.failures import places
 from runner.journal import sent_marks, task_marks
 from runner.providers.redis import jobs as store
 from runner.providers.redis.address import identity

@@ -3,19 +3,37 @@
 import gc
 import sys
 from importlib import import_module
+from importlib.metadata import entry_points
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
 from runner.core.errors import Exit, RunnerError
 
-#: Where each verb is: a command imports what it needs itself, and not what the others do.
+#: Where each verb is, and what it does: a command imports what it needs itself, and ``--help`` imports none.
 VERBS = {
-    "submit": "submit", "worker": "fleet", "supervisor": "fleet", "flower": "fleet", "up": "fleet",
-    "runs": "look", "show": "look", "wait": "look", "events": "look", "doctor": "doctor", "checkpoint": "checkpoint",
-    "resume": "steer", "cancel": "steer", "answer": "steer", "fork": "branches", "diff": "branches",
-    "offline": "offline", "files": "files",
-}  # fmt: skip
+    "answer": ("steer", "Answer what a run asked; it goes on."),
+    "cancel": ("steer", "Stop a run."),
+    "checkpoint": ("checkpoint", "Look at checkpoints, and go on from one."),
+    "diff": ("branches", "Show what differs between two branches."),
+    "doctor": ("doctor", "Check that everything needed is there."),
+    "events": ("look", "Print what happened in a run."),
+    "files": ("files", "List or write the files that a run's tasks made."),
+    "flower": ("fleet", "Show jobs and workers live in a browser."),
+    "fork": ("branches", "Go on from a point of a run on another branch, beside it."),
+    "offline": ("offline", "Serve the offline model, for any OpenAI client."),
+    "resume": ("steer", "Let a run go on that failed or was cancelled."),
+    "runs": ("look", "List runs, newest first."),
+    "show": ("look", "Show a run: its tasks, its ledger, how it stands."),
+    "submit": ("submit", "Run a crew on the fleet and wait for its result."),
+    "supervisor": ("fleet", "Hand back what dead workers held; runs alone."),
+    "up": ("fleet", "Server, worker, supervisor and Flower, until Ctrl-C."),
+    "wait": ("look", "Wait for a run and print its result."),
+    "worker": ("fleet", "Serve a queue with a pool of processes or threads."),
+}
+
+PLUGINS = "crew_runner.commands"
+"""The entry points that add a verb, by its name: each is a `click.Command`. None takes the place of one of ours."""
 
 
 class Verbs(click.Group):
@@ -23,18 +41,33 @@ class Verbs(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """All of them."""
-        return sorted(VERBS)
+        return sorted({*VERBS, *entry_points(group=PLUGINS).names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """One of them."""
         if cmd_name not in VERBS:
-            return None
+            found: click.Command | None = next((one.load() for one in entry_points(group=PLUGINS, name=cmd_name)), None)
+            return found
+        module, about = VERBS[cmd_name]
         gc.disable()  # all of it stays: a sixth of the time to import it went into looking for cycles
         try:
-            command: click.Command = getattr(import_module(f"runner.cli.{VERBS[cmd_name]}"), cmd_name)
+            command: click.Command = getattr(import_module(f"runner.cli.{module}"), cmd_name)
         finally:
             gc.enable()
+        command.short_help = about
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs and what each does, in a table."""
+        names = self.list_commands(ctx)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._about(ctx, name)) for name in names])
+
+    def _about(self, ctx: click.Context, name: str) -> str:
+        if name in VERBS:
+            return VERBS[name][1]
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str() if command is not None else ""
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,7 +16,7 @@ from runner.core.errors import BadInput
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
-@click.command(short_help="Go on from a point of a run on another branch, beside it.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--checkpoint", metavar="ID", help="Leave at this checkpoint. Default: where its current line stands.")
 @click.option("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
@@ -96,7 +96,7 @@ def _read(task: str, file: str) -> str:
         raise BadInput(f"--edit {task}=@{file} is not UTF-8 text") from None
 
 
-@click.command(short_help="Show what differs between two branches.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")

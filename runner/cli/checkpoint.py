@@ -35,7 +35,7 @@ where_argument = click.argument("where", metavar="WHERE")
 where_or_here = click.argument("where", metavar="[WHERE]", required=False)
 
 
-@click.group(cls=Words, short_help="Look at checkpoints, and go on from one.")
+@click.group(cls=Words)
 def checkpoint() -> None:
     """Look at checkpoints, and go on from one.
 

@@ -5,7 +5,7 @@ import click
 from runner.cli import options
 
 
-@click.command(short_help="Check that everything needed is there.")
+@click.command()
 @click.option(
     "--worker",
     metavar="HOST:PID|self",

@@ -13,7 +13,7 @@ from runner.core.errors import BadInput, Exit, LeadsOutside
 from runner.core.plain_text import json_text
 
 
-@click.command(short_help="List or write the files that a run's tasks made.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--branch", metavar="NAME", help="The files of this branch. Default: its current line.")
 @click.option("--out", metavar="DIR", help="Write them there, each at its own path.")

@@ -25,7 +25,7 @@ from runner.tasks import parent
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
 
 
-@click.command(short_help="Serve a queue with a pool of processes or threads.")
+@click.command()
 @click.option(
     "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="Tasks at once. Default: the number of cores."
 )
@@ -122,7 +122,7 @@ def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
     return tend
 
 
-@click.command(short_help="Hand back what dead workers held; runs alone.")
+@click.command()
 @options.redis_url
 @options.broker_url
 def supervisor(redis_url: str | None, broker_url: str | None) -> int:
@@ -142,7 +142,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
     return 0
 
 
-@click.command(short_help="Show jobs and workers live in a browser.")
+@click.command()
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
 @click.option(
@@ -177,7 +177,7 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-@click.command(short_help="Server, worker, supervisor and Flower, until Ctrl-C.")
+@click.command()
 @click.option("--concurrency", "-c", type=options.Count(min=1), metavar="N")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="Flower's port.")
 @options.queue

@@ -24,7 +24,7 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-@click.command(short_help="List runs, newest first.")
+@click.command()
 @click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
 @options.as_json
 @options.redis_url
@@ -66,7 +66,7 @@ def _run_json(run: Any) -> dict[str, Any]:
     return data
 
 
-@click.command(short_help="Show a run: its tasks, its ledger, how it stands.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--branch", metavar="NAME", help="The tasks of this branch. Default: its current line.")
 @options.as_json
@@ -158,7 +158,7 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
     return table
 
 
-@click.command(short_help="Wait for a run and print its result.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--branch", metavar="NAME", help="Wait for this branch. Default: its current line.")
 @click.option(
@@ -180,7 +180,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
         return follow(handle, record.crew, client.store.runs.plan(handle.id).total, as_json, write, timeout)
 
 
-@click.command(short_help="Print what happened in a run.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
 @options.as_json

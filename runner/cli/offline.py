@@ -11,7 +11,7 @@ from runner.modelserver import ModelServer
 from runner.modelserver.stubs.offline import Engine, make_ready
 
 
-@click.command(short_help="Serve the offline model, for any OpenAI client.")
+@click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=8377, metavar="N", help="0 takes a free one. [8377]")
 @click.option("--host", default="127.0.0.1", metavar="HOST")
 @click.option("--fetch", is_flag=True, help="Only fetch the model, once, and say where it is.")

@@ -10,7 +10,7 @@ from runner.core.errors import Exit
 from runner.core.plain_text import json_text
 
 
-@click.command(short_help="Let a run go on that failed or was cancelled.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest."
@@ -56,7 +56,7 @@ def resume(
         return follow(handle, handle.record.crew, None, as_json, write)
 
 
-@click.command(short_help="Stop a run.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--branch", metavar="NAME", help="Stop this branch only.")
 @click.option("--reason", default="cancelled by a person", metavar="TEXT")
@@ -75,7 +75,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
     return 0
 
 
-@click.command(short_help="Answer what a run asked; it goes on.")
+@click.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--task", metavar="TASK", help="Which task's question, where several asked.")
 @click.option("--branch", metavar="NAME", help="On this branch. Default: its current line.")

@@ -29,7 +29,7 @@ from runner.providers.redis.protocol import PROTOCOL
 STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit code yet
 
 
-@click.command(short_help="Run a crew on the fleet and wait for its result.")
+@click.command()
 @click.argument("target")
 @click.option(
     "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V takes V as JSON. Repeatable."

@@ -15,14 +15,9 @@ import pytest
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
-CORE = (
-    *("agent", "calls", "events", "flow", "inprocess", "journal", "plan", "state", "stopping"),
-    *("adapters/__init__.py", "adapters/doing.py", "adapters/native.py", "agents/conversation.py"),
-    *("backoff.py", "config.py", "context.py", "crashpoints.py", "crew.py", "crewai_paths.py", "diff.py", "errors.py"),
-    *("ledger.py", "live.py", "llm.py", "output.py", "prices.py", "settings.py", "states.py", "task.py", "work.py"),
-)
+CORE = ("core", "events", "journal", "snapshots", "engine", "crews", "flows", "adapters/crewai/import_paths.py")
 #: These import no more than the standard library, and what is named.
-NARROW = {"source": {"pathspec", "pydantic"}, "local_worker.py": set(), "embedded": set()}
+NARROW = {"bundles": {"pathspec", "pydantic"}, "client/local_worker.py": set(), "client/embedded": set()}
 
 LONGEST = 440
 #: Files that may be longer, each with its reason.
