@@ -1,21 +1,32 @@
 """Which provider a location is for, told by its form and by what stands there."""
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from runner.providers.base import REDIS_SCHEMES, BaseProvider
 from runner.providers.json import JsonProvider
 from runner.providers.sqlite import SqliteProvider, is_sqlite
 
+GROUP = "crew_runner.providers"
+"""The entry points that add a provider, by the scheme of its locations: each is a class, or what gives an instance."""
+
 _SUFFIXES = {".db", ".sqlite", ".sqlite3"}
 
 
 def detect_provider(location: str | Path) -> BaseProvider:
-    """The provider of a location, or of one checkpoint: Redis for its URLs, SQLite for its files, else JSON files."""
+    """The provider of a location, or of one checkpoint: Redis for its URLs, SQLite for its files, else JSON files.
+
+    A location with another scheme (``s3://...``) is for the provider that is installed under that name.
+    """
     text = str(location)
     if text.startswith(REDIS_SCHEMES):
         from runner.providers.redis.provider import RedisProvider  # a crew file pays for Redis when it uses it
 
         return RedisProvider()
+    scheme, separator, _ = text.partition("://")
+    for point in entry_points(group=GROUP, name=scheme) if separator else ():
+        found: BaseProvider = point.load()()
+        return found
     for candidate in {text, text.rpartition("#")[0]} - {""}:
         path = Path(candidate)
         try:
