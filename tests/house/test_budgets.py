@@ -1,0 +1,66 @@
+"""What a task, a step and a verb cost, in counts that no load changes. A figure is raised by a line in a diff."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from runner import Crew, Task
+
+#: Modules of ours that a verb imports to print its help, at most.
+MODULES = {"": 12, "doctor": 14, "worker": 62, "submit": 235, "runs": 235, "show": 235, "files": 230, "checkpoint": 235}
+#: What is imported for no one's help.
+HEAVY = ("celery", "kombu", "flower", "textual", "crewai", "openai")
+
+CALLS_PER_STEP = 300  #: Python calls that a step adds to a kickoff
+CALLS_PER_TASK = 640  #: and a task
+
+
+@pytest.mark.parametrize("verb", MODULES)
+def test_a_verb_imports_what_it_needs(verb):
+    code = "import sys; from runner.cli import cli; cli.main(sys.argv[1:], standalone_mode=False); print(*sys.modules)"
+    said = subprocess.run(
+        [sys.executable, "-c", code, *verb.split(), "--help"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()[-1]
+    names = said.split()
+    ours = [name for name in names if name.partition(".")[0] == "runner"]
+    assert len(ours) <= MODULES[verb], f"{verb or 'runner'} --help imports {len(ours)} modules of ours"
+    assert not [name for name in names if name.partition(".")[0] in HEAVY]
+
+
+def of_steps(many: int) -> Crew:
+    def work(ctx):
+        for number in range(many):
+            ctx.step("one", int, number)
+        return "done"
+
+    return Crew(tasks=[Task(name="all", run=work)])
+
+
+def of_tasks(many: int) -> Crew:
+    return Crew(tasks=[Task(name=f"t{number}", run=lambda ctx: "done") for number in range(many)])
+
+
+def calls(crew: Crew) -> int:
+    """The Python functions that a kickoff calls."""
+    counted = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        crew.kickoff()
+    finally:
+        sys.setprofile(before)
+    return counted
+
+
+@pytest.mark.parametrize(("crew_of", "budget"), [(of_steps, CALLS_PER_STEP), (of_tasks, CALLS_PER_TASK)])
+def test_one_more_costs_no_more_than_it_did(crew_of: Callable[[int], Crew], budget: int):
+    calls(crew_of(3))  # what is done once in a process is done
+    more = (calls(crew_of(60)) - calls(crew_of(10))) / 50
+    assert more <= budget
