@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from runner import Agent, CheckpointConfig, ConditionalTask, Crew, Process, Task, TaskOutput
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, BadInput, TaskError
+from runner.core.interpolation import interpolate
 from runner.core.plan import Plan
-from runner.crews.adapter import NATIVE, interpolate
+from runner.crews.adapter import NATIVE
 from runner.engine.adapters import adapter_of, is_crew, required
 from runner.engine.work import Work
 from runner.journal.cancellation.gate import Gate

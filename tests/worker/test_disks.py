@@ -3,7 +3,8 @@
 import pytest
 
 from runner.core.errors import DiskTrouble
-from runner.engine import Fail, Retry, executor
+from runner.engine import executor
+from runner.engine.decisions import Fail, Retry
 
 pytestmark = pytest.mark.timeout(120)
 
