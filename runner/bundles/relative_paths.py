@@ -1,10 +1,10 @@
 """Refusing relative paths, and the working directory, to crews whose tasks share a process.
 
 Such a process is nowhere (`runner.bundles.empty_folder`), and an empty folder answers many calls without an error:
-nothing exists there, nothing is listed. So the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path are wrapped once in
-a worker's process, and those of the standard library that are made of them (``os.path``, ``pathlib``, ``glob``,
-``shutil``) refuse as well. Absolute paths, open files and ``dir_fd`` pass, and so does all that no crew's code asks
-for. An audit hook would not do: it hears of no ``stat``, sees no ``dir_fd``, and is called for much else.
+nothing exists there, nothing is listed. So the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path are
+wrapped once in a worker's process, and those of the standard library that are made of them (``os.path``, ``pathlib``,
+``glob``, ``shutil``) refuse as well. Absolute paths, open files and ``dir_fd`` pass, and so does all that no crew's
+code asks for. An audit hook would not do: it hears of no ``stat``, sees no ``dir_fd``, and is called for much else.
 
 What a library of somebody else's looks for on its own account (``.env``, ``matplotlibrc``) is its own affair: it may
 not list or change the working directory, opening fails as in any empty folder, and what it writes there is noticed.

@@ -1,23 +1,54 @@
-"""What a call or a kickoff is part of: the journal of the task around it, if there is one."""
+"""The steps of a kickoff inside of a task: recorded in the journal of the task around it, under names of its own."""
 
-import contextlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import ContextVar
-from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Protocol
 
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
 
-if TYPE_CHECKING:
-    from runner.journal.journal import Journal
+
+class OuterJournal(Protocol):
+    """What a nested kickoff needs of the journal of the task around it."""
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person."""
+        ...
+
+    def recorded_under(self, prefix: str) -> dict[str, str]:
+        """What is recorded under names with this prefix, without it."""
+        ...
+
+    def record_as(
+        self, key: str, text: str, replayed: Tally | None, entry: Entry | None, usage: Usage, *, told: bool
+    ) -> None:
+        """Record a step under this very key."""
+        ...
+
+    def begin(self, entry: Entry, instead_of: Sequence[Entry], *, held: bool) -> None:
+        """A step is about to be done."""
+        ...
+
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        ...
+
+    def drop(self, entry: Entry, *, held: bool) -> None:
+        """A step was begun and raised."""
+        ...
+
+    def add_replayed(self, count: Tally) -> None:
+        """So many steps were replayed."""
+        ...
+
+    def place(self, step: str) -> str:
+        """A step's name in the journal of the outermost task."""
+        ...
 
 
 class Nest:
     """What a kickoff inside of a task records in the task's journal, under names of its own."""
 
-    def __init__(self, journal: "Journal", prefix: str) -> None:
+    def __init__(self, journal: OuterJournal, prefix: str) -> None:
         self._journal = journal
         self._prefix = prefix
 
@@ -67,89 +98,3 @@ class Nest:
     def place(self, name: str) -> str:
         """Where the answer to a question that is asked in here belongs, in the journal of the outermost task."""
         return self._journal.place(self._prefix + name)
-
-
-_enclosing: ContextVar["Journal | None"] = ContextVar("runner_enclosing_journal", default=None)
-_brought: ContextVar["Journal | None"] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
-_gathering: list["Journal"] = []  # those that take in what has no context
-
-
-@contextlib.contextmanager
-def inside_of(journal: "Journal", *, strays: bool = False) -> Iterator[None]:
-    """Kickoffs and calls of models in this context are part of the task whose journal this is.
-
-    With ``strays`` calls in threads that are begun here are, too; and, while it is the only journal of which that was
-    said, all without a context.
-    """
-    if strays:
-        _follow_threads()
-    token = _enclosing.set(journal)
-    if strays:
-        _gathering.append(journal)
-    try:
-        yield
-    finally:
-        if strays:
-            _gathering.remove(journal)
-        _enclosing.reset(token)
-
-
-def journal_here() -> "tuple[Journal, bool] | None":
-    """The journal that a call made here belongs to, and whether that is only a guess."""
-    journal = _enclosing.get()
-    if journal is not None:
-        return journal, False
-    journal = _brought.get()
-    if journal is not None:
-        return journal, True
-    gathering = list(_gathering)
-    return (gathering[0], True) if len(gathering) == 1 else None
-
-
-def nest(name: str, *about: Any) -> Nest | None:
-    """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
-    records when the task begins anew."""
-    journal = _enclosing.get()
-    return journal.nest(name, *about) if journal is not None else None
-
-
-_following = threading.Lock()
-
-
-def _follow_threads() -> None:
-    """From now on threads, and what is given to pools of them, know which journal those who began them were inside of.
-
-    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nobody else can
-    tell whose the calls in it are.
-    """
-    if not _following.acquire(blocking=False):
-        return  # done before, and never undone
-    start = threading.Thread.start
-    submit: Callable[..., Future[Any]] = ThreadPoolExecutor.submit
-
-    @wraps(start)
-    def started(thread: threading.Thread) -> None:
-        journal = _here()
-        if journal is not None:
-            thread.run = partial(_bringing, journal, thread.run)  # type: ignore[method-assign]
-        start(thread)
-
-    @wraps(submit)
-    def submitted(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
-        # Also without a journal: the pool's thread may have been begun by another task.
-        return submit(pool, _bringing, _here(), fn, *args, **kwargs)
-
-    for owner, name, method in ((threading.Thread, "start", started), (ThreadPoolExecutor, "submit", submitted)):
-        setattr(owner, name, method)
-
-
-def _here() -> "Journal | None":
-    return _enclosing.get() or _brought.get()
-
-
-def _bringing(journal: "Journal | None", fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token = _brought.set(journal)
-    try:
-        return fn(*args, **kwargs)
-    finally:
-        _brought.reset(token)

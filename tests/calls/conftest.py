@@ -7,8 +7,8 @@ import pytest
 
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally
 from runner.journal.cancellation.gate import Gate
+from runner.journal.enclosing import journal_here
 from runner.journal.journal import Journal
-from runner.journal.nested import journal_here
 from runner.llm.recording import journaled
 from runner.testing import ModelServer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from crewai.knowledge.knowledge import Knowledge
 
 from runner.bundles.isolation import being_read
-from runner.journal.nested import journal_here
+from runner.journal.enclosing import journal_here
 
 _read: list[Knowledge] = []
 """The knowledge of crews that were made while a file was read."""

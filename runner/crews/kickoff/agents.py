@@ -25,8 +25,9 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.journal.cancellation.timing import timed
+from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
-from runner.journal.nested import Nest, nest
+from runner.journal.nested import Nest
 from runner.llm.recording import journaled
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside

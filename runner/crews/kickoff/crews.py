@@ -32,7 +32,7 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
-from runner.journal.nested import nest
+from runner.journal.enclosing import nest
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside, kicked_off
 from runner.snapshots.resuming import close_interrupted, is_open

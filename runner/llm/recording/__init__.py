@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from runner.core.ledger import Caller, Heard, Usage, caller
+from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
-from runner.journal.nested import inside_of
 from runner.llm.recording.loading import watch_imports
 
 __all__ = ["Caller", "Heard", "Usage", "caller", "calling", "journaled"]

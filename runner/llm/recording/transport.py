@@ -13,7 +13,7 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import Heard, Usage, caller
-from runner.journal.nested import journal_here
+from runner.journal.enclosing import journal_here
 from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
