@@ -1,12 +1,14 @@
 """Each check in the Redis scripts is taken out, one at a time, and something must notice: python ops/proof/mutants.py
 
-A condition of several parts loses each of them in turn. Which tests call which scripts is found by running them once;
-then each mutant has a process of its own, forked when all is loaded, that runs those which reach it, the fastest first,
-until one fails. What they let pass goes through the fault ring (`ops/chaos/ring.py`) on a copy of the tree, with
-``--ring``. Exit code 0 if every mutant was caught but those that `EQUIVALENT` says change nothing that anybody sees.
+A condition of several parts loses each of them in turn. The tests are run once with scripts that tell, at every
+condition, which of its parts made a difference; then each mutant has a process of its own, forked when all is loaded,
+that runs the tests to which it makes one, the fastest first, until one fails. What they let pass goes through the fault
+ring (`ops/chaos/ring.py`) on a copy of the tree, with ``--ring``. Exit code 0 if every mutant was caught but those that
+`EQUIVALENT` says change nothing that anybody sees, and none of these was.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +27,39 @@ import pytest
 from equivalent import EQUIVALENT
 
 from runner.providers.redis import scripts
+from runner.testing import fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 LUA = Path("providers/redis/lua")
 TESTS = (
-    *("scripts", "rewound", "lost_messages", "stragglers", "retention", "lifetimes", "growing", "fork_edits"),
-    *("forks", "branches", "events", "redis_provider", "protocol", "all_or_nothing", "inflight", "bytes"),
+    *(
+        "each_check",
+        "scripts",
+        "rewound",
+        "lost_messages",
+        "stragglers",
+        "retention",
+        "lifetimes",
+        "growing",
+        "fork_edits",
+    ),
+    *("forks", "branches", "events", "versions", "redis_provider", "protocol", "all_or_nothing", "bytes"),
 )
 SECONDS = 900  #: for all tests of one mutant
+TELLS = """
+local told = {}
+local function differs(without, was)
+  for number, condition in pairs(without) do
+    if not told[number] then
+      local ran, is = pcall(condition)
+      told[number] = not ran or not is ~= not was
+      if told[number] then redis.log(redis.LOG_WARNING, "MUTANT " .. number) end
+    end
+  end
+  return was
+end
+"""
+"""Says in the server's log which parts of a condition make a difference now. (No condition of several parts writes.)"""
 
 _CONDITION = re.compile(r"^(?P<before>.*?\b(?:if|elseif) )(?P<condition>.+?)(?P<then> then\b)(?P<after>.*)$")
 
@@ -44,6 +71,7 @@ class Mutant:
     file: str
     line: int
     without: str
+    condition: str
     text: str
 
     @property
@@ -68,7 +96,8 @@ def mutants() -> Iterator[Mutant]:
             for part, condition in without_each(found["condition"], guards):
                 mutated = [*lines]
                 mutated[number] = f"{found['before']}{condition}{found['then']}{found['after']}"
-                yield Mutant(str(path.relative_to(ROOT / LUA)), number + 1, part, "\n".join(mutated) + "\n")
+                text = "\n".join(mutated) + "\n"
+                yield Mutant(str(path.relative_to(ROOT / LUA)), number + 1, part, condition, text)
 
 
 def without_each(condition: str, guards: bool) -> Iterator[tuple[str, str]]:
@@ -100,50 +129,61 @@ def of_folder(folder: Path) -> None:
         cached.cache_clear()
 
 
-def reached(wanted: list[Mutant]) -> dict[str, set[str]]:
-    """The scripts that each file is a part of, by the file."""
-    whole = {name: scripts.load(name).text for name in scripts.names()}
-    found = {}
-    with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(ROOT / LUA, folder, dirs_exist_ok=True)
-        for file in {one.file for one in wanted}:
-            path = Path(folder, file)
-            text = path.read_text()
-            path.write_text(f"{text} local function looked_for() end")
-            of_folder(Path(folder))
-            found[file] = {name for name in whole if scripts.load(name).text != whole[name]}
-            path.write_text(text)
-    of_folder(ROOT / LUA)
-    return found
+def telling(folder: Path, wanted: list[Mutant]) -> None:
+    """Put scripts there that tell which mutants, by number, make a difference; and load them from there."""
+    shutil.copytree(ROOT / LUA, folder)
+    at: dict[tuple[str, int], list[int]] = {}
+    for number, one in enumerate(wanted):
+        at.setdefault((one.file, one.line), []).append(number)
+    for (file, line), numbers in at.items():
+        path = folder / file
+        lines = path.read_text().splitlines()
+        found = _CONDITION.match(lines[line - 1])
+        assert found is not None
+        without = ", ".join(f"[{i}] = function() return {wanted[i].condition} end" for i in numbers)
+        told = f"differs({{{without}}}, ({found['condition']}))"
+        lines[line - 1] = f"{found['before']}{told}{found['then']}{found['after']}"
+        path.write_text("\n".join(lines) + "\n")
+    made = scripts.LuaScript.__init__
+
+    def with_tells(script: scripts.LuaScript, name: str, source: str, clock: str = scripts.SERVER_CLOCK) -> None:
+        made(script, name, source, clock)
+        script.text = " ".join(TELLS.split()).encode() + b" " + script.text
+        script.sha = hashlib.sha1(script.text, usedforsecurity=False).hexdigest()
+
+    scripts.LuaScript.__init__ = with_tells  # type: ignore[method-assign]
+    of_folder(folder)
 
 
 class Tries:
     """A plugin of pytest: in the place of running the tests once, it runs them for each mutant, in forked processes."""
 
-    def __init__(self, wanted: list[Mutant], at_once: int, tell: Callable[[Mutant, str], None]) -> None:
+    def __init__(self, wanted: list[Mutant], at_once: int, tell: Callable[[Mutant, str, int], None]) -> None:
         self._wanted, self._at_once, self._tell = wanted, at_once, tell
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """All of them."""
         with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-            by_file = reached(self._wanted)
-            calls = self._calls(session, Path(folder))
-            trying: dict[int, tuple[Mutant, Path, float]] = {}
+            notice = self._notice(session, Path(folder))
+            trying: dict[int, tuple[Mutant, Path, float, int]] = {}
             for number, one in enumerate(self._wanted):
-                tests = [item for item in session.items if by_file[one.file] & set(calls[item.nodeid][1])]
-                tests.sort(key=lambda item: calls[item.nodeid][0])
+                tests = [item for item in session.items if number in notice[item.nodeid][1]]
+                tests.sort(key=lambda item: notice[item.nodeid][0])
+                if not tests:
+                    self._tell(one, "", 0)
+                    continue
                 while len(trying) == self._at_once:
                     self._collect(trying)
                 trying[self._try(session, tests, one, Path(folder, str(number)))] = (
-                    one, Path(folder, str(number)), time.monotonic(),
+                    one, Path(folder, str(number)), time.monotonic(), len(tests),
                 )  # fmt: skip
             while trying:
                 self._collect(trying)
         return True
 
-    def _collect(self, trying: dict[int, tuple[Mutant, Path, float]]) -> None:
-        for pid, (one, folder, began) in list(trying.items()):
+    def _collect(self, trying: dict[int, tuple[Mutant, Path, float, int]]) -> None:
+        for pid, (one, folder, began, tests) in list(trying.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended and time.monotonic() - began < SECONDS:
                 continue
@@ -151,7 +191,7 @@ class Tries:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             del trying[pid]
-            self._tell(one, (folder / "at").read_text() if not ended or status else "")
+            self._tell(one, (folder / "at").read_text() if not ended or status else "", tests)
             shutil.rmtree(folder)
         time.sleep(0.02)
 
@@ -163,6 +203,7 @@ class Tries:
 
     def _fails(self, session: pytest.Session, tests: list[pytest.Item], folder: Path) -> bool:
         of_folder(folder)
+        session.config.pluginmanager.unregister(name="terminalreporter")
         for item, following in zip(tests, [*tests[1:], None], strict=True):
             (folder / "at").write_text(item.nodeid)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -171,31 +212,38 @@ class Tries:
                 return True
         return False
 
-    def _calls(self, session: pytest.Session, folder: Path) -> dict[str, tuple[float, list[str]]]:
-        """For each test how long it takes, and which scripts it calls."""
+    def _notice(self, session: pytest.Session, folder: Path) -> dict[str, tuple[float, list[int]]]:
+        """For each test how long it takes, and to which mutants it comes where they make a difference."""
 
         def look() -> bool:
-            found: dict[str, tuple[float, list[str]]] = {}
-            called: set[str] = set()
-            arguments = scripts.LuaScript.arguments
+            found: dict[str, tuple[float, list[int]]] = {}
+            log = folder / "log"
+            log.touch()
+            out = os.fdopen(os.dup(1), "w")
+            telling(folder / "telling", self._wanted)
+            made = fleet.RedisServer.__init__
 
-            def noting(script: scripts.LuaScript, slots: dict[str, Any]) -> list[Any]:
-                called.add(script.name)
-                return arguments(script, slots)
+            def logging(server: fleet.RedisServer, at: Any = None, arguments: tuple[str, ...] = ()) -> None:
+                made(server, at, (*arguments, "--logfile", str(log)))
 
-            scripts.LuaScript.arguments = noting  # type: ignore[method-assign,assignment]
-            for item, following in zip(session.items, [*session.items[1:], None], strict=True):
-                called.clear()
-                began = time.process_time()
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                found[item.nodeid] = (time.process_time() - began, sorted(called))
-            (folder / "calls").write_text(json.dumps(found))
-            return bool(session.testsfailed)
+            fleet.RedisServer.__init__ = logging  # type: ignore[method-assign]
+            with log.open() as lines:
+                for item, following in zip(session.items, [*session.items[1:], None], strict=True):
+                    began = time.monotonic()
+                    failed = session.testsfailed
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    told = {int(number) for number in re.findall(r"MUTANT (\d+)", lines.read())}
+                    if session.testsfailed > failed:  # it looks at how scripts are written, or does not pass at all
+                        told.clear()
+                        print(f"left out, as it fails with scripts that tell: {item.nodeid}", file=out, flush=True)
+                    found[item.nodeid] = (time.monotonic() - began, sorted(told))
+            (folder / "notice").write_text(json.dumps(found))
+            return False
 
         _, status = os.waitpid(_forked(look, quiet=False), 0)
         if status:
-            raise pytest.UsageError("the tests fail without any mutant")
-        found: dict[str, tuple[float, list[str]]] = json.loads((folder / "calls").read_text())
+            raise pytest.UsageError("the tests do not run without any mutant")
+        found: dict[str, tuple[float, list[int]]] = json.loads((folder / "notice").read_text())
         return found
 
 
@@ -236,53 +284,58 @@ def survives_ring(mutant: Mutant) -> bool:
     return ring.returncode == 0
 
 
-def chosen(only: Iterable[str], without: str) -> list[Mutant]:
-    """Those that are asked for."""
-    names = set(only)
-    return [
-        one
-        for one in mutants()
-        if (not names or Path(one.file).name in names or one.file in names) and without in one.without
-    ]
+def chosen(only: Sequence[str], without: str, missed: Path | None) -> list[Mutant]:
+    """Those that are asked for, in that order."""
+    told = re.findall(r"^NOT CAUGHT .*?: (.*)$", missed.read_text(), re.MULTILINE) if missed else None
+    every = [one for one in mutants() if without in one.without and (told is None or one.name in told)]
+    return [one for file in only for one in every if one.file == file] if only else every
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="FILE", default=(), help="mutants of these scripts alone")
+    parser.add_argument("--only", nargs="+", metavar="FILE", default=(), help="these scripts alone, in this order")
     parser.add_argument(
         "--without", default="", metavar="TEXT", help="those alone that lose a check in which this stands"
+    )
+    parser.add_argument(
+        "--missed", type=Path, metavar="FILE", help="those alone that this is told there not to have caught"
     )
     parser.add_argument("--ring", action="store_true", help="let the fault ring look at what the tests let pass")
     parser.add_argument("--list", action="store_true", help="say which there are, and try none")
     parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--tests", nargs="+", metavar="NAME", default=TESTS, help="of tests/providers, as scripts")
     given = parser.parse_args()
-    wanted = chosen(given.only, given.without)
+    wanted = chosen(given.only, given.without, given.missed)
     if given.list:
         print(*(one.name for one in wanted), f"{len(wanted)} mutants", sep="\n")
         return 0
-    tried = [one for one in wanted if one.key not in EQUIVALENT]
-    survived: list[Mutant] = []
+    wrong: list[Mutant] = []
+    caught = equivalent = 0
     out = os.fdopen(os.dup(1), "w")  # pytest captures what is printed
 
-    def tell(one: Mutant, noticed: str) -> None:
-        if not noticed and given.ring and not survives_ring(one):
+    def tell(one: Mutant, noticed: str, tests: int) -> None:
+        nonlocal caught, equivalent
+        listed = one.key in EQUIVALENT
+        if not noticed and not listed and given.ring and not survives_ring(one):
             noticed = "ring.py"
-        if not noticed:
-            survived.append(one)
-        print(f"{'caught by ' + noticed if noticed else 'NOT CAUGHT'}: {one.name}", file=out, flush=True)
+        caught += bool(noticed) and not listed
+        equivalent += listed and not noticed
+        if bool(noticed) == listed:
+            wrong.append(one)
+        caught = f"caught by {noticed}{', but listed as equivalent' if listed else ''}"
+        missed = "equivalent" if listed else f"NOT CAUGHT by {tests} tests"
+        print(f"{caught if noticed else missed}: {one.name}", file=out, flush=True)
 
     os.chdir(ROOT)
     tests = [
         f"tests/providers/test_{name}.py" for name in given.tests if Path(f"tests/providers/test_{name}.py").exists()
     ]
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=--import-mode=importlib", "--no-header"]
-    code = pytest.main([*options, "--timeout=120", *tests], plugins=[Tries(tried, given.at_once, tell)])
+    code = pytest.main([*options, "--timeout=120", *tests], plugins=[Tries(wanted, given.at_once, tell)])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return 2
-    caught, equivalent = len(tried) - len(survived), len(wanted) - len(tried)
-    print(f"{len(wanted)} mutants: {caught} caught, {len(survived)} not, {equivalent} change nothing that is seen")
-    return 1 if survived else 0
+    print(f"{len(wanted)} mutants: {caught} caught, {len(wrong)} not, {equivalent} change nothing that is seen")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,230 @@
+"""Checks of the scripts that no other test comes by: `ops/proof/mutants.py` takes each out, and one of these fails."""
+
+from typing import Any
+
+import pytest
+
+from runner.core.errors import ClaimLost, NotFound
+from runner.core.ledger import Usage
+from runner.core.states import RunStatus
+from runner.providers.redis import keys
+from runner.providers.redis.forks import create, position
+from runner.providers.redis.jobs import Refusal
+from runner.providers.redis.runs import Question
+
+from .driver import QUEUE, Driver, plan_of
+
+
+def task_key(run: str, task: str, branch: str = "main") -> str:
+    return keys.key("task_key", branch_key=keys.branch_key(run, branch), name=task)
+
+
+def asks(driver: Driver, run: str, branch: str, task: str = "a") -> Question:
+    """The task asks something there."""
+    (job,) = [job for job in driver.jobs() if (job.branch, job.task) == (branch, task)]
+    claim = driver.claim(job)
+    assert not isinstance(claim, Refusal)
+    driver.task(claim).ask("q#1", '"what?"', replayed=0)
+    (question,) = driver.runs.questions(run, branch)
+    return question
+
+
+def test_an_answer_to_a_run_that_is_gone(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    question = asks(driver, run, "main")
+    driver.redis.flushall()
+    assert driver.runs.answer(run, "main", question, '"that"') == "gone"
+    assert not driver.redis.keys()
+
+
+def again(driver: Driver, fork: Any, *tasks: str) -> tuple[str, str]:
+    """A run that is completed, and a branch of it on which all is done again."""
+    run = driver.submit(plan_of(*tasks), checkpoint_on=",*,")
+    driver.work()
+    return run, fork(run, checkpoint=driver.runs.checkpoints(run, "main")[0].id, branch="f")
+
+
+def test_a_question_and_its_answer_beside_the_current_line_leave_the_run_as_it_stands(
+    driver: Driver, fork: Any
+) -> None:
+    run, branch = again(driver, fork, "a")
+    question = asks(driver, run, branch)
+    assert driver.runs.status(run, branch) is RunStatus.waiting
+    assert driver.runs.status(run) is RunStatus.completed
+    assert driver.runs.answer(run, branch, question, '"that"') == "answered"
+    assert driver.runs.status(run, branch) is RunStatus.running
+    assert driver.runs.status(run) is RunStatus.completed
+
+
+def test_a_run_that_is_not_there_is_not_cancelled(driver: Driver) -> None:
+    before = driver.redis.keys()
+    assert driver.runs.cancel("r-none", "enough") == "gone"
+    assert driver.redis.keys() == before
+
+
+def test_a_cancel_tells_how_the_branch_stood_that_it_stopped(driver: Driver, fork: Any) -> None:
+    # Given a run that is over on its current line, and a branch of it that waits
+    run, branch = again(driver, fork, "a")
+    asks(driver, run, branch)
+    assert driver.runs.cancel(run, "enough") == "waiting"
+
+
+def test_a_cancel_that_stops_several_branches_tells_of_the_current_line(driver: Driver) -> None:
+    # Given a run that waits on its first branch, and goes on elsewhere
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    asks(driver, run, "main")
+    assert driver.resume(run, "again", start=driver.runs.checkpoints(run, "main")[0]) == "resumed"
+    assert driver.runs.standing(run) == (RunStatus.running, "again")
+    assert driver.runs.cancel(run, "enough") == "running"
+
+
+def test_a_job_of_which_only_the_run_is_left_is_gone(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    driver.redis.delete(keys.branch_key(run, "main"))
+    assert driver.claim(job) == Refusal("gone")
+
+
+def test_one_task_opens_a_branch(driver: Driver) -> None:
+    driver.submit(plan_of("a", "b"))
+    assert [claim.scope.opens for claim in driver.take().values()] == [True, False]
+
+
+@pytest.mark.parametrize("usage", [Usage(5, 0), Usage(0, 7)])
+def test_an_output_tells_the_tokens_of_its_task_where_they_are_of_one_kind(driver: Driver, usage: Usage) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    driver.task(claim).record_step("s#1", "1", replayed=0, usage=usage)
+    driver.commit(claim)
+    output = driver.runs.committed(run, "main")["a"]
+    assert (output.prompt_tokens, output.completion_tokens) == usage[:2]
+
+
+@pytest.mark.parametrize("field", ["claims", "began"])
+def test_a_claim_of_before_that_did_not_note_as_much_is_committed(driver: Driver, field: str) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    assert driver.redis.hdel(task_key(run, "a"), field)
+    assert driver.commit(claim) == "completed"
+
+
+@pytest.mark.parametrize("then", ["goes on", "is its branch's last", "comes when its branch is over"])
+def test_a_commit_looks_at_what_it_writes_alone(driver: Driver, then: str) -> None:
+    """Where a key is somebody else's, who does not write to it goes on."""
+    run = driver.submit(plan_of("a", "b", "c", "d: c"))
+    claims = driver.take("a", "b", "c")
+    home = keys.home_of(run)
+    if then == "goes on":
+        driver.redis.set(keys.key("expiring_key", home=home), "somebody else's")
+        driver.redis.set(QUEUE, "somebody else's")
+        assert driver.commit(claims["a"]) == "running"
+    elif then == "is its branch's last":
+        driver.commit(claims["a"])
+        driver.commit(claims["b"])
+        driver.commit(claims["c"])
+        (last,) = driver.take("d").values()
+        driver.redis.set(QUEUE, "somebody else's")
+        assert driver.commit(last) == "completed"
+    else:
+        driver.task(claims["a"]).fail("no", replayed=0)
+        driver.redis.set(QUEUE, "somebody else's")
+        assert driver.commit(claims["c"]) == "failed"
+    driver.redis.delete(QUEUE, keys.key("expiring_key", home=home))
+
+
+def test_the_first_failure_is_the_branch_s(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "b"))
+    claims = driver.take("a", "b")
+    driver.task(claims["a"]).fail("the first", replayed=0)
+    driver.task(claims["b"]).fail("the second", replayed=0)
+    assert [event["reason"] for event in driver.events(run, "crew_kickoff_failed")] == ["the first"]
+    assert driver.runs.get(run).error == "task 'a': the first"
+
+
+def test_who_lost_the_claim_fails_nothing(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    driver.task(claim).release(replayed=0)
+    with pytest.raises(ClaimLost):
+        driver.task(claim).fail("too late", replayed=0)
+    assert driver.runs.status(run) is RunStatus.running
+
+
+def test_a_run_is_created_once(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    before = driver.redis.lrange(QUEUE, 0, -1)
+    fields = driver.redis.hgetall(keys.run_key(run))
+    assert driver.runs.create(run, plan_of("b"), fields) == "exists"
+    assert driver.redis.lrange(QUEUE, 0, -1) == before
+
+
+def test_only_data_that_was_seen_to_be_damaged_is_dropped(driver: Driver) -> None:
+    assert not driver.runs.drop_bundle("none", b"damaged")
+    driver.runs.put_bundle("sha", b"packed")
+    assert not driver.runs.drop_bundle("sha", b"damaged")
+    assert driver.runs.bundle("sha") == b"packed"
+    assert driver.runs.drop_bundle("sha", b"packed")
+    assert not driver.runs.drop_bundle("sha", b"packed")
+
+
+def test_one_leads_until_it_is_gone(driver: Driver) -> None:
+    elect = driver.workers.elect
+    assert elect("w0", "", 5000)
+    assert elect("w0", "", 5000), "it goes on"
+    assert not elect("w1", "", 5000)
+    assert not elect("w1", "another", 5000)
+    assert elect("w1", "w0", 5000)
+    assert not elect("w0", "", 5000)
+
+
+def test_where_a_fork_may_leave(driver: Driver, fork: Any) -> None:
+    with pytest.raises(NotFound, match="no run r-none"):
+        position(driver.redis, "r-none")
+    with pytest.raises(NotFound, match="no run r-none"):
+        position(driver.redis, "r-none", branch="main")
+    run, branch = again(driver, fork, "a", "b: a")
+    driver.work()
+    for name in ("main", branch):
+        for one in driver.runs.checkpoints(run, name):
+            found = position(driver.redis, run, checkpoint=one.id)
+            assert (found.branch, found.seq) == (name, one.seq)
+
+
+@pytest.mark.parametrize("gone", ["the run", "the branch that it leaves"])
+def test_a_fork_of_what_is_gone_meanwhile(driver: Driver, gone: str) -> None:
+    run = driver.submit(plan_of("a"))
+    where = position(driver.redis, run)
+    driver.redis.delete(keys.run_key(run) if gone == "the run" else keys.branch_key(run, "main"))
+    before = sorted(driver.redis.keys())
+    how: Any = {"todo": frozenset("a"), "kept": frozenset(), "edits": {}, "overrides": {}}
+    assert create(driver.redis, where, "f", **how) == "gone"
+    assert sorted(driver.redis.keys()) == before
+
+
+def test_only_the_agent_at_work_in_the_task_itself_is_handed_on(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    task, start = driver.task(claim), claim.scope.task
+    tool = task.tell("tool_usage_started", "a", parent=start, ends="tool_usage_error")
+    agent = task.tell("agent_execution_started", "a", parent=start, ends="agent_execution_error")
+    inner = task.tell("agent_execution_started", "a", parent=agent, ends="agent_execution_error")
+    task.release(replayed=0)
+    closed = [event.started for event in driver.runs.events(run) if event.fields.get("error") == "interrupted"]
+    assert closed == [inner, tool]
+    assert driver.take()["a"].scope.agent == agent
+
+
+def test_a_run_without_a_bundle_has_none_when_it_goes_on(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    driver.runs.cancel(run, "enough")
+    assert driver.resume(run) == "resumed"
+    assert not driver.redis.keys("*:bundle:*")
+
+
+def test_what_was_to_be_tried_again_is_held_when_its_branch_is_over(driver: Driver, clock: Any) -> None:
+    run = driver.submit(plan_of("a"))
+    driver.task(driver.take()["a"]).retry(1.0, "it raised", replayed=0)
+    driver.runs.cancel(run, "enough")
+    assert driver.states(run) == {"a": "held"}
+    clock.go_on(2000)
+    assert driver.workers.move_due() == 0
