@@ -164,7 +164,7 @@ class Tries:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """All of them."""
-        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
             notice = self._notice(session, Path(folder))
             trying: dict[int, tuple[Mutant, Path, float, int]] = {}
             for number, one in enumerate(self._wanted):
@@ -203,7 +203,6 @@ class Tries:
 
     def _fails(self, session: pytest.Session, tests: list[pytest.Item], folder: Path) -> bool:
         of_folder(folder)
-        session.config.pluginmanager.unregister(name="terminalreporter")
         for item, following in zip(tests, [*tests[1:], None], strict=True):
             (folder / "at").write_text(item.nodeid)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -322,9 +321,9 @@ def main() -> int:
         equivalent += listed and not noticed
         if bool(noticed) == listed:
             wrong.append(one)
-        caught = f"caught by {noticed}{', but listed as equivalent' if listed else ''}"
+        by = f"caught by {noticed}{', but listed as equivalent' if listed else ''}"
         missed = "equivalent" if listed else f"NOT CAUGHT by {tests} tests"
-        print(f"{caught if noticed else missed}: {one.name}", file=out, flush=True)
+        print(f"{by if noticed else missed}: {one.name}", file=out, flush=True)
 
     os.chdir(ROOT)
     tests = [
