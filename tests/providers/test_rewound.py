@@ -71,10 +71,10 @@ def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, b
     assert [(e["task"], e["forgotten"], e["steps"]) for e in told] == [("a", "steps", "2")]
     record = driver.runs.get(run)
     assert (record.ledger["paid"], record.ledger["in_doubt"]) == (1, 2)
-    # And the claim, taken back, adds nothing: what the store had as under way is what is counted
+    # And the claim, taken back, adds the one under way: its note was forgotten, and is noted again
     (held,) = driver.workers.beat("w0", 5000).claims
     assert driver.workers.take_back("w0", held, reason="nobody does it")
-    assert driver.runs.get(run).ledger["in_doubt"] == 2
+    assert driver.runs.get(run).ledger["in_doubt"] == 3
 
 
 def test_an_attempt_that_ended_is_counted_too(
@@ -198,6 +198,63 @@ def test_what_another_claim_did_again_before_anybody_looked_is_in_doubt(
     # Then it is in doubt, once; and so may be the one before it
     assert 1 <= driver.runs.get(run).ledger["in_doubt"] <= 1 + len(claim.recorded)
     assert len(driver.events(run, "store_rewound")) == 1
+
+
+def test_what_one_worker_finds_that_another_one_did_again_is_in_doubt(
+    server: Any, driver: Driver, clock: Any, logs: Logs, backup: Callable[[str], Any]
+) -> None:
+    """That the last claim is its own again, and did not do the step itself, says nothing."""
+    # Given a step of a claim that the store forgets
+    run = driver.submit(plan_of("a", "b"))
+    before = backup(server.url)
+    task_of(driver, logs, driver.take("a")["a"]).record_step("one", "1", replayed=0, entry=GPT)
+    before.restore()
+    clock.go_on(1)
+    # When another worker does it again, and hands it on to the first one
+    (job,) = [job for job in driver.jobs() if job.task == "a"]
+    elsewhere = driver.task(driver.claim(job, "w1", "p1"))
+    elsewhere.record_step("one", "1", replayed=0, entry=GPT)
+    elsewhere.release(replayed=0)
+    assert driver.take("a")["a"].recorded.keys() == {"one"}
+    last = [claim for claim in driver.workers.beat("w0", 5000).claims if "|a" in claim.ref]
+    logs.log(0).claimed(last[0].ref, last[0].token)
+    for _ in range(2):
+        LookBack("w0")(driver.redis, logs.claims())
+    # Then it is in doubt, once
+    assert driver.runs.get(run).ledger["in_doubt"] == 1
+
+
+@pytest.mark.parametrize("when", ["before the store goes back", "after it"])
+def test_a_step_whose_note_the_store_forgot_is_in_doubt_when_its_process_dies(
+    server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any], when: str
+) -> None:
+    """Nothing but the note was forgotten: it is noted again, and whoever takes the claim back counts it."""
+    run = driver.submit(plan_of("a"))
+    task = task_of(driver, logs, driver.take("a")["a"])
+    before = backup(server.url)
+    task.begin_step(GPT)
+    task.note("log", "what was begun has come to the store")
+    if when == "before the store goes back":
+        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
+        assert driver.runs.get(run).ledger["in_doubt"] == 1
+    before.restore()
+    for _ in range(2):
+        LookBack("w0")(driver.redis, logs.claims())
+    assert driver.runs.get(run).ledger["in_doubt"] == 0
+    driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
+    assert driver.runs.get(run).ledger["in_doubt"] == 1
+
+
+def test_what_was_recorded_since_the_memory_was_read_is_not_noted_again(driver: Driver, logs: Logs) -> None:
+    """Else the commit would count it as broken off."""
+    run = driver.submit(plan_of("a"))
+    task = task_of(driver, logs, driver.take("a")["a"])
+    task.begin_step(GPT)
+    read = logs.claims()
+    task.record_step("one", "1", replayed=0, entry=GPT)
+    LookBack("w0")(driver.redis, read)
+    commit(driver, task)
+    assert driver.runs.get(run).ledger["in_doubt"] == 0
 
 
 def test_a_task_that_many_have_had_is_in_no_doubt(driver: Driver, logs: Logs) -> None:

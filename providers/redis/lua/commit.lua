@@ -46,7 +46,7 @@ local seq = redis.call("HINCRBY", branch, "seq", 1)
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
 local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
-if t[9] then of = '"of":"' .. (select(2, string.gsub(t[9], ",", "")) > 1 and t[9] or "") .. '",' end
+if t[9] then of = '"of":"' .. (string.find(t[9], ",%d") and t[9] or "") .. '",' end
 local by = ""
 if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
 redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output)

@@ -42,13 +42,13 @@ local lost = unheard or ended == "commit" or (ended ~= "" and holds) or (ended =
 local theirs = done and by or t[1] or last
 local follows = theirs and tonumber(theirs) > tonumber(token)
 local certain = lost or fewer or rewound == "1" or (r[4] and at - r[4] < 60000)
-local found, doubtful, many, open_questions = {}, {}, 0, 0
+local found, many, open_questions = {}, 0, 0
 for _, one in ipairs(steps) do
   if not whole and not counted.steps[one[1]] then
     local missing = not done and redis.call("HEXISTS", journal, one[1]) == 0
     if follows and not certain and not missing then
       open_questions = open_questions + 1
-    elseif missing or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
+    elseif missing or unheard or fewer or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
       many = many + 1
       counted.steps[one[1]] = true
       for _, entry in ipairs(one[2]) do found[#found + 1] = entry end
@@ -57,26 +57,40 @@ for _, one in ipairs(steps) do
 end
 local pending = ended == "" and not holds and not counted.claim
 if pending and not certain and begun then open_questions = open_questions + #begun end
-if many == 0 and (counted.claim or not (lost or (pending and certain))) then
-  return {open_questions > 0 and "unclear" or "kept"}
-end
-local left = holds and noted(t[2]) or {}
-intact_run(home, run, name)
-account(run, name, key, "in_doubt", found)
-if pending then
-  account(run, name, key, "in_doubt", begun)
-elseif holds then
-  -- What was under way at the time to which the store went back, and recorded since, is counted already.
+-- What a claim that holds is to be counted by when it is taken back. What was under way at the time to which the store went
+-- back, and recorded since, is counted already. And of what its process began last, the store may have forgotten the note.
+-- (Where it has more records than are remembered, the memory was read before the last one.)
+local under_way = {}
+if holds then
+  local which = {}
+  for _, open in ipairs(noted(t[2]) or {}) do
+    which[cjson.encode({open[1], open[2], open[3]})] = open
+  end
   for _, one in ipairs(found) do
-    for _, open in ipairs(left) do
-      if open[1] == one[1] and open[2] == one[2] and open[3] == one[3] then open[4] = math.max(open[4] - one[4], 0) end
+    local open = which[cjson.encode({one[1], one[2], one[3]})]
+    if open then open[4] = math.max(open[4] - one[4], 0) end
+  end
+  if ended == "" and own and redis.call("HLEN", journal) <= own + recorded then
+    for _, one in ipairs(begun or {}) do
+      local id = cjson.encode({one[1], one[2], one[3]})
+      if not which[id] or which[id][4] < one[4] then which[id] = one end
     end
   end
-  for _, open in ipairs(left) do
-    if open[4] > 0 then doubtful[#doubtful + 1] = open end
+  for _, open in pairs(which) do
+    if open[4] > 0 then under_way[#under_way + 1] = open end
   end
-  redis.call("HSET", task, "begun", #doubtful > 0 and cjson.encode(doubtful) or "")
 end
+local function note_again()
+  if holds then redis.call("HSET", task, "begun", #under_way > 0 and cjson.encode(under_way) or "") end
+end
+if many == 0 and (counted.claim or not (lost or (pending and certain))) then
+  note_again()
+  return {open_questions > 0 and "unclear" or "kept"}
+end
+intact_run(home, run, name)
+account(run, name, key, "in_doubt", found)
+if pending then account(run, name, key, "in_doubt", begun) end
+note_again()
 counted.claim = counted.claim or lost or pending
 redis.call("HSET", run, counted_in, cjson.encode(counted), "rewound", string.format("%.0f", at))
 emit(run, "store_rewound", "branch", name, "task", key, "token", token, "worker", worker,
