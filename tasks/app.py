@@ -10,7 +10,8 @@ from celery import Celery
 from kombu.connection import Connection
 from kombu.entity import Queue
 
-from runner.core.errors import StoreUnreachable, said
+from runner.core.errors import RunnerError, StoreUnreachable, UsageError, said
+from runner.core.redaction import redact_url
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
@@ -129,21 +130,30 @@ def check_broker() -> None:
     """Raise `StoreUnreachable`, with the address tried, unless the broker answers and lets us in."""
     if own_broker():
         return
-    connection: Any = Connection(  # type: ignore[no-untyped-call]
-        broker_url(),
-        connect_timeout=5,
-        ssl=transport_security(),
-        transport_options={"socket_connect_timeout": 5, **transport_options()},
-    )
+    connection: Any = None
     try:
+        connection = Connection(  # type: ignore[no-untyped-call]
+            broker_url(),
+            connect_timeout=5,
+            ssl=transport_security(),
+            transport_options={"socket_connect_timeout": 5, **transport_options()},
+        )
         connection.connect()
+    except RunnerError:
+        raise
+    except (KeyError, ValueError, ImportError) as error:  # a scheme that kombu knows not, or a URL that it cannot read
+        raise UsageError(
+            f"{redact_url(os.environ['RUNNER_BROKER_URL'])} is not a broker's URL ({said(error)}): "
+            "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
+        ) from None
     except Exception as error:  # each transport has its own
         raise StoreUnreachable(
             f"the broker at {connection.as_uri()} cannot be reached or refuses us: {said(error)}. Start it, or name "
             "another with --broker-url."
         ) from None
     finally:
-        connection.release()
+        if connection is not None:
+            connection.release()
 
 
 def send(job: Job, queue: str) -> None:

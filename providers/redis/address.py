@@ -66,8 +66,11 @@ def standard(url: str) -> str:
     url = _SAME.get(name, name) + plus + sentinel + mark + rest
     try:
         parts = urlsplit(url)
+        port = plus or parts.port
     except ValueError:
         raise refused(given) from None
+    if not url.isprintable() or port == 0:
+        raise refused(given)
     if "@" in rest and "@" not in parts.netloc:
         raise UsageError(f"{redact_url(given)} is not a Redis URL: its password ends it early. {_HINT}")
     if mark and not plus and name != "unix" and not re.fullmatch(r"/?|/\d+", parts.path):

@@ -154,7 +154,7 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         more = f" ({text})" if missing is not error else _installed_by(name)
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
-        return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code})")
+        return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code or 0})")
     if isinstance(error, KeyboardInterrupt):
         return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
     text = text if len(text) <= 500 else f"{text[:500]} ..."

@@ -17,9 +17,16 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--checkpoint", metavar="ID", help="Leave at this checkpoint. Default: where its current line stands.")
-@click.option("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option(
+    "--checkpoint",
+    type=options.TEXT,
+    metavar="ID",
+    help="Leave at this checkpoint. Default: where its current line stands.",
+)
+@click.option(
+    "--branch", type=options.TEXT, metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX."
+)
 @click.option(
     "--input",
     "pairs",
@@ -97,9 +104,9 @@ def _read(task: str, file: str) -> str:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.argument("a", type=options.TEXT, metavar="A")
+@click.argument("b", type=options.TEXT, metavar="B")
 @options.as_json
 @options.redis_url
 def diff(run_id: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:

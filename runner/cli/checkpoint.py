@@ -31,8 +31,8 @@ class Words(click.Group):
         return super().parse_args(ctx, args)
 
 
-where_argument = click.argument("where", metavar="WHERE")
-where_or_here = click.argument("where", metavar="[WHERE]", required=False)
+where_argument = click.argument("where", type=options.ANY_TEXT, metavar="WHERE")
+where_or_here = click.argument("where", type=options.ANY_TEXT, metavar="[WHERE]", required=False)
 
 
 @click.group(cls=Words)
@@ -46,7 +46,12 @@ def checkpoint() -> None:
 
 @checkpoint.command("browse", short_help="Open the browser (as without a verb).")
 @where_or_here
-@click.option("--crew", metavar="TARGET", help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.")
+@click.option(
+    "--crew",
+    type=options.TEXT,
+    metavar="TARGET",
+    help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.",
+)
 @options.redis_url
 def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
     """Browse WHERE: by default ./.checkpoints(.db), or the newest run. Resume, fork, compare, edit, prune."""
@@ -60,7 +65,7 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 
 @checkpoint.command("list", short_help="List checkpoints.")
 @where_or_here
-@click.option("--branch", metavar="NAME", help="Of one branch only.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Of one branch only.")
 @options.as_json
 @options.redis_url
 def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -102,7 +107,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 
 @checkpoint.command("show", short_help="Show what one holds.")
 @where_or_here
-@click.argument("beginning", metavar="[ID]", required=False)
+@click.argument("beginning", type=options.TEXT, metavar="[ID]", required=False)
 @options.as_json
 @options.redis_url
 def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -133,8 +138,8 @@ def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str
 
 @checkpoint.command("diff", short_help="Show what differs between two.")
 @where_argument
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", type=options.TEXT, metavar="A")
+@click.argument("b", type=options.TEXT, metavar="B")
 @options.as_json
 @options.redis_url
 def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:
@@ -155,7 +160,7 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
 @checkpoint.command("prune", short_help="Remove all but the newest.")
 @where_argument
 @click.option("--keep", type=options.Count(min=0), required=True, metavar="N", help="How many to keep on a branch.")
-@click.option("--branch", metavar="NAME", help="Of one branch only; the others are left alone.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Of one branch only; the others are left alone.")
 @options.as_json
 @options.redis_url
 def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: str | None) -> int:

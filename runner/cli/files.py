@@ -14,9 +14,11 @@ from runner.core.plain_text import json_text
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--branch", metavar="NAME", help="The files of this branch. Default: its current line.")
-@click.option("--out", metavar="DIR", help="Write them there, each at its own path.")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option(
+    "--branch", type=options.TEXT, metavar="NAME", help="The files of this branch. Default: its current line."
+)
+@click.option("--out", type=options.TEXT, metavar="DIR", help="Write them there, each at its own path.")
 @options.as_json
 @options.redis_url
 def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis_url: str | None) -> int:

@@ -143,7 +143,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 
 
 @click.command()
-@click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST")
+@click.option("--address", type=options.TEXT, default="127.0.0.1", show_default=True, metavar="HOST")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
 @click.option(
     "--basic-auth",

@@ -67,8 +67,10 @@ def _run_json(run: Any) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--branch", metavar="NAME", help="The tasks of this branch. Default: its current line.")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option(
+    "--branch", type=options.TEXT, metavar="NAME", help="The tasks of this branch. Default: its current line."
+)
 @options.as_json
 @options.redis_url
 def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -159,8 +161,8 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--branch", metavar="NAME", help="Wait for this branch. Default: its current line.")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Wait for this branch. Default: its current line.")
 @click.option(
     "--timeout",
     type=options.Seconds(min=0),
@@ -181,7 +183,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
 @options.as_json
 @options.redis_url

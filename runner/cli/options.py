@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from runner.core.errors import BadInput
+from runner.core.inputs import MOST_BYTES, MOST_NESTED, too_large
 from runner.core.settings import MOST, queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,8 +26,32 @@ class Seconds(click.FloatRange):
         return number
 
 
+class Text(click.types.StringParamType):
+    """Text that a store takes. None at all is a mistake (``--branch "$UNSET"``), and not the default."""
+
+    name = "text"
+
+    def __init__(self, empty: bool = False) -> None:
+        self._empty = empty  #: whether none is an answer, too
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The text, or a usage error."""
+        text = str(super().convert(value, param, ctx))
+        if not text and not self._empty:
+            self.fail("it is empty", param, ctx)
+        if text.encode("utf-8", "replace").decode() != text:
+            self.fail(f"{text[:80]!r} is not UTF-8 text", param, ctx)
+        return text
+
+
+TEXT = Text()
+ANY_TEXT = Text(empty=True)
+
+
 class Count(click.IntRange):
     """How many, at most `MOST`."""
+
+    name = "whole number"
 
     def __init__(self, min: int) -> None:
         super().__init__(min=min, max=MOST)
@@ -38,6 +61,7 @@ def redis_url(function: F) -> F:
     """``--redis-url``."""
     return click.option(
         "--redis-url",
+        type=TEXT,
         metavar="URL",
         help="The state's Redis (RUNNER_REDIS_URL). Without one, an embedded server is used.",
     )(function)
@@ -46,13 +70,18 @@ def redis_url(function: F) -> F:
 def broker_url(function: F) -> F:
     """``--broker-url``."""
     return click.option(
-        "--broker-url", metavar="URL", help="Celery's broker (RUNNER_BROKER_URL). Default: the state's Redis."
+        "--broker-url",
+        type=TEXT,
+        metavar="URL",
+        help="Celery's broker (RUNNER_BROKER_URL). Default: the state's Redis.",
     )(function)
 
 
 def queue(function: F) -> F:
     """``--queue``."""
-    return click.option("--queue", metavar="Q", help="The Celery queue (RUNNER_QUEUE). Default: runner.")(function)
+    return click.option("--queue", type=TEXT, metavar="Q", help="The Celery queue (RUNNER_QUEUE). Default: runner.")(
+        function
+    )
 
 
 def as_json(function: F) -> F:
@@ -81,7 +110,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     if file is not None:
         try:
-            text = sys.stdin.read() if file == "-" else Path(file).read_text("utf-8")
+            text = _bytes_of(file).decode()
         except OSError as error:
             raise BadInput(f"--inputs {file} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -127,9 +156,19 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else "[...]" if isinstance(value, list) else "{...}"
 
 
+def _bytes_of(file: str) -> bytes:
+    with open(0 if file == "-" else file, "rb", closefd=file != "-") as opened:
+        found = opened.read(MOST_BYTES + 1)
+        if len(found) > MOST_BYTES:
+            raise BadInput(too_large(f"--inputs {file}"))
+        return found
+
+
 def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_json)
+    except RecursionError:
+        raise BadInput(f"{where} is nested too deep: more than {MOST_NESTED} lists and objects") from None
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}") from None
 

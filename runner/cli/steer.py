@@ -11,11 +11,14 @@ from runner.core.plain_text import json_text
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
 @click.option(
-    "--checkpoint", metavar="ID", help="Go on from this checkpoint, on a branch of its own if it is not the newest."
+    "--checkpoint",
+    type=options.TEXT,
+    metavar="ID",
+    help="Go on from this checkpoint, on a branch of its own if it is not the newest.",
 )
-@click.option("--branch", metavar="NAME", help="Go on on this branch, beside the others.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Go on on this branch, beside the others.")
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
 @click.option("--keep-code", is_flag=True, help="Use the crew's files as they were submitted, though they changed.")
 @click.option("--detach", is_flag=True, help="Return at once.")
@@ -57,9 +60,9 @@ def resume(
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--branch", metavar="NAME", help="Stop this branch only.")
-@click.option("--reason", default="cancelled by a person", metavar="TEXT")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Stop this branch only.")
+@click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
 @options.as_json
 @options.redis_url
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_url: str | None) -> int:
@@ -76,12 +79,17 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
-@click.option("--task", metavar="TASK", help="Which task's question, where several asked.")
-@click.option("--branch", metavar="NAME", help="On this branch. Default: its current line.")
-@click.option("--text", metavar="TEXT", help="The answer. Without any: show what is asked.")
+@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@click.option("--task", type=options.TEXT, metavar="TASK", help="Which task's question, where several asked.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="On this branch. Default: its current line.")
+@click.option("--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without any: show what is asked.")
 @click.option("--approve", is_flag=True, help="What the task gave is good.")
-@click.option("--reject", metavar="WHY", help="It is not: the task does it again, knowing why, and asks again.")
+@click.option(
+    "--reject",
+    type=options.ANY_TEXT,
+    metavar="WHY",
+    help="It is not: the task does it again, knowing why, and asks again.",
+)
 @click.option("--detach", is_flag=True, help="Return at once.")
 @options.as_json
 @options.redis_url

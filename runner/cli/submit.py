@@ -34,12 +34,22 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option(
     "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V takes V as JSON. Repeatable."
 )
-@click.option("--inputs", "inputs_file", metavar="FILE", help="Inputs as a JSON object; - reads stdin.")
-@click.option("--id", "key", metavar="KEY", help="Submitting twice with the same KEY gives the same run.")
+@click.option(
+    "--inputs", "inputs_file", type=options.TEXT, metavar="FILE", help="Inputs as a JSON object; - reads stdin."
+)
+@click.option(
+    "--id", "key", type=options.TEXT, metavar="KEY", help="Submitting twice with the same KEY gives the same run."
+)
 @options.as_json
 @click.option("--detach", is_flag=True, help="Print the run id and return.")
 @click.option("--max-checkpoints", type=options.Count(min=1), metavar="N", help="Keep the newest N on each branch.")
-@click.option("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
+@click.option(
+    "--checkpoint-on",
+    type=options.TEXT,
+    multiple=True,
+    metavar="EVENT",
+    help="Write a checkpoint at EVENT. Repeatable.",
+)
 @click.option(
     "--keep",
     type=options.Seconds(min=1, max=LONGEST),

@@ -21,6 +21,7 @@ from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_f
 from runner.core import fault_points, settings
 from runner.core.diff import Diff, compare
 from runner.core.errors import Conflict, NoWorker, UsageError
+from runner.core.plain_text import printable
 from runner.core.plan import Plan
 from runner.core.settings import default_queue, queue_name
 from runner.core.states import RunStatus
@@ -80,14 +81,12 @@ class Client:
         ``id`` makes it idempotent: the same id gives the same run. ``keep`` is how many seconds a finished run is kept.
         ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
         """
-        if id is not None and not id.isprintable():  # its run has one line in every list
-            raise UsageError(f"--id {id[:80]!r} has control characters: leave them out")
+        run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         queue = queue_name(queue or default_queue())
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         refuse_missing(prepared.plan, given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
-        run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         answer = self._create(run_id, prepared, fields)
         fault_points.reached("run created, nothing waited for")
         if answer == "exists":
@@ -118,9 +117,12 @@ class Client:
 
     def id_of(self, run: str) -> str:
         """The id of a run that is named by it, or by the key that it was submitted with (``submit(id=...)``)."""
-        if _RUN_ID.fullmatch(run) or not run.strip():
+        if _RUN_ID.fullmatch(run):
             return run
-        keyed = run_id_for(run)
+        try:
+            keyed = run_id_for(run)
+        except UsageError:  # no run was submitted with it
+            return printable(run)
         return keyed if self.store.runs.existing([keyed]) else run
 
     def run(self, run_id: str, branch: str | None = None) -> RunHandle:

@@ -10,6 +10,7 @@ from runner.client import regrowth
 from runner.client.reading import shapes
 from runner.core import output as outputs
 from runner.core.errors import BadInput, Conflict
+from runner.core.inputs import MOST_NESTED, given_as_json, nested_too_deep
 from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EVERYTHING
 from runner.flows.edits import Given, edited
@@ -37,6 +38,7 @@ def fork(
     """Create the branch; returns its name and where it left. See `Client.fork`."""
     if branch is not None:
         branching.check_name(branch)
+    inputs = given_as_json(inputs)
     for _ in range(20):
         where = forks.position(client, run_id, checkpoint=checkpoint, branch=source, outputs=edits)
         changed = branching.changed_inputs(where.inputs, inputs)
@@ -120,7 +122,13 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
     found = {}
     for task, edit in edits.items():
         before = where.outputs[task]
-        record = _of_method(where.plan, task, edit, before) if where.plan.grows else _of_task(task, edit, before)
+        try:
+            record = _of_method(where.plan, task, edit, before) if where.plan.grows else _of_task(task, edit, before)
+            deep = nested_too_deep(record)
+        except RecursionError:  # text that was to be JSON
+            deep = True
+        if deep:
+            raise BadInput(f"the edit of task {task!r} is nested too deep: more than {MOST_NESTED} lists and objects")
         if record is not None:
             if before.json is not None:
                 key = method_of(task) if where.plan.grows else task

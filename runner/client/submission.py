@@ -22,6 +22,7 @@ from runner.client.reading.process import Reader
 from runner.core import settings
 from runner.core.errors import BadInput, UsageError
 from runner.core.field_errors import in_words
+from runner.core.inputs import stored
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
@@ -29,6 +30,7 @@ from runner.providers.config import CheckpointConfig
 from runner.providers.redis.envelope import template
 from runner.providers.redis.protocol import queue_of
 
+LONGEST_ID = 200  #: characters of a key that a run is submitted with
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
 
 
@@ -72,6 +74,10 @@ def run_id_for(id: str) -> str:
     """The run id that an idempotent submission gets."""
     if not id.strip():
         raise UsageError("--id must not be empty")
+    if not id.isprintable():  # its run has one line in every list
+        raise UsageError(f"--id {id[:80]!r} has control characters: leave them out")
+    if len(id) > LONGEST_ID:
+        raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are taken")
     return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
 
 
@@ -152,11 +158,6 @@ def run_fields(
         raise UsageError(
             f"a finished run is kept for 1 to {settings.LONGEST:.0f} seconds (100 years), not for {keep:g}"
         )
-    try:
-        inputs_json = json.dumps(inputs, ensure_ascii=False, sort_keys=True, allow_nan=False)
-        inputs_json.encode()  # not of half a surrogate pair
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"the inputs are not JSON: {error}") from None
     config = prepared.checkpoints
     if checkpoint_on or max_checkpoints is not None:
         base = config or CheckpointConfig()
@@ -182,7 +183,7 @@ def run_fields(
         "result_task": prepared.plan.result,
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
-        "inputs": inputs_json,
+        "inputs": stored(inputs),
         "queue": queue_of(queue),
         "keep": str(int(keep * 1000)),
         **({"standin": stubs.named(models) or ""} if models else {}),

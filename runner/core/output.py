@@ -13,6 +13,7 @@ from runner.core import encoding
 from runner.core.class_names import Names
 from runner.core.encoding import NotCarried
 from runner.core.errors import BadInput, TaskError
+from runner.core.inputs import MOST_NESTED, nested_too_deep
 
 _VALUE = "value"  #: where a record says it
 
@@ -261,6 +262,8 @@ def to_text(record: Mapping[str, Any]) -> str:
     try:
         return to_json(record, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
+        if nested_too_deep(record):
+            raise TypeError(f"a task returned more than {MOST_NESTED} lists and objects in each other") from None
         raise TypeError(
             "a task returned text with half of a surrogate pair, which is no UTF-8: "
             "return text.encode(errors='replace').decode()"

@@ -1,12 +1,18 @@
 """Bad input: each gives one clear line and exit code 2, and nothing is stored."""
 
+import json
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.client import Client
-from runner.core.errors import UsageError
+from runner.core.errors import BadInput, UsageError
+
+ITSELF: list[Any] = []
+ITSELF.append(ITSELF)
+
 
 GOOD = """
     from runner import Crew, Task
@@ -27,6 +33,10 @@ CREWS = {
     "exit at import": (
         "import sys\nsys.exit(3)\n",
         "crew.py:2: the crew file ends the process when it is imported (exit 3)",
+    ),
+    "exit at import, as if all were well": (
+        "import sys\nsys.exit()\n",
+        "crew.py:2: the crew file ends the process when it is imported (exit 0)",
     ),
     "module missing": (
         "import pandas_of_nowhere\n",
@@ -197,13 +207,50 @@ def test_a_missing_input(refused, write_crew):
         ("", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "is not UTF-8 text"),
+        ('{"a": ' + "[" * 10_000, "is nested too deep: more than 200 lists and objects"),
+        ('{"a": ' + "9" * 5_000, "is not JSON: Exceeds the limit (4300 digits)"),
     ],
 )
 def test_an_inputs_file(content, line, refused, write_crew, tmp_path):
     file = tmp_path / "inputs.json"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert refused("submit", write_crew(GOOD), "--inputs", file) == f"--inputs {file} {line}"
+    assert refused("submit", write_crew(GOOD), "--inputs", file).startswith(f"--inputs {file} {line}")
+
+
+def test_an_inputs_file_that_is_too_large(refused, write_crew, tmp_path):
+    file = tmp_path / "inputs.json"
+    with file.open("wb") as written:
+        written.truncate(600 * 2**20)  # takes no place, and no more of it is read than has to be
+    assert refused("submit", write_crew(GOOD), "--inputs", file) == (
+        f"--inputs {file}: more than 64 MiB of JSON; put what is large into a file, and give its name"
+    )
+
+
+@pytest.mark.parametrize(
+    ("inputs", "line"),
+    [
+        ({"a": "x" * (64 * 2**20)}, "the inputs: more than 64 MiB of JSON; put what is large into a file"),
+        ({"a": ITSELF}, "the input 'a' is nested too deep: more than 200 lists and objects"),
+        ({"a": 10**5000}, "the inputs are not JSON: Exceeds the limit"),
+        ({"a": {1, 2}}, "the inputs are not JSON: Object of type set is not JSON serializable"),
+        ({"": 1}, "an input has an empty name"),
+        ({"a\0": 1}, r"the name of the input 'a\x00' has control characters: leave them out"),
+        ({1: 1}, "the name of an input is text, not 1"),
+    ],
+    ids=["large", "in itself", "a long number", "no JSON", "without a name", "controls in its name", "no text"],
+)
+def test_inputs_for_a_client(inputs, line, write_crew, server, redis):
+    with Client(server.url) as client, pytest.raises(BadInput) as error:
+        client.submit(write_crew(GOOD), inputs)
+    assert str(error.value).startswith(line)
+    assert redis.dbsize() == 0
+
+
+def test_inputs_as_deep_as_they_may_be_are_taken(write_crew, server):
+    deep = json.loads("[" * 200 + "]" * 200)
+    with Client(server.url) as client:
+        assert client.submit(write_crew(GOOD), {"a": deep}).id
 
 
 @pytest.mark.parametrize(
@@ -211,6 +258,9 @@ def test_an_inputs_file(content, line, refused, write_crew, tmp_path):
     [
         (r'{"a": ["\ud800"]}', "the input 'a' holds half of a surrogate pair, which is no UTF-8 text"),
         (r'{"\ud800": 1}', r"the input '\ud800' holds half of a surrogate pair, which is no UTF-8 text"),
+        ('{"": 1}', "an input has an empty name"),
+        (r'{"a\u0000b": 1}', r"the name of the input 'a\x00b' has control characters: leave them out"),
+        (f'{{"a": {"[" * 201}{"]" * 201}}}', "the input 'a' is nested too deep: more than 200 lists and objects"),
     ],
 )
 def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_path):
@@ -224,6 +274,7 @@ def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_pa
         ("topic", "--input 'topic' is not name=text, nor name:=JSON"),
         ("=owls", "--input '=owls' is not name=text, nor name:=JSON"),
         (":=3", "--input ':=3' is not name=text, nor name:=JSON"),
+        ("n:=" + "[" * 10_000, "--input n is nested too deep: more than 200 lists and objects"),
         ("n:=three", "--input n is not JSON: Expecting value: line 1 column 1 (char 0)"),
         ("n=\udcff", "--input 'n' is not UTF-8 text"),
     ],
@@ -260,6 +311,10 @@ def test_an_empty_id(refused, write_crew):
 def test_an_id_of_two_lines(refused, write_crew):
     line = refused("submit", write_crew(GOOD), "--id", "a b\nc")
     assert line == "--id 'a b\\nc' has control characters: leave them out"
+
+
+def test_an_id_that_is_too_long(refused, write_crew):
+    assert refused("submit", write_crew(GOOD), "--id", "x" * 201) == "--id has 201 characters: at most 200 are taken"
 
 
 def test_too_many_checkpoints_for_a_client(write_crew, server, redis):

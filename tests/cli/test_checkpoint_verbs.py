@@ -288,7 +288,7 @@ def test_what_is_here_is_listed_and_shown_where_nothing_is_named(cli):
     [
         (["prune", "x"], "missing option '--keep'; see runner checkpoint prune --help"),
         (["prune", "x", "--keep", "-1"], "invalid value for '--keep': -1 is not in the range 0<=x<=1000000; see"),
-        (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid integer range; see"),
+        (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid whole number; see"),
         (["diff", "x", "a"], "missing argument 'B'; see runner checkpoint diff --help"),
         (["prune", "--keep", "1"], "missing argument 'WHERE'; see runner checkpoint prune --help"),
         (["list"], "there is no ./.checkpoints here and no run yet: name a run, a directory"),

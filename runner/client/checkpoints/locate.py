@@ -25,7 +25,7 @@ def is_run(where: str) -> bool:
         raise UsageError("the place is empty: name a run, a directory, an SQLite file or a redis:// URL")
     if _RUN.fullmatch(where):
         return True
-    return not _URL.match(where) and not _path(where).exists() and not _looks_like_a_path(where)
+    return not _URL.match(where) and not _exists(_path(where)) and not _looks_like_a_path(where)
 
 
 def holds_something(where: str) -> bool:
@@ -72,7 +72,7 @@ def _holds_checkpoints(place: str) -> bool:
 
 def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
     path = _path(where)
-    if not path.exists():
+    if not _exists(path):
         raise NotFound(f"there is no directory, file or run {where}")
     if path.is_dir() and (around := locations.place_around(where)) != where:
         raise UsageError(
@@ -93,7 +93,14 @@ def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
 def _path(where: str) -> Path:
     """The path in a location: one checkpoint in an SQLite file is named after a ``#``."""
     path = Path(where)
-    return path if path.exists() else Path(where.rpartition("#")[0] or where)
+    return path if _exists(path) else Path(where.rpartition("#")[0] or where)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _looks_like_a_path(where: str) -> bool:

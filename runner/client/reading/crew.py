@@ -1,6 +1,5 @@
 """What reading a crew file finds, as JSON: for the process that submits, which never runs the author's code."""
 
-import json
 import os
 import traceback
 from collections.abc import Mapping
@@ -12,7 +11,8 @@ from runner.bundles import loader
 from runner.bundles.target import Target
 from runner.client.reading import shapes
 from runner.core import errors
-from runner.core.errors import BadCrew, BadInput, MissingDependency, RunnerError
+from runner.core.errors import BadCrew, MissingDependency, RunnerError
+from runner.core.inputs import as_json, given_as_json
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.engine.port import Adapter
@@ -67,7 +67,7 @@ class Reading:
         """All that a run of it is stored with."""
         plan, crew, adapter = self._adapter.plan(self._crew, self._name), self._crew, self._adapter
         config, growing = adapter.checkpoints(crew), adapters.growing(adapter)
-        inputs, unfit = _as_json(adapters.inputs_of(crew))
+        inputs, unfit = as_json(adapters.inputs_of(crew))
         events = get_args(CheckpointEventType) if growing else ()
         return {
             "attr": self._attr,
@@ -93,14 +93,6 @@ def plan_of(found: Found) -> Plan:
     return Plan.from_json(found["plan"])
 
 
-def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs, if they are JSON. Raises `BadInput`."""
-    fit, unfit = _as_json(inputs)
-    for why in unfit.values():
-        raise BadInput(why)
-    return fit
-
-
 def refusal(error: BaseException, root: Path) -> dict[str, str]:
     """An error as the process that submits raises it again; `raise_again` is the other side."""
     if not isinstance(error, RunnerError):
@@ -116,21 +108,3 @@ def raise_again(refusal: Mapping[str, str]) -> None:
     """Raise the error that another process had."""
     kind = getattr(errors, refusal["kind"], BadCrew)
     raise kind(refusal["said"])
-
-
-def _as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The inputs that are JSON, and why the others are not, by name."""
-    fit: dict[str, Any] = {}
-    unfit = {}
-    for name, value in inputs.items():
-        try:
-            text = json.dumps({name: value}, allow_nan=False, ensure_ascii=False)
-            text.encode()
-            fit |= json.loads(text)
-        except UnicodeEncodeError:
-            unfit[name] = f"the input {name!r} holds half of a surrogate pair, which is no UTF-8 text"
-        except RecursionError:
-            unfit[name] = f"the input {name!r} is nested too deep"
-        except (TypeError, ValueError) as error:
-            unfit[name] = f"the inputs are not JSON: {error}"
-    return fit, unfit

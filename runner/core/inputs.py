@@ -1,0 +1,74 @@
+"""What may be given to a run: JSON under names that have a line, no deeper and no larger than all who read it take."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from runner.core.errors import BadInput
+from runner.core.plain_text import printable
+
+MOST_NESTED = 200  #: lists and objects in each other: the parsers of JSON that are in use give up at 250 to 1000
+MOST_BYTES = 64 * 2**20  #: of all inputs, as JSON: each task is handed them
+
+
+def as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The inputs that fit, as JSON gives them back, and why the others do not, by name."""
+    fit: dict[str, Any] = {}
+    unfit = {}
+    for name, value in inputs.items():
+        try:
+            if nested_too_deep(value):
+                raise RecursionError  # before those who would hit it: not all of them recover
+            text = json.dumps({name: value}, allow_nan=False, ensure_ascii=False)
+            text.encode()
+            if why := _bad_name(name):
+                unfit[name] = why
+            else:
+                fit |= json.loads(text)
+        except UnicodeEncodeError:
+            unfit[name] = f"the input {name!r} holds half of a surrogate pair, which is no UTF-8 text"
+        except RecursionError:
+            unfit[name] = f"the input {name!r} is nested too deep: more than {MOST_NESTED} lists and objects"
+        except (TypeError, ValueError) as error:
+            unfit[name] = f"the inputs are not JSON: {error}"
+    return fit, unfit
+
+
+def given_as_json(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a run. Raises `BadInput` with what is wrong with them."""
+    fit, unfit = as_json(inputs)
+    for why in unfit.values():
+        raise BadInput(why)
+    return fit
+
+
+def stored(inputs: Mapping[str, Any]) -> str:
+    """The inputs as they are stored. Raises `BadInput` with what is wrong with them."""
+    text = json.dumps(given_as_json(inputs), ensure_ascii=False, sort_keys=True)
+    if len(text.encode()) > MOST_BYTES:
+        raise BadInput(too_large("the inputs"))
+    return text
+
+
+def too_large(what: str) -> str:
+    """What a person is told of inputs that are over `MOST_BYTES`."""
+    return f"{what}: more than {MOST_BYTES // 2**20} MiB of JSON; put what is large into a file, and give its name"
+
+
+def nested_too_deep(value: Any) -> bool:
+    """Whether lists and objects are in each other more often than `MOST_NESTED` times, or in themselves."""
+    level: list[Any] = [value] if isinstance(value, list | tuple | Mapping) else []
+    for _ in range(MOST_NESTED):
+        inside = (child for one in level for child in (one.values() if isinstance(one, Mapping) else one))
+        level = list({id(child): child for child in inside if isinstance(child, list | tuple | Mapping)}.values())
+    return bool(level)
+
+
+def _bad_name(name: object) -> str:
+    if not isinstance(name, str):
+        return f"the name of an input is text, not {name!r}"
+    if not name.strip():
+        return "an input has an empty name"
+    if printable(name) != name or len(name.splitlines()) > 1:
+        return f"the name of the input {name[:80]!r} has control characters: leave them out"
+    return ""
