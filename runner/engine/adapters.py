@@ -19,10 +19,8 @@ GROUP = "crew_runner.adapters"
 
 @functools.cache
 def plugins() -> tuple[AdapterPlugin, ...]:
-    """The families of adapters that are installed. Raises `BadCrew` where there are none."""
+    """The families of adapters that are installed."""
     found: tuple[AdapterPlugin, ...] = tuple(point.load() for point in entry_points(group=GROUP))
-    if not found:
-        raise BadCrew("no adapter for any kind of crew is installed: install the package, `pip install crew-runner`")
     for plugin in found:
         if plugin.framework:
             isolation.on_import[plugin.framework] = plugin.imported
@@ -92,6 +90,8 @@ def is_crew(thing: object) -> bool:
 def required(thing: object) -> Adapter:
     """The adapter that accepts ``thing``. Raises `BadCrew`."""
     adapter = adapter_of(thing)
+    if not plugins():
+        raise BadCrew("no adapter for any kind of crew is installed: `pip install crew-runner`, or `pip install -e .`")
     if adapter is None:
         raise BadCrew(f"a {type(thing).__qualname__} is not a crew that can be run")
     return adapter
@@ -109,3 +109,6 @@ def inputs_of(crew: object) -> dict[str, Any]:
 
 def _of(name: str) -> list[AdapterPlugin]:
     return [plugin for plugin in plugins() if name in plugin.names]
+
+
+plugins()  # a crew file that is loaded from here on may import the framework of one, which is to hear of it

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,11 @@ def installed(tmp_path_factory) -> dict[str, str]:
     """The environment of a process that has it."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(EXAMPLE, folder / "source")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--target", folder / "site", folder / "source"], check=True)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--skip-dependency-check"]
+    subprocess.run([*command, "--outdir", folder, folder / "source"], check=True, capture_output=True)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:  # there may be no pip here
+        archive.extractall(folder / "site")
     return {**os.environ, "PYTHONPATH": str(folder / "site"), "XDG_STATE_HOME": str(folder)}
 
 

@@ -121,7 +121,7 @@ LOCKING = """
 
     def busy(ctx):
         while True:  # coverage takes its lock for each new file
-            exec(compile("for i in range(30):\\n i += 1", folder / f"made_{next(files)}.py", "exec"), {})
+            exec(compile("for i in range(200_000):\\n i += 1", folder / f"made_{next(files)}.py", "exec"), {})
 
     def kickoffs():
         for turn in range(20):
