@@ -14,6 +14,7 @@ from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
 from runner.core.plan.growth import Growth
 from runner.core.redaction import redact
+from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged import Log
 from runner.journal.sent_marks import CallsOut
 from runner.providers.redis import keys, scripts
@@ -301,9 +302,9 @@ class ClaimedTask:
             stamp=stamp(),
         )
 
-    def release(self, *, replayed: Tally | int) -> None:
-        """Hand the task back, to run elsewhere at once."""
-        self._give("release", replayed=replayed)
+    def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
+        """Hand the task back, to run elsewhere at once. Handed over so often without getting further, it fails."""
+        self._give("release", replayed=replayed, max_handovers=max_handovers, stamp=stamp())
 
     def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from runner.core.settings import MAX_HANDOVERS
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
@@ -119,8 +120,8 @@ class Workers:
         )
         return list(refs)
 
-    def take_back(self, worker: str, claim: HeldClaim, *, reason: str) -> bool:
-        """Hand back one claim of a worker that lives; whether it still held."""
+    def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
+        """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
         run_id, branch, task = keys.unref(claim.ref)
         return bool(
             scripts.load("take_back")(
@@ -135,6 +136,8 @@ class Workers:
                 ref=claim.ref,
                 worker=worker,
                 reason=reason,
+                max_handovers=max_handovers,
+                stamp=stamp(),
             )
         )
 

@@ -10,6 +10,7 @@ from runner.core.errors import UsageError
 DEFAULT_QUEUE = "runner"
 
 
+MAX_HANDOVERS = 720  #: in a row, of one task that does not get further; then its run fails
 LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
 MOST = 1_000_000  #: no count that is given, as of checkpoints, attempts or replicas, is more
 

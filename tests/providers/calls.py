@@ -18,6 +18,7 @@ from runner.providers.redis.forks import create, position
 from runner.providers.redis.pace import RunPace
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.redis.rewound import LookBack
+from runner.providers.redis.workers import HeldClaim
 
 from .driver import Driver, plan_of
 
@@ -189,6 +190,11 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     workers.resend(1000)
     driver.redis.hset(keys.run_key(third), "adapter", "strange")
     jobs.claim(driver.line, workers.outbox()[0], worker="w1", process="p0", unfit=["strange"])
+    again = driver.submit(plan_of("e"), "r-4", checkpoint_on=",*,")
+    driver.task(driver.take("e")["e"]).release(replayed=1, max_handovers=1)  # once too often: it fails the run
+    driver.resume(again)
+    e = driver.take("e")["e"]
+    workers.take_back("w0", HeldClaim(e.job.ref, e.token, "p0", 0), reason="nobody does it", max_handovers=1)
     clock.go_on(7 * 24 * 3600 * 1000 + 1)
     workers.trim()
     provider = RedisProvider()

@@ -21,7 +21,7 @@ INDEXES = {
     *("workers_key", "worker_key", "claims_key", "queue", "test"),
 }
 
-TASK_FIELDS = ("state", "attempt", "token", "worker", "process", "begun", "crashes", "reached", "failures")
+TASK_FIELDS = ("state", "attempt", "token", "worker", "process", "begun", "crashes", "handed", "reached", "failures")
 
 
 def job_of(message: str) -> tuple[str, str, str, int]:

@@ -153,7 +153,7 @@ class Model:
         task.begun = max(task.begun - 1, 0)
         task.got[token] = task.got.get(token, 0) + 1 + counted["replayed"]
         if task.got[token] > task.reached:
-            task.crashes, task.reached = 0, task.got[token]
+            task.crashes, task.handed, task.reached = 0, 0, task.got[token]
         if step not in journal:
             journal[step] = value
             for name, count in {"paid": 1, **counted}.items():
@@ -187,16 +187,20 @@ class Model:
                 self._finish(run, job.branch, "completed")
         return branch.status
 
-    def release(self, job: Job, token: int, replayed: int) -> str:
+    def release(self, job: Job, token: int, replayed: int, *, most: int) -> str:
         task = self.held(job, token)
         if task is None:
             return REFUSED
         run = self.runs[job.run_id]
         run.counters["replayed"] += replayed
         run.counters["recoveries"] += 1
-        self._give_up(run, (job.run_id, job.branch, job.task), task)
-        self._requeue(run, job.branch, job.task)
+        self._hand_over(run, (job.run_id, job.branch, job.task), task, most)
         return "released"
+
+    def take_back(self, job: Job, *, most: int) -> None:
+        run = self.runs[job.run_id]
+        run.counters["recoveries"] += 1
+        self._hand_over(run, (job.run_id, job.branch, job.task), run.branches[job.branch].tasks[job.task], most)
 
     def retry(self, job: Job, token: int, delay: int, replayed: int) -> str:
         task = self.held(job, token)
@@ -299,6 +303,14 @@ class Model:
         if task.state == "queued":
             self._send(run, (run.id, name, key))
 
+    def _hand_over(self, run: Run, place: Place, task: Task, most: int) -> None:
+        self._give_up(run, place, task)
+        task.handed += 1
+        if task.handed >= most:
+            self._failed(run, place[1], place[2])
+        else:
+            self._requeue(run, place[1], place[2])
+
     def _give_up(self, run: Run, place: Place, task: Task) -> None:
         run.counters["in_doubt"] += task.begun
         del self.workers[task.worker].claims[place]
@@ -363,5 +375,5 @@ class Model:
         found: dict[str, Any] = {"state": task.state, "attempt": task.attempt}
         if task.token is not None:
             found |= {"token": task.token, "worker": task.worker, "process": task.process}
-        found |= {name: n for name in ("crashes", "reached", "failures") if (n := getattr(task, name))}
+        found |= {name: n for name in ("crashes", "handed", "reached", "failures") if (n := getattr(task, name))}
         return found | ({"begun": f'[["step", "", "", {task.begun}, 0]]'} if task.begun else {})

@@ -22,6 +22,7 @@ class Task:
     nonce: str = ""
     begun: int = 0
     crashes: int = 0
+    handed: int = 0
     got: dict[int, int] = field(default_factory=dict)  #: how far each attempt, by its token
     reached: int = 0  #: and the furthest
     failures: int = 0

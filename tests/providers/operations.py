@@ -22,7 +22,7 @@ from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
 from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.runs import CheckpointRecord, Runs
-from runner.providers.redis.workers import Workers
+from runner.providers.redis.workers import HeldClaim, Workers
 
 from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine
@@ -34,6 +34,7 @@ from .observed import look
 QUEUES = ("jobs", "other jobs")
 BUNDLES = ("b0", "b1")
 MOST_ATTEMPTS = 3
+MOST_HANDOVERS = 3
 
 
 class Operations(RuleBasedStateMachine):
@@ -158,6 +159,17 @@ class Operations(RuleBasedStateMachine):
         back = self.model.reap(worker, most=MOST_ATTEMPTS, **how)
         assert set(refs) == {"|".join(place) for place in back or ()}
         self.check(unchanged=back is None)
+
+    def take_back(self, claim: Claim) -> None:
+        """No process of its worker performs it. Told a second time, or where it is lost, that changes nothing."""
+        holds = self.model.held(claim.job, claim.token) is not None
+        if holds:
+            self.model.take_back(claim.job, most=MOST_HANDOVERS)
+        held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
+        for expected in (holds, False):
+            back = self.fleet.take_back(claim.worker, held, reason="nobody does it", max_handovers=MOST_HANDOVERS)
+            assert back == expected
+            self.check(unchanged=not expected)
 
     # -- messages
 
@@ -287,8 +299,9 @@ class Operations(RuleBasedStateMachine):
             assert tokens == {claim.token}, "committed once"
 
     def release(self, claim: Claim, *, replayed: int, lost: bool) -> None:
-        due = self.model.release(claim.job, claim.token, replayed)
-        self.write(due, lambda: self._task(claim).release(replayed=replayed), again=REFUSED, lost=lost)
+        due = self.model.release(claim.job, claim.token, replayed, most=MOST_HANDOVERS)
+        release = partial(self._task(claim).release, replayed=replayed, max_handovers=MOST_HANDOVERS)
+        self.write(due, release, again=REFUSED, lost=lost)
 
     def retry(self, claim: Claim, delay: int, *, replayed: int, lost: bool) -> None:
         due = self.model.retry(claim.job, claim.token, delay, replayed)

@@ -30,7 +30,7 @@ steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "c
 inputs = st.sampled_from([{}, {}, {"topic": "ü"}, {"topic": "ö"}, {"added": [1, None]}])
 answers = st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"])
 step_ends = st.sampled_from(["recorded", "recorded", "answer lost", "raised", "its process died", "only a log"])
-task_ends = st.sampled_from(["commit", "commit", "release", "retry", "fail", "fail"])
+task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail"])
 fates = st.sampled_from(
     [
         *("beats", "registers", "lost a process", "lapsed, maybe"),
@@ -212,7 +212,7 @@ class Protocol(Operations):
             self.record_step(claim, step, replayed=data.draw(counts), tokens=data.draw(counts), lost=lost)
 
     def end(self, data: Any) -> None:
-        """It is done; it drains; it may try again; it failed for good. A commit may be heard twice, the others not."""
+        """How it ends, or is given back. A commit may be heard twice, the others not."""
         claim, how = self._claim(data), data.draw(task_ends, label="end")
         told = {"replayed": data.draw(counts, label="replayed"), "lost": data.draw(seldom, label="answer lost")}
         match how:
@@ -220,6 +220,8 @@ class Protocol(Operations):
                 self.commit(claim, **told, used=self._used(data, claim))
             case "release":
                 self.release(claim, **told)
+            case "taken back":
+                self.take_back(claim)
             case "retry":
                 self.retry(claim, data.draw(st.sampled_from([0, 2000]), label="delay"), **told)
             case "fail":

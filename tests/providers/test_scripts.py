@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 from runner.core.errors import ClaimLost
 from runner.core.ledger import Entry, Usage
 from runner.core.output import dump
+from runner.core.settings import MAX_HANDOVERS
 from runner.providers.redis import claimed, jobs, scripts
 from runner.providers.redis.connection import Line
 from runner.providers.redis.jobs import Claim, Refusal
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.pace import RunPace
+from runner.providers.redis.workers import HeldClaim
 
 from .conftest import LossyLine
 from .driver import Driver, plan_of
@@ -460,3 +463,55 @@ def test_what_a_dead_process_was_unsure_of_is_in_doubt(driver: Driver) -> None:
     task._missed()
     driver.workers.reap("w0", process="p0", reason="its process died", max_attempts=5, out={"p0": pages[-1]})
     assert driver.runs.get(run).in_doubt == 2
+
+
+HANDED_OVER: dict[str, tuple[Callable[[Driver, Claim], object], str]] = {
+    "released": (lambda driver, claim: driver.task(claim).release(replayed=0), "its worker was asked to end"),
+    "taken back": (
+        lambda driver, claim: driver.workers.take_back(
+            claim.worker, HeldClaim(claim.job.ref, claim.token, "p0", 0), reason="nobody did it"
+        ),
+        "nobody did it",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HANDED_OVER)
+def test_a_task_that_is_handed_over_again_and_again_fails_its_run(driver: Driver, how: str) -> None:
+    hand_over, why = HANDED_OVER[how]
+    run = driver.submit(plan_of("a"))
+    for _ in range(MAX_HANDOVERS - 1):
+        hand_over(driver, driver.take()["a"])
+    assert driver.runs.get(run).status == "running"
+    hand_over(driver, driver.take()["a"])
+    found = driver.runs.get(run)
+    said = f"it was handed over {MAX_HANDOVERS} times in a row without getting further (last: {why})"
+    assert (found.status, found.error) == ("failed", f"task 'a': {said}")
+    assert driver.events(run, "task_failed")[-1]["reason"] == said
+    assert driver.states(run) == {"a": "failed"}
+    # And a person may let it go on, from nought
+    assert driver.resume(run) == "resumed"
+    hand_over(driver, driver.take()["a"])
+    assert driver.commit(driver.take()["a"]) == "completed"
+
+
+def test_a_task_that_gets_further_may_be_handed_over_for_ever(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    for n in range(5):
+        task = driver.task(driver.take()["a"])
+        task.record_step(f"s#{n}", "1", replayed=n)
+        task.release(replayed=0, max_handovers=2)
+    assert driver.runs.get(run).status == "running"
+    driver.task(driver.take()["a"]).release(replayed=0, max_handovers=2)
+    assert driver.runs.get(run).status == "failed"
+
+
+def test_a_task_that_no_worker_is_fit_for_waits(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"), adapter="strange")
+    for _ in range(MAX_HANDOVERS + 1):
+        (job,) = driver.jobs()
+        assert jobs.claim(driver.line, job, worker="w0", process="p0", unfit=["strange"]) == jobs.Refusal("unfit")
+        driver.redis.zadd("runner:{p0}:due", {job.ref: 0})
+        driver.workers.move_due()
+    assert driver.runs.get(run).status == "running"
+    assert driver.commit(driver.take()["a"]) == "completed"

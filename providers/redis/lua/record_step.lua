@@ -18,7 +18,10 @@ local first = redis.call("HSETNX", journal, step, value) == 1
 redis.call("HSET", task, "begun", begun)
 -- A task that gets on is not the one that kills its workers. One that records as much as ever, and other things each
 -- time (a prompt with a clock in it), does not get on.
-if tonumber(reached) > tonumber(t[3] or 0) then redis.call("HSET", task, "crashes", 0, "reached", reached) end
+if tonumber(reached) > tonumber(t[3] or 0) then
+  redis.call("HSET", task, "crashes", 0, "reached", reached)
+  redis.call("HDEL", task, "handed")
+end
 if first then
   account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details)
   account(run, name, key, "replayed", replayed)

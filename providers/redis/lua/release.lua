@@ -1,12 +1,13 @@
--- Hand a task back: its worker drains, and another one goes on from the recorded steps.
+-- Hand a task back: its worker drains, and another one goes on from the recorded steps. One that was handed over
+-- max_handovers times without getting further fails its branch instead.
 --
 -- KEYS home run task
--- ARGV name:text key:text token:int worker:text replayed:entries?
--- USES now queued emit refuse send goes_on close account release intact
+-- ARGV name:text key:text token:int worker:text replayed:entries? max_handovers:int stamp:text
+-- USES now queued emit refuse send goes_on close account release checkpoint lifetime finish failed intact hand_over
 --
 -- Returns {"released", next attempt} or {"refused"}.
 if redis.call("HGET", task, "token") ~= token then return refuse(run, name, key, token, "release") end
-intact_run(home, run, name)
+intact_hand_over(home, run, name, task, max_handovers)
 redis.call("HLEN", claims_key(home, worker))
 local at = now()
 account(run, name, key, "replayed", replayed)
@@ -14,5 +15,5 @@ local attempt = give_up(home, run, name, key, worker, true)
 redis.call("HINCRBY", run, "recoveries", 1)
 emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain",
      "parent", redis.call("HGET", task, "started") or 0)
-requeue(home, run, name, key, attempt, at)
+hand_over(home, run, name, key, attempt, worker, "its worker was asked to end", max_handovers, stamp, at)
 return {"released", attempt}

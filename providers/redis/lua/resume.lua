@@ -64,7 +64,7 @@ for _, job in ipairs(ready) do
     -- What was given back has the number of its next attempt. Of one that was sent, and never claimed, a second message
     -- may be on its way: it finds that the task is taken.
     local attempt = redis.call("HGET", record, "attempt") or redis.call("HINCRBY", record, "attempt", 1)
-    redis.call("HDEL", record, "failures", "crashes", "reached", "error", "trace", "by", "ended")
+    redis.call("HDEL", record, "failures", "crashes", "handed", "reached", "error", "trace", "by", "ended")
     -- An attempt that failed is replayed; how often it failed says how often more may be asked.
     local failed = tonumber(was[2] or "0") + (was[1] == "failed" and 1 or 0)
     if failed > 0 then redis.call("HSET", record, "failed", failed) end

@@ -1,13 +1,14 @@
--- Take back one claim of a worker that lives, and of which no process performs it. It cost nobody's life: no crash counts.
+-- Take back one claim of a worker that lives, and of which no process performs it. It cost nobody's life: no crash counts,
+-- only that it was handed over; max_handovers times without getting further, and its branch fails.
 --
 -- KEYS home run task claims
--- ARGV name:text key:text token:int ref:text worker:text reason:text
--- USES now queued emit send goes_on close account release intact
+-- ARGV name:text key:text token:int ref:text worker:text reason:text max_handovers:int stamp:text
+-- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact hand_over
 --
--- Returns 1 if the task was handed back, 0 where the claim holds no more.
+-- Returns 1 if the task was taken back, 0 where the claim holds no more.
 local listed = string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token
 local holds = redis.call("HGET", task, "token") == token
-if holds then intact_run(home, run, name) end
+if holds then intact_hand_over(home, run, name, task, max_handovers) end
 if listed then redis.call("HDEL", claims, ref) end
 if not holds then return 0 end
 local at = now()
@@ -15,5 +16,5 @@ local attempt = give_up(home, run, name, key, worker, true)
 redis.call("HINCRBY", run, "recoveries", 1)
 emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", reason,
      "parent", redis.call("HGET", task, "started") or 0)
-requeue(home, run, name, key, attempt, at)
+hand_over(home, run, name, key, attempt, worker, reason, max_handovers, stamp, at)
 return 1
