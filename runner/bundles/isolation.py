@@ -314,7 +314,7 @@ class _NamespacePath(list[str]):
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules of every bundle in use; the one thing this product adds to ``sys.meta_path``."""
+    """Finds the modules of every bundle in use, and no others."""
 
     def __init__(self) -> None:
         self.spaces: dict[str, Namespace] = {}
