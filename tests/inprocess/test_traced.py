@@ -194,6 +194,46 @@ def test_a_hook_that_takes_a_lock_is_not_broken_into(what: str, tmp_path: Path) 
     assert end.returncode == 0, end.stderr[-2000:]
 
 
+BLOCKED = """
+    import faulthandler, socket, sys, threading, time
+    from runner import Crew, Task
+    from runner.core.errors import TaskTimeout
+
+    faulthandler.dump_traceback_later(30, exit=True)
+    ours, theirs = socket.socketpair()
+
+    def answer():
+        for _ in range(300):  # another thread that is observed, on which the call depends
+            time.sleep(0.001)
+        theirs.send(b"x")
+
+    def waits(ctx):
+        threading.Thread(target=answer).start()
+        ours.recv(1)
+
+    def kickoffs():
+        for _ in range(8):
+            try:
+                Crew(tasks=[Task(name="a", run=waits, timeout=0.05)]).kickoff()
+                raise SystemExit("it was not stopped")
+            except TaskTimeout:
+                pass
+
+    lock = threading.Lock()
+
+    def held():
+        pass
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", [what for what in LOCKING_HOOKS if hasattr(sys, what) or what != "monitoring"])
+def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, tmp_path: Path) -> None:
+    """The interpreter's flag for raised exceptions is up meanwhile, and is all threads'."""
+    end = end_of(textwrap.dedent(BLOCKED) + textwrap.dedent(LOCKING_HOOKS[what]), tmp_path)
+    assert end.returncode == 0, end.stderr[-2000:]
+
+
 def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None:
     """Its tracer is in C, and calls Python where it takes a lock."""
     code = """

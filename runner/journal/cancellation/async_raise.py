@@ -1,5 +1,6 @@
 """Raise an exception in another thread of this process, at a place where that does no harm."""
 
+import _thread
 import contextlib
 import ctypes
 import sys
@@ -40,6 +41,13 @@ def _spend() -> None:
     """Whatever was to be raised in this thread is not, and the interpreter's flag is down."""
     with _unobserved(), contextlib.suppress(_Spent):
         _raise_here()
+
+
+def _spend_and_say(done: Callable[[], object]) -> None:
+    try:
+        _spend()
+    finally:
+        done()
 
 
 def _raise_here() -> None:
@@ -176,15 +184,19 @@ class Span:
     def break_in(self, exception: type[BaseException]) -> bool:
         """Raise it there, at the next bytecode. False where that would do harm now: try again soon."""
         with self._lock:
-            if not self._over:
+            if self._over:
+                return True
+            with _unobserved():  # a hook that ran here while the flag is up would be called without end on 3.11
                 if not _raise_unless_delicate(self.thread, self._hooks, exception):
                     return False
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
-                # it is in a call, the others go on without. Spent in a thread that nobody breaks into; it has begun
-                # when this goes on, for until then the interpreter takes it for the one that starts it.
+                # it is in a call, the others go on without. Spent in a thread that nobody breaks into or observes.
+                spent = threading.Lock()
+                spent.acquire()
                 with contextlib.suppress(RuntimeError):  # the interpreter ends
-                    threading.Thread(target=_spend, name="spend", daemon=True).start()
+                    _thread.start_new_thread(_spend_and_say, (spent.release,))
+                    spent.acquire(timeout=1.0)
             return True
 
     def is_delicate(self) -> bool:
