@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -137,11 +138,11 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         assert 3 <= result.ledger["in_doubt"] <= 4  # one that began under the claim that was forgotten may count twice
         assert result.ledger["paid"] == 5
         # And it is told, among the run's events and in the worker's log
-        told = {e.fields["task"]: e.fields for e in handle.events() if e.type == "store_rewound"}
-        assert {task: (fields["forgotten"], fields["steps"]) for task, fields in told.items()} == {
-            "a": ("commit", "2"),
-            "b": ("claim", "1"),
-        }
+        told = [e.fields for e in handle.events() if e.type == "store_rewound"]
+        steps: Counter[tuple[str, str]] = Counter()
+        for fields in told:  # of one claim perhaps in two parts: it is looked at again once others have looked
+            steps[fields["task"], fields["forgotten"]] += int(fields["steps"])
+        assert steps == {("a", "commit"): 2, ("b", "claim"): 1}
         assert "the store went back in time" in fleet.log()
         assert "nobody here does task" in fleet.log()
         # And of a run that it never heard of it knows nothing

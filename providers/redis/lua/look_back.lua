@@ -33,7 +33,8 @@ for one, found in string.gmatch(claims, "(%d+):(%d+),") do
 end
 local unheard = first and not own and (kept < 16 or first < tonumber(token))
 -- (A question takes the step out of the journal in which its answer will stand.)
-local fewer = following and following < own + recorded - (ended == "ask" and 1 or 0)
+local short = following and own + recorded - (ended == "ask" and 1 or 0) - following or 0
+local fewer = short > 0
 local whole = following and following >= own + recorded
 local lost = unheard or ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
   or (done and tonumber(by) < tonumber(token))  -- by an earlier claim: this one would never have been given
@@ -43,12 +44,13 @@ local theirs = done and by or t[1] or last
 local follows = theirs and tonumber(theirs) > tonumber(token)
 local certain = lost or fewer or rewound == "1" or (r[4] and at - r[4] < 60000)
 local found, many, open_questions = {}, 0, 0
-for _, one in ipairs(steps) do
+for at_step, one in ipairs(steps) do
+  local cut = fewer and at_step > #steps - short  -- what a store forgets is the newest
   if not whole and not counted.steps[one[1]] then
     local missing = not done and redis.call("HEXISTS", journal, one[1]) == 0
     if follows and not certain and not missing then
       open_questions = open_questions + 1
-    elseif missing or unheard or fewer or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
+    elseif missing or unheard or cut or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
       many = many + 1
       counted.steps[one[1]] = true
       for _, entry in ipairs(one[2]) do found[#found + 1] = entry end
