@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from runner.tasks.flower import _named, _OneLine
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::", "", "127.example.com"])
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "127.example.com"])
 def test_beyond_loopback_it_wants_a_password(processes, address: str) -> None:
     part = processes.runner("open", "flower", "--port", "0", "--address", address)
     assert part.ended() == 2
