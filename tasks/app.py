@@ -11,12 +11,13 @@ from kombu.connection import Connection
 from kombu.entity import Queue
 
 from runner.core.errors import RunnerError, StoreUnreachable, UsageError, said
+from runner.core.jobs import Job
 from runner.core.redaction import redact_url
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
+from runner.providers.redis.connection import reach, waiting
 from runner.providers.redis.envelope import JOB, job_arguments
-from runner.providers.redis.jobs import Job
 from runner.providers.redis.protocol import served
 
 BROKER_TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
@@ -110,6 +111,7 @@ def make_app() -> Celery:
         worker_prefetch_multiplier=1,
         # A job waiting behind a long one in a worker could run elsewhere.
         worker_disable_prefetch=True,
+        worker_consumer="runner.tasks.transport:Consumer",
         worker_hijack_root_logger=True,
         worker_redirect_stdouts=False,
         worker_send_task_events=False,
@@ -130,20 +132,20 @@ def check_broker() -> None:
     """Raise `StoreUnreachable`, with the address tried, unless the broker answers and lets us in."""
     if own_broker():
         return
+    url = os.environ["RUNNER_BROKER_URL"]
+    if url.startswith(SCHEMES):
+        with waiting(url) as client:
+            reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")
+        return
     connection: Any = None
     try:
-        connection = Connection(  # type: ignore[no-untyped-call]
-            broker_url(),
-            connect_timeout=5,
-            ssl=transport_security(),
-            transport_options={"socket_connect_timeout": 5, **transport_options()},
-        )
+        connection = Connection(broker_url(), connect_timeout=5)  # type: ignore[no-untyped-call]
         connection.connect()
     except RunnerError:
         raise
     except (KeyError, ValueError, ImportError) as error:  # a scheme that kombu knows not, or a URL that it cannot read
         raise UsageError(
-            f"{redact_url(os.environ['RUNNER_BROKER_URL'])} is not a broker's URL ({said(error)}): "
+            f"{redact_url(url)} is not a broker's URL ({said(error)}): "
             "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
         ) from None
     except Exception as error:  # each transport has its own

@@ -9,7 +9,7 @@ from runner.core.settings import cache_dir, cache_limit
 from runner.journal import sent_marks
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client, connect
-from runner.providers.redis.patience import NOT_NOW
+from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -33,7 +33,7 @@ class Housekeeping(threading.Thread):
                 empty_folder.sweep(cache_dir())
                 with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
                     tidy(client, self._url)
-            except NOT_NOW:
+            except TRANSIENT_ERRORS:
                 pass
             except Exception:
                 log.exception("what crashes left behind could not be taken away; next try in %g s", PERIOD)

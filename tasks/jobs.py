@@ -14,6 +14,7 @@ from celery.signals import worker_process_init
 from celery.worker.request import Request
 
 from runner.bundles import empty_folder, relative_paths
+from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
 from runner.engine.decisions import Decision, Fail, Release, Retry
@@ -24,9 +25,8 @@ from runner.providers.redis import jobs as store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB
-from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.patience import REFUSED
-from runner.providers.redis.workers import Workers
+from runner.providers.redis.store import RedisStore
 from runner.tasks import pool
 from runner.tasks.app import app, own_broker, state_url
 from runner.tasks.parent import end_with_parent
@@ -50,6 +50,7 @@ class Process:
             self._mark,
             on_main_thread=on_main_thread,
         )
+        self._replicas = Replicas(self.settings.wait_replicas, self.settings.wait_timeout)
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
         self._outgoing = sent_marks.page(self._place)
@@ -72,7 +73,7 @@ class Process:
         except Exception:
             log.exception("job %s.%s attempt %d broke off; handing its task back", job.run_id, job.task, job.attempt)
             try:
-                Workers(self._executor().client).reap(
+                self._store().workers.reap(
                     self.worker,
                     process=self.name(),
                     reason="an error inside the runner, see the worker's log",
@@ -82,11 +83,19 @@ class Process:
                 log.error("and handing it back was refused, too (%s); the worker does that soon", error)
             return None
 
+    def _store(self) -> RedisStore:
+        """One for each thread: a line is for one caller at a time."""
+        found: RedisStore | None = getattr(self._local, "store", None)
+        if found is None:
+            name = f"runner:{self.worker}:{self.name()}"
+            found = self._local.store = RedisStore(state_url(), name=name, replicas=self._replicas)
+        return found
+
     def _executor(self) -> Executor:
         found: Executor | None = getattr(self._local, "executor", None)
         if found is None:
             found = Executor(
-                state_url(),
+                self._store(),
                 worker=self.worker,
                 process=self.name(),
                 cache=cache_dir(),
@@ -94,7 +103,6 @@ class Process:
                 outgoing=self._outgoing,
                 page=task_marks.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
-                replicas=Replicas(self.settings.wait_replicas, self.settings.wait_timeout),
             )
             self._local.executor = found
         return found
@@ -123,6 +131,7 @@ def process(*, on_main_thread: bool = False) -> Process:
 @worker_process_init.connect
 def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
+    current_process()._config["daemon"] = False  # a task may use multiprocessing, which it may in a process of its own
     end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
     process(on_main_thread=True).stops.install()
     empty_folder.enter(cache_dir())

@@ -1,4 +1,4 @@
-"""What our worker adds to Celery's: presence and a supervisor, as boot steps, and the hand-back at SIGTERM."""
+"""What our worker adds to Celery's: a heartbeat and a supervisor, as boot steps, and the hand-back at SIGTERM."""
 
 import logging
 import os
@@ -13,27 +13,27 @@ from celery import bootsteps
 from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_init, worker_shutting_down
 from celery.worker import state
 
+from runner.core.jobs import Job
 from runner.core.redaction import redact_handlers
 from runner.core.settings import WorkerSettings
 from runner.providers.redis.connection import connect
-from runner.providers.redis.jobs import Job
 from runner.providers.redis.protocol import READS
 from runner.providers.redis.runs import Runs
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, pool, transport
+from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
-from runner.tasks.presence import Presence
 from runner.tasks.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
 
-class PresenceStep(bootsteps.StartStopStep):
+class HeartbeatStep(bootsteps.StartStopStep):
     """Starts with the pool, ends after it; outlives the broker's reconnects."""
 
     requires = ("celery.worker.components:Pool",)
 
-    presence: Presence | None = None  #: of the class, for there is one worker in a process
+    heartbeat: Heartbeat | None = None  #: of the class, for there is one worker in a process
 
     def start(self, parent: Any) -> None:
         """Register before the first message is consumed."""
@@ -41,7 +41,7 @@ class PresenceStep(bootsteps.StartStopStep):
         threads = not hasattr(parent.pool, "_pool") or not hasattr(parent.pool._pool, "_pool")
         url = celery_side.state_url()
         queue = celery_side.app.conf.task_default_queue
-        presence = PresenceStep.presence = Presence(
+        heartbeat = HeartbeatStep.heartbeat = Heartbeat(
             url,
             os.environ["RUNNER_WORKER_ID"],
             settings,
@@ -64,24 +64,24 @@ class PresenceStep(bootsteps.StartStopStep):
             queue=queue if celery_side.own_broker() else None,
             taken=lambda: int(state.all_total_count[0]),
         )
-        presence.start()
+        heartbeat.start()
         Housekeeping(url).start()
         worker_shutting_down.connect(self._shutting_down)
-        if not presence.registered.wait(30):
+        if not heartbeat.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")
 
     # No stop(): boot steps end before the pool does, and until then the tasks in it live by this lease. See `leave`.
 
     def _shutting_down(self, sig: str, **_: Any) -> None:
         # In a signal handler: only say it. The thread does it.
-        if self.presence is not None:
-            self.presence.drain(_asked_by(signal.Signals[sig]))
+        if self.heartbeat is not None:
+            self.heartbeat.drain(_asked_by(signal.Signals[sig]))
 
 
 class SupervisorStep(bootsteps.StartStopStep):
     """A supervisor in every worker; one of them leads."""
 
-    requires = (PresenceStep,)
+    requires = (HeartbeatStep,)
 
     def __init__(self, parent: Any, **_: Any) -> None:  # noqa: ARG002 - a boot step's signature
         self.supervisor: Supervisor | None = None
@@ -128,20 +128,20 @@ def install(app: Any) -> None:
     worker_shutting_down.lock = threading.RLock()
     pool.install()
     transport.install()
-    app.steps["worker"].add(PresenceStep)
+    app.steps["worker"].add(HeartbeatStep)
     app.steps["worker"].add(SupervisorStep)
 
 
 @worker_process_init.connect
 def _child_starts(**_: Any) -> None:
-    if PresenceStep.presence is not None:
-        PresenceStep.presence.child_starts()
+    if HeartbeatStep.heartbeat is not None:
+        HeartbeatStep.heartbeat.child_starts()
 
 
 def leave() -> None:
     """The worker is down: nothing of it is left in the store."""
-    if PresenceStep.presence is not None:
-        PresenceStep.presence.leave()
+    if HeartbeatStep.heartbeat is not None:
+        HeartbeatStep.heartbeat.leave()
 
 
 def _pool_pids(pool: Any) -> list[int]:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
-from runner.journal.cancellation.async_raise import Span, is_joining
+from runner.core.jobs import Claim
+from runner.journal.cancellation.async_raise import CancelScope, is_joining
 from runner.journal.cancellation.gate import Gate
-from runner.providers.redis.jobs import Claim
 from runner.providers.redis.patience import outage
 
 # Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
@@ -37,7 +37,7 @@ STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for 
 class _InFlight:
     gate: Gate
     claim: Claim
-    span: Span
+    span: CancelScope
     began: float = field(default_factory=time.monotonic)
     waited: float = field(default_factory=lambda: outage.seconds)  # in the process, until then, for the store
 
@@ -80,7 +80,7 @@ class TaskStops:
     @contextlib.contextmanager
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
-        task = _InFlight(gate, claim, Span())
+        task = _InFlight(gate, claim, CancelScope())
         timer = threading.Timer(timeout, self._time_out, (task, timeout)) if timeout else None
         try:
             try:

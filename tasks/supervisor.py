@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.journal import sent_marks
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import Job
-from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ FOLLOW = 0.025  #: times the number of workers: between two looks of one followe
 
 
 @dataclass
-class Timetable:
+class IntervalSchedule:
     """What is due, by name; each at its own pace."""
 
     last: dict[str, float] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Supervisor:
         self._stopped = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._leading = False
-        self._table = Timetable()
+        self._table = IntervalSchedule()
         self._known: list[WorkerInfo] = []
         self._missing: set[str] = set()
         self._overtaken: set[Job] = set()
@@ -86,7 +86,7 @@ class Supervisor:
                     self._arrive()
                 pause = self._lead() if self._leading else self._follow()
                 outage.ends(self)
-            except NOT_NOW as error:
+            except TRANSIENT_ERRORS as error:
                 outage.begins(self, error)
                 self._trouble = time.monotonic()
                 if not isinstance(error, NotNow) or error.moved:
@@ -98,7 +98,7 @@ class Supervisor:
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=pause)
         if self._leading:
-            with contextlib.suppress(*NOT_NOW):  # then the term runs out
+            with contextlib.suppress(*TRANSIENT_ERRORS):  # then the term runs out
                 self._workers.elect(self._me, "", 1)  # a millisecond more, and another leads
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Supervisor:
         self._server, client_id = self._workers.me()
         self._me = f"{self._name}|{self._server}:{client_id}"
         self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
-        self._known, self._missing, self._table = [], set(), Timetable()
+        self._known, self._missing, self._table = [], set(), IntervalSchedule()
 
     # -- following
 

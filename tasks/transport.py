@@ -6,17 +6,20 @@ worker, and with it the tasks in flight.
 
 from collections.abc import Callable
 from queue import Empty
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
+from celery.worker import consumer
+from celery.worker.state import maybe_shutdown
 from kombu.asynchronous import get_event_loop
 from kombu.transport import TRANSPORT_ALIASES, redis
 
 from runner.providers.redis import address
 from runner.providers.redis.connection import NoticingClient
-from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 
 PAUSE = 0.2  #: seconds until the broker is asked again
+LONGEST_PAUSE = 1.0  #: the same, where it has been away for long
 
 
 class Poller(redis.MultiChannelPoller):
@@ -36,7 +39,7 @@ class Poller(redis.MultiChannelPoller):
         if monotonic() >= self._paused.get((channel, kind), 0.0):
             try:
                 ask(channel)
-            except NOT_NOW as error:
+            except TRANSIENT_ERRORS as error:
                 self._pause((channel, kind), error)
 
     def on_readable(self, fileno: int) -> None:
@@ -44,7 +47,7 @@ class Poller(redis.MultiChannelPoller):
         asked = self._fd_to_chan.get(fileno)
         try:
             super().on_readable(fileno)  # type: ignore[no-untyped-call]
-        except NOT_NOW as error:
+        except TRANSIENT_ERRORS as error:
             self._pause(asked, error)
             raise Empty from None
         except Empty:
@@ -101,6 +104,37 @@ class SentinelTransport(Transport):
 
     default_port: Any = address.SENTINEL_PORT
     Channel: Any = SentinelChannel
+
+
+class Consumer(consumer.Consumer):
+    """Begins when its Redis serves it: it waits for that as everything else here does, and says so once."""
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Connect, however long that takes, or end with the worker."""
+        if not isinstance(conn.transport, Transport):
+            return super().ensure_connected(conn)
+        conn.ensure_connection(
+            lambda error, _: outage.begins(self, error),
+            interval_start=PAUSE,
+            interval_step=PAUSE,
+            interval_max=LONGEST_PAUSE,
+            callback=maybe_shutdown,
+        )
+        self.first_connection_attempt = False
+        return conn
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        """What it asks first was refused; it asks again."""
+        if not isinstance(exc, TRANSIENT_ERRORS):
+            super().on_connection_error_before_connected(exc)
+            return
+        outage.begins(self, exc)
+        sleep(LONGEST_PAUSE)  # Celery would not pause
+
+    def loop_args(self) -> Any:
+        """All is there."""
+        outage.ends(self)
+        return super().loop_args()
 
 
 def install() -> None:

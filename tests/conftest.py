@@ -1,5 +1,7 @@
 """Real servers, real workers. A test waits for what it expects, with a deadline, and says what it saw instead."""
 
+import functools
+import os
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +12,30 @@ from redis import Redis
 
 from runner.client import Client
 from runner.testing import Fleet, RedisServer, eventually
+
+
+def _not_at_us(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """``send``, but for a pid that stands for many: 0 is our own group, the test command with it; -1 is everybody."""
+
+    @functools.wraps(send)
+    def guarded(pid: int, signum: int) -> None:
+        if pid <= 1 or (send is _killpg and pid == os.getpgrp()):
+            raise AssertionError(f"signal {signum} for {pid}, which is the test run itself")
+        send(pid, signum)
+
+    return guarded
+
+
+_killpg = os.killpg
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_go_to_others() -> Iterator[None]:
+    """A process that was not found (a pid of 0) fails its test, where it would have killed the whole test command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "kill", _not_at_us(os.kill))
+        patch.setattr(os, "killpg", _not_at_us(os.killpg))
+        yield
 
 
 @pytest.fixture(scope="session")

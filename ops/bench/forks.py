@@ -12,12 +12,12 @@ from table import Row, spread
 
 from runner.client import Client
 from runner.core import output
+from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Job
 
 RUN = "r-0123456789ab"
 QUEUE = "forked"
@@ -76,7 +76,7 @@ def _run(client: Client, tasks: int) -> None:
     line = Line(client.store.client)
     for i, task in enumerate(planned):
         claim = jobs.claim(line, Job(RUN, "main", task.key, 1), worker="w", process="1")
-        if isinstance(claim, jobs.Refusal):
+        if isinstance(claim, Refusal):
             raise RuntimeError(claim.reason)
         text = output.dump(random.randbytes(PAYLOAD // 2).hex(), None)
         ClaimedTask(line, claim).commit(text, planned[i + 1 : i + 2], replayed=0, ms=1)

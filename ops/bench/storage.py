@@ -15,11 +15,11 @@ from table import Row
 from waiting import until
 
 from runner.core import output
+from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs, keys
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line, connect
-from runner.providers.redis.jobs import Job
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -48,7 +48,7 @@ class LongRun:
         i = self._next
         self._next += 1
         claim = jobs.claim(self._line, Job(self.id, "main", self._tasks[i].key, 1), worker="w", process="1")
-        if isinstance(claim, jobs.Refusal):
+        if isinstance(claim, Refusal):
             raise RuntimeError(claim.reason)
         text = output.dump(random.randbytes(PAYLOAD // 2).hex(), None)  # nothing that compresses to nothing
         began = time.perf_counter()

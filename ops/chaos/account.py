@@ -39,8 +39,11 @@ def models_of(ledger: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def reckon(scene: Scene, results: Mapping[str, RunResult], kills: int) -> Account:
-    """Hold the server's count against the runs' ledgers. ``results`` are by the label that the runs ask with."""
+def reckon(scene: Scene, results: Mapping[str, RunResult], killed: int) -> Account:
+    """Hold the server's count against the runs' ledgers. ``results`` are by the label that the runs ask with.
+
+    ``killed`` processes were at work: each has one call in flight at most.
+    """
     account = Account(runs=len(results))
     requests = {label: [] for label in results}
     for request in scene.models.log:
@@ -51,8 +54,8 @@ def reckon(scene: Scene, results: Mapping[str, RunResult], kills: int) -> Accoun
     account.asked = scene.models.paid
     if strange := [label for label in requests if label not in results]:
         account.wrong.append(f"requests of nobody: {strange}")
-    if account.repeated > kills:
-        account.wrong.append(f"{account.repeated} calls were made again, after {kills} kills")
+    if account.repeated > killed:
+        account.wrong.append(f"{account.repeated} calls were made again, after {killed} processes were killed")
     return account
 
 

@@ -3,18 +3,21 @@
 A proxy stands between the workers and the server. Each crew runs once unharmed, and what its workers ask of the server
 is listed: by the connection's part, by the command or script, by how often it came. Then there is one run for each of
 these and each fault: a refusal of each kind, a cut before and after the server had the command, a delay, a loss. With
-``--blows N`` random ones follow, up to five in a run, until N were dealt. Exit code 0 if every run completed with the
+``--blows N`` random ones follow, up to five in a run, until N were dealt. The runs wait most of the time, so several
+rings side by side (``--rings N``) are done sooner. Exit code 0 if every run completed with the
 outputs of the unharmed one, no step was done more often than the ledger has in doubt, the model server was asked as
 often as the ledger says, and no refusal made a worker restart or cost an attempt.
 """
 
 import argparse
+import multiprocessing
 import random
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 from ring_runs import CREWS, Outcome, Ring, ring
 
@@ -79,36 +82,50 @@ def faults(slow: float) -> list[Fault]:
 
 
 @dataclass
+class Tally:
+    """What came of runs with blows."""
+
+    runs: int = 0
+    blows: int = 0
+    missed: int = 0
+    wrong: list[str] = field(default_factory=list)
+    per_fault: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def __add__(self, other: "Tally") -> "Tally":
+        rows = {
+            kind: self.per_fault.get(kind, Counter()) + other.per_fault.get(kind, Counter())
+            for kind in sorted({*self.per_fault, *other.per_fault})
+        }
+        return Tally(
+            self.runs + other.runs, self.blows + other.blows, self.missed + other.missed, self.wrong + other.wrong, rows
+        )
+
+
+@dataclass
 class Campaign:
-    """Runs with blows, and what came of them."""
+    """Runs with blows on one ring."""
 
     ring: Ring
     deadline: float
-    runs: int = 0
-    missed: int = 0
-    wrong: list[str] = field(default_factory=list)
-    per_fault: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-
-    @property
-    def blows(self) -> int:
-        return self.ring.proxy.blows.total()
+    tally: Tally = field(default_factory=Tally)
 
     def one(self, crew: str, targets: dict[Place, Fault]) -> Outcome:
         """One run with these blows."""
         told = ", ".join(f"{fault} at {place}" for place, fault in targets.items())
         aim = Aim(dict(targets))
         outcome = self.ring.run(crew, aim, deadline=self.deadline, calm=all(_passes(f) for f in targets.values()))
-        self.runs += 1
-        self.missed += len(aim.targets)
+        self.tally.runs += 1
+        self.tally.blows = self.ring.proxy.blows.total()
+        self.tally.missed += len(aim.targets)
         for place in aim.hit:
-            row = self.per_fault[_kind(targets[place])]
+            row = self.tally.per_fault.setdefault(_kind(targets[place]), Counter())
             row["blows"] += 1
             row["repeated"] += outcome.repeated
             row["in doubt"] += outcome.in_doubt
             row[outcome.verdict] += 1
         for what in outcome.wrong:
-            self.wrong.append(f"{crew}, {told}: {what}")
-            print(f"WRONG {self.wrong[-1]}", flush=True)
+            self.tally.wrong.append(f"{crew}, {told}: {what}")
+            print(f"WRONG {self.tally.wrong[-1]}", flush=True)
         return outcome
 
 
@@ -133,22 +150,53 @@ def _kind(fault: Fault) -> str:
             return "lost after the server did it" if applied else "lost before the server had it"
 
 
-def table(campaign: Campaign) -> str:
+def table(tally: Tally) -> str:
     """What each kind of fault came to."""
     columns = ("blows", "hung", "failed", "wrong", "repeated", "in doubt")
     lines = [f"| fault | {' | '.join(columns)} |", f"|{'---|' * (len(columns) + 1)}"]
     total: Counter[str] = Counter()
-    for kind, row in campaign.per_fault.items():
+    for kind, row in tally.per_fault.items():
         total.update(row)
         lines.append(f"| {kind} | {' | '.join(str(row[column]) for column in columns)} |")
     return "\n".join([*lines, f"| all | {' | '.join(str(total[column]) for column in columns)} |"])
 
 
-def every(places: list[Place], given: argparse.Namespace) -> Iterator[tuple[Place, Fault]]:
-    """Each place with each fault; a sample of them where one was asked for."""
+def every(places: list[Place], given: argparse.Namespace) -> list[tuple[Place, Fault]]:
+    """Each place with each fault; a sample of them where one was asked for. First those by which nothing breaks."""
     pairs = [(place, fault) for place in places for fault in faults(given.slow)]
     random.Random(given.seed).shuffle(pairs)
-    yield from pairs[: given.sample or None]
+    return sorted(pairs[: given.sample or None], key=lambda pair: not _passes(pair[1]))
+
+
+def learn(given: argparse.Namespace) -> dict[str, list[Place]]:
+    """What each crew's workers ask of the server when nobody disturbs them."""
+    known = {}
+    with ring() as stage:
+        for crew in given.crews:
+            aim = Aim()
+            stage.learn(crew, aim)
+            known[crew] = aim.places()
+    return known
+
+
+def share(given: argparse.Namespace, known: dict[str, list[Place]], nth: int) -> Tally:
+    """What the ``nth`` ring has to do: its places and faults in turn, then random ones up to its part of the blows."""
+    with ring() as stage:
+        campaign = Campaign(stage, given.deadline)
+        for crew in given.crews:
+            stage.learn(crew, Aim())
+            for place, fault in every(known[crew], given)[nth :: given.rings]:
+                campaign.one(crew, {place: fault})
+            print(f"ring {nth + 1}: {crew} is done, {campaign.tally.blows} blows", file=sys.stderr, flush=True)
+        rand = random.Random(given.seed * 1000 + nth)
+        while campaign.tally.blows < given.blows / given.rings:
+            crew = rand.choice(given.crews)
+            # A connection that is lost costs its client a timeout of seconds: fewer of those.
+            kinds = [fault for fault in faults(given.slow) if not isinstance(fault, Lose) or rand.random() < 0.05]
+            campaign.one(crew, {rand.choice(known[crew]): rand.choice(kinds) for _ in range(rand.randint(1, 5))})
+        if campaign.tally.wrong:
+            print(stage.log()[-20_000:], file=sys.stderr)
+    return campaign.tally
 
 
 def main() -> int:
@@ -156,37 +204,27 @@ def main() -> int:
     parser.add_argument("--crews", nargs="+", choices=CREWS, default=list(CREWS))
     parser.add_argument("--sample", type=int, default=0, help="so many of each crew's places and faults; 0: all")
     parser.add_argument("--blows", type=int, default=0, help="then random ones, until so many were dealt in all")
+    parser.add_argument(
+        "--rings", type=int, default=1, help="so many side by side, each with a server and workers of its own"
+    )
     parser.add_argument("--slow", type=float, default=1.0, help="seconds of a delay")
     parser.add_argument("--deadline", type=float, default=60, help="seconds after which a run counts as hung")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 10**6))
     given = parser.parse_args()
     print(f"seed {given.seed}", file=sys.stderr)
     began = time.monotonic()
-    with ring() as stage:
-        campaign = Campaign(stage, given.deadline)
-        known: dict[str, list[Place]] = {}
-        for crew in given.crews:
-            aim = Aim()
-            stage.learn(crew, aim)
-            known[crew] = aim.places()
-            print(f"{crew}: {len(known[crew])} commands", flush=True)
-            for place, fault in every(known[crew], given):
-                campaign.one(crew, {place: fault})
-        rand = random.Random(given.seed)
-        while campaign.blows < given.blows:
-            crew = rand.choice(given.crews)
-            # A connection that is lost costs its client a timeout of seconds: fewer of those.
-            kinds = [fault for fault in faults(given.slow) if not isinstance(fault, Lose) or rand.random() < 0.05]
-            campaign.one(crew, {rand.choice(known[crew]): rand.choice(kinds) for _ in range(rand.randint(1, 5))})
-        print(table(campaign))
-        if campaign.wrong:
-            print(stage.log()[-20_000:], file=sys.stderr)
+    known = learn(given)
+    for crew, places in known.items():
+        print(f"{crew}: {len(places)} commands", flush=True)
+    with ProcessPoolExecutor(given.rings, mp_context=multiprocessing.get_context("spawn")) as pool:
+        total = sum(pool.map(partial(share, given, known), range(given.rings)), Tally())
+    print(table(total))
     seconds = time.monotonic() - began
     print(
-        f"{campaign.runs} runs, {campaign.blows} blows ({campaign.missed} more came to nothing), "
-        f"{len(campaign.wrong)} wrong, {seconds:.0f} s"
+        f"{total.runs} runs, {total.blows} blows ({total.missed} more came to nothing), "
+        f"{len(total.wrong)} wrong, {seconds:.0f} s"
     )
-    return 1 if campaign.wrong else 0
+    return 1 if total.wrong else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from account import Account, reckon
 from scene import CALLS, KINDS, Scene, crew, scene
 
 from runner.client import Client, RunHandle, RunResult
-from runner.testing import WorkerProcess
+from runner.testing import WorkerProcess, children_of
 
 BLOWS = ("child",) * 16 + ("main",) * 3 + ("group",)
 
@@ -40,8 +40,7 @@ class Killer:
         """One kill, if there is somebody to kill."""
         kind = self.rand.choice(BLOWS)
         worker: WorkerProcess = self.rand.choice(self.scene.workers)
-        pids = worker.children() if kind == "child" else [worker.main_pid()] if kind == "main" else [worker.pid]
-        pids = [pid for pid in pids if pid]
+        pids = worker.children() if kind == "child" else children_of(worker.pid) if kind == "main" else [worker.pid]
         if not pids or not worker.children():  # it is just coming up: a kill would prove nothing
             return False
         with contextlib.suppress(ProcessLookupError):
@@ -56,6 +55,11 @@ class Killer:
     @property
     def total(self) -> int:
         return sum(self.done.values())
+
+    @property
+    def killed(self) -> int:
+        """How many processes that perform tasks went with that: all of a worker's, unless a child was killed alone."""
+        return sum(many * (1 if kind == "child" else self.concurrency) for kind, many in self.done.items())
 
 
 class Runs:
@@ -150,7 +154,7 @@ def main() -> int:
     with scene(delay=given.delay, RUNNER_MAX_ATTEMPTS="100000", RUNNER_LEASE="3") as one:
         runs, killer = storm(one, given, random.Random(given.seed))
         results = runs.results | {label: handle.result() for label, handle in runs.open.items()}
-        account = reckon(one, results, killer.total)
+        account = reckon(one, results, killer.killed)
         print(table(account, killer, time.monotonic() - began))
         if account.wrong:
             print(f"{len(account.wrong)} WRONG, with --seed {given.seed}:", *account.wrong[:40], sep="\n  ")

@@ -40,6 +40,10 @@ CHECKS = {
 LOOK_BACK = Path(__file__).with_name("rewound.pml")
 #: What is explored of the look back: as above, and how many faults are no releases.
 LOOK_BACK_SIZES = {
+    "a step, two faults, looks at a store that has all": ("-DT=1", "-DS=1", "-DFAULTS=2", "-DNO_REWIND"),
+    "a step, a fault, a look back": ("-DT=1", "-DS=1", "-DFAULTS=1", "-DOTHERS=1"),
+    "two steps, a fault, a look back": ("-DT=1", "-DS=2", "-DFAULTS=1", "-DOTHERS=1"),
+    "a step, two faults, a look back": ("-DT=1", "-DS=1", "-DFAULTS=2", "-DOTHERS=2"),
     "a step, a release that may be late, a look back": ("-DT=1", "-DS=1", "-DFAULTS=1", "-DOTHERS=0"),
     "two steps, a release that may be late, a look back": ("-DT=1", "-DS=2", "-DFAULTS=1", "-DOTHERS=0"),
 }
@@ -48,7 +52,10 @@ LOOK_BACK_CHECKS = {
     "NO_UNHEARD": "a claim that a task does not know was forgotten",
     "NO_FEWER": "a claim that found fewer steps than there were says that some were forgotten",
     "NO_REDONE": "what was surely forgotten is in doubt, whoever has the task now",
-    "NO_RELEASE_FENCE": "a late release shows a claim that holds",
+    "NO_COUNTED": "of which claim a doubt is stands beside the count",
+    "NO_BEGUN": "what was under way and is not counted is in doubt",
+    "NO_NOTE_AGAIN": "what is under way is noted again",
+    "NO_UNHEARD_RECORD": "a record that nobody heard of was not broken off",
 }
 MODELS = {MODEL: (SIZES, CHECKS), LOOK_BACK: (LOOK_BACK_SIZES, LOOK_BACK_CHECKS)}
 

@@ -2,15 +2,18 @@
  * How it is found out what a store that went back in time has forgotten: durable.pml takes that as known.
  *
  * W workers with one process each do T tasks, one after the other, of S steps each. What may go wrong, FAULTS times in
- * all: a process dies anywhere; its answer to a claim or a commit is lost; it drops its task without a word; it is asked
- * to stop between two steps; it lets its task go, and the message comes any time later; its lease is believed to have
- * lapsed while it lives; a message is lost or doubled. Once, the store forgets all since a moment before (a power cut, a
+ * all: a process dies anywhere, also when its record is there and it has not heard; its answer to a claim or a commit is
+ * lost; it drops its task without a word; its time is up in a step; it is asked to stop between two steps; it lets its task
+ * go, and the message comes any time later; its lease is believed to have lapsed while it lives; a message is lost or doubled. Once, the store forgets all since a moment before (a power cut, a
  * lagging replica promoted, a restored backup); then each worker looks, at a moment of its own, and once more when all
  * have looked, what the store has of what it acknowledged: `look` is look_back.lua, line by line.
  *
  * `paid` is the account that the product does not keep: how often a step's effect happened. `check.py` takes
- * some of the checks out, one at a time, and wants an error. OTHERS limits the faults that are no releases: with one of
- * those there is an error that the product has, too (README.md).
+ * some of the checks out, one at a time, and wants an error. OTHERS limits the faults that are no releases. With NO_REWIND
+ * a worker looks whenever it likes, and must find nothing.
+ *
+ * A worker's memory outlives its processes, and no worker is gone as a whole: what such a one was told, nobody knows. A note,
+ * and what is remembered of it, are one event here; in the product the memory follows the note, and is read twice.
  */
 #ifndef W
 #define W 2
@@ -55,6 +58,7 @@ typedef Store {
   Task task[T];
   byte tokens;     /* the last token that was given */
   byte doubt;      /* the ledger: steps that may have been done again */
+  byte counted[N]; /* of what each claim had begun, how much of that is in the ledger */
 }
 Store store, saved;
 bool is_saved = false, rewound = false;
@@ -93,6 +97,9 @@ bool done = false;
 inline hand_back(t) {
 #ifndef NO_DOUBT
   store.doubt = store.doubt + store.task[t].begun;
+#ifndef NO_COUNTED
+  store.counted[store.task[t].token] = store.counted[store.task[t].token] + store.task[t].begun;
+#endif
 #endif
   store.task[t].begun = 0; store.task[t].token = 0; store.task[t].owner = NOBODY;
   store.task[t].state = QUEUED;
@@ -113,12 +120,8 @@ inline die() {
 #endif
 }
 
-/* Of all that the store forgot only this note is missing, and the claim is given up before its worker has looked: then
-   nobody knows of the step. README.md says so. */
-#define forgot_note(t) (rewound && store.task[t].state == RUNNING && told[store.task[t].token].begun && !store.task[t].begun)
-
 inline lets_go() {
-  at_task[me] = 0; at_token[me] = 0; t = 0; mine = 0; k = 0; have = 0; noted_since = 0
+  at_task[me] = 0; at_token[me] = 0; t = 0; mine = 0; k = 0; have = 0
 }
 
 /* Who was given a claim, and did not hear of it, asks again, and it stands: it is of the same delivery. */
@@ -164,7 +167,7 @@ inline skip_recorded() {
 }
 
 proctype Process(byte me) {
-  byte t, mine, k, have; bool noted_since;
+  byte t, mine, k, have;
 
 idle:
   /* It says what it is about to claim before it claims it, so that no claim is ever of somebody who has not said so.
@@ -189,18 +192,22 @@ asks:
   :: atomic { mine == 0 -> goto idle }
   :: d_step { mine > 0 && k < S ->
      /* The note that a step begins; who has lost the claim counts it, for nobody else will. */
-       told[mine].begun = 1; noted_since = rewound;
+       told[mine].begun = 1;
        if
        :: holds(t) -> store.task[t].begun = 1
 #ifndef NO_COUNT_OF_REFUSED
-       :: else -> store.doubt++
+       :: else -> store.doubt++; store.counted[mine]++
 #else
        :: else -> skip
 #endif
        fi;
        paid[t]++ };
      if
-     :: d_step { faults < OTHERS && !forgot_note(t) && noted_since == rewound -> faults++; die(); lets_go() }
+     :: d_step { faults < OTHERS -> faults++; die(); lets_go() }
+     :: d_step { faults < OTHERS && holds(t) -> faults++;   /* it dies when its record is there, and it has not heard */
+          store.task[t].journal = store.task[t].journal | BIT(k); store.task[t].begun = 0; die(); lets_go() }
+     :: d_step { faults < OTHERS && holds(t) -> faults++;   /* its time is up: what it was at is in doubt, and it comes again */
+          hand_back(t); told[mine].ended = RELEASE; lets_go() }
      :: d_step {
           if
 #ifdef NO_RECORD_FENCE
@@ -210,7 +217,7 @@ asks:
 #endif
              store.task[t].journal = store.task[t].journal | BIT(k); store.task[t].begun = 0;
              told[mine].begun = 0; told[mine].steps = told[mine].steps | BIT(k); told[mine].recorded++; k++;
-             noted_since = 0; skip_recorded()
+             skip_recorded()
 #ifndef NO_RECORD_FENCE
           :: else -> lets_go()
 #endif
@@ -313,25 +320,37 @@ inline look_back(c, known) {
         i++
      :: else -> break
      od;
-     pending = (told[c].ended == 0 && !held && !counted_claim[c]);
-     if :: pending && !certain && told[c].begun -> open = 1 :: else -> skip fi;
+     /* A record of which its process did not hear before it died is none that was broken off. */
+     count_bits(store.task[u].journal, i);
+     i = (following > 0 -> following : i + 1);
+#ifdef NO_UNHEARD_RECORD
+     unheard_of = 0;
+#else
+     unheard_of = (own > 0 && i > own + told[c].recorded);
+#endif
+#ifdef NO_BEGUN
+     pending = 0;
+#else
+     pending = (!held && told[c].begun > store.counted[c] + unheard_of);
+#endif
      was_noted = (many > 0 -> 0 : store.task[u].begun);
 #ifndef NO_NOTE_AGAIN
      /* What is under way in it, or was when its process died, or was refused: it is to be noted again. */
-     if :: held && told[c].ended == 0 && told[c].begun -> was_noted = 1 :: else -> skip fi;
+     if :: held && told[c].begun && !unheard_of -> was_noted = 1 :: else -> skip fi;
 #endif
      if :: held -> store.task[u].begun = was_noted :: else -> skip fi;
      if
-     :: many == 0 && (counted_claim[c] || !(lost_ || (pending && certain))) -> verdict = open
+     :: many == 0 && !pending && (counted_claim[c] || !lost_) -> verdict = open
      :: else ->
         assert(rewound);   /* a store that has all is believed */
         store.doubt = store.doubt + many;
         if
-        :: pending -> store.doubt = store.doubt + told[c].begun
+        :: pending -> store.doubt++; store.counted[c]++
         :: else -> skip
         fi;
-        counted_claim[c] = counted_claim[c] || lost_ || pending;
-        found_some = 1;
+        /* That a note is missing alone says nothing: it may never have come. */
+        found_some = found_some || many > 0 || (lost_ && !counted_claim[c]) || certain;
+        counted_claim[c] = counted_claim[c] || lost_;
         verdict = 2
      fi
   :: else -> skip
@@ -361,7 +380,7 @@ inline look() {
   :: else -> break
   od;
   c = 0; i = 0; u = 0; some = 0; unclear = 0; verdict = 0; own = 0; following = 0; first = 0; last = 0; later = 0;
-  again = 0; theirs = 0; many = 0; lost_ = 0; was_noted = 0; redone = 0; fewer = 0; whole = 0; follows = 0; certain = 0; missing = 0; pending = 0; held = 0; open = 0
+  again = 0; theirs = 0; many = 0; lost_ = 0; was_noted = 0; redone = 0; fewer = 0; whole = 0; follows = 0; certain = 0; missing = 0; pending = 0; held = 0; open = 0; unheard_of = 0
 #else
   skip
 #endif
@@ -370,10 +389,13 @@ inline look() {
 /* A heartbeat: the store's claims of a worker are held against what its processes say, and what was told with what is there. */
 proctype Heartbeat(byte me) {
   byte c, i, u, verdict, own, following, first, last, later, again, theirs, many;
-  byte unclear; bit lost_, was_noted, redone, fewer, whole, follows, certain, missing, pending, held, open, some;
+  byte unclear; bit lost_, was_noted, redone, fewer, whole, follows, certain, missing, pending, held, open, some, unheard_of;
   do
   :: d_step { rewound && looks[me] == 0 -> look(); looks[me] = 1 }
   :: d_step { rewound && looks[me] == 1 && looks[0] > 0 && looks[W - 1] > 0 -> look(); looks[me] = 2 }
+#ifdef NO_REWIND
+  :: d_step { told[1].worker > 0 -> look() }   /* for no reason: all is there, and believed */
+#endif
 #ifndef NO_RECONCILE
   :: d_step { is_ghost(0) -> look(); if :: is_ghost(0) -> hand_back(0) :: else -> skip fi }
   :: d_step { T > 1 && is_ghost(LAST) -> look(); if :: is_ghost(LAST) -> hand_back(LAST) :: else -> skip fi }
@@ -385,8 +407,8 @@ proctype Heartbeat(byte me) {
 /* Wrong guesses, lost jobs; messages that are lost, doubled or late on their way. */
 proctype Supervisor() {
   do
-  :: atomic { faults < OTHERS && store.task[0].state == RUNNING && !forgot_note(0) -> faults++; hand_back(0) }
-  :: atomic { T > 1 && faults < OTHERS && store.task[LAST].state == RUNNING && !forgot_note(LAST) -> faults++; hand_back(LAST) }
+  :: atomic { faults < OTHERS && store.task[0].state == RUNNING -> faults++; hand_back(0) }
+  :: atomic { T > 1 && faults < OTHERS && store.task[LAST].state == RUNNING -> faults++; hand_back(LAST) }
 #ifndef NO_RESEND
   :: atomic { store.task[0].state == QUEUED && store.task[0].messages == 0 -> store.task[0].messages++ }
   :: atomic { T > 1 && store.task[LAST].state == QUEUED && store.task[LAST].messages == 0 -> store.task[LAST].messages++ }
@@ -417,10 +439,12 @@ inline copy(from, to) {
      to.task[i].messages = from.task[i].messages;
      j = 0;
      do :: j < N -> to.task[i].found[j] = from.task[i].found[j]; j++ :: else -> break od;
-     i++
+     j = 0; i++
   :: else -> break
   od;
-  to.tokens = from.tokens; to.doubt = from.doubt; i = 0; j = 0
+  to.tokens = from.tokens; to.doubt = from.doubt;
+  do :: j < N -> to.counted[j] = from.counted[j]; j++ :: else -> break od;
+  i = 0; j = 0
 }
 
 /* What was saved and cannot come back is nothing that states differ in. */
@@ -432,10 +456,12 @@ inline forget_saved() {
      saved.task[i].journal = 0; saved.task[i].begun = 0; saved.task[i].messages = 0;
      j = 0;
      do :: j < N -> saved.task[i].found[j] = 0; j++ :: else -> break od;
-     i++
+     j = 0; i++
   :: else -> break
   od;
-  saved.tokens = 0; saved.doubt = 0; i = 0; j = 0
+  saved.tokens = 0; saved.doubt = 0;
+  do :: j < N -> saved.counted[j] = 0; j++ :: else -> break od;
+  i = 0; j = 0
 }
 
 proctype Disk() {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
@@ -16,11 +17,10 @@ from runner.core.plan.growth import Growth
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged import Log
-from runner.journal.sent_marks import CallsOut
+from runner.journal.sent_marks import SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import milliseconds, specification, specifications, stamp
 from runner.providers.redis.connection import Line
-from runner.providers.redis.jobs import Claim
 from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
 
@@ -56,8 +56,8 @@ class ClaimedTask:
         self._begin = scripts.load("begin_step")
         self._reached = 0  # records that this attempt came by or made: how far it is
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
-        self._out = CallsOut(claim.token, outgoing)
-        self._log = log
+        self._out = SentCalls(claim.token, outgoing)
+        self._log = log.claim if log is not None else None
         self._noted = False
         self._between: tuple[Entry | None, int] = (None, 0)  # the step that is just being noted (-1) or recorded (+1)
         line.missed = self._missed
@@ -82,8 +82,6 @@ class ClaimedTask:
         with self._lock:
             self._open.subtract(instead_of)
             self._open[entry] += 1
-            if self._log is not None:
-                self._log.began(self._open.text())
             if not held:
                 self._out.count(entry, 1)
             if entry.kind != "step" or time.monotonic() - self._heard > AWAY or outage.is_on:
@@ -92,6 +90,8 @@ class ClaimedTask:
                 self._between = (None, 0)
             else:
                 self._note_open(Tally([entry]))
+            if self._log is not None:  # the note is on its way: what is remembered of it is looked for
+                self._log.began(self._open.text())
 
     def leaves(self, entry: Entry) -> None:
         """A call that was held goes out."""

@@ -1,7 +1,8 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,18 +12,28 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import (
     AuthenticationError,
-    BusyLoadingError,
     NoPermissionError,
     RedisError,
     ResponseError,
 )
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis.sentinel import SentinelConnectionPool
 
-from runner.core.errors import StoreUnreachable
+from runner.core.errors import BadInput, StoreUnreachable
 from runner.core.redaction import redact_url
 from runner.providers.redis import address
-from runner.providers.redis.patience import NOT_NOW, NotNow, brief, in_words, not_now, noticing, patiently
+from runner.providers.redis.patience import (
+    REFUSES,
+    TRANSIENT_ERRORS,
+    NotNow,
+    brief,
+    in_words,
+    not_now,
+    noticing,
+    remedy,
+    retry_while_unavailable,
+)
+from runner.providers.redis.sentinels import NoMaster, Sentinels
 
 log = logging.getLogger(__name__)
 
@@ -66,18 +77,39 @@ class NoticingClient(_Noticing, Redis):
         return noticing(partial(super().execute_command, *command, **options))
 
 
+class WaitingPipeline(NoticingPipeline):
+    """Commands in one round trip, repeated as a `WaitingClient` repeats one."""
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Do them all. Returns their answers."""
+        again = _again(self, partial(super().execute, raise_on_error))
+        with _texts():
+            return retry_while_unavailable(
+                again, limit=PATIENCE, refused=partial(_leave, self.connection_pool), passing=REFUSES
+            )
+
+
+class WaitingClient(NoticingClient):
+    """For people: a server that refuses for now is waited for, `PATIENCE` seconds; one that is away is told at once."""
+
+    pipelines = WaitingPipeline
+
+    def execute_command(self, *command: Any, **options: Any) -> Any:
+        """Send a command and return its answer."""
+        ask = partial(super().execute_command, *command, **options)
+        with _texts():
+            return retry_while_unavailable(
+                ask, limit=PATIENCE, refused=partial(_leave, self.connection_pool), passing=REFUSES
+            )
+
+
 class PatientPipeline(NoticingPipeline):
     """Commands in one round trip, all of them repeated while the store is away or refuses for now."""
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
         """Do them all. Returns their answers."""
-        stack = list(self.command_stack)
-
-        def again() -> list[Any]:
-            self.command_stack = list(stack)  # an error empties it
-            return super(PatientPipeline, self).execute(raise_on_error)
-
-        return patiently(again, refused=partial(_leave, self.connection_pool))
+        again = _again(self, partial(super().execute, raise_on_error))
+        return retry_while_unavailable(again, refused=partial(_leave, self.connection_pool))
 
 
 class PatientClient(NoticingClient):
@@ -88,7 +120,28 @@ class PatientClient(NoticingClient):
     def execute_command(self, *command: Any, **options: Any) -> Any:
         """Send a command and return its answer."""
         ask = partial(super().execute_command, *command, **options)
-        return patiently(ask, refused=partial(_leave, self.connection_pool))
+        return retry_while_unavailable(ask, refused=partial(_leave, self.connection_pool))
+
+
+@contextmanager
+def _texts() -> Iterator[None]:
+    """Raises `BadInput` where what is asked for cannot be written down: nothing was sent."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        near = error.object[max(error.start - 20, 0) : error.end + 20]
+        raise BadInput(f"{near!r} holds half of a surrogate pair, which is no UTF-8 text") from None
+
+
+def _again(pipeline: Pipeline, execute: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
+    """What executes the pipeline however often it is called: an error empties it."""
+    stack = list(pipeline.command_stack)
+
+    def again() -> list[Any]:
+        pipeline.command_stack = list(stack)
+        return execute()
+
+    return again
 
 
 def _leave(pool: Any, error: NotNow) -> None:
@@ -117,7 +170,7 @@ class Line:
     def __init__(self, client: Client, replicas: Replicas = Replicas()) -> None:
         self._replicas = replicas
         self._behind = False
-        self._connection: Any = patiently(client.connection_pool.get_connection)
+        self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
         self._unread = 0
         self._closed = False
         self.fresh = True
@@ -130,7 +183,7 @@ class Line:
         try:
             self._send(*command)
             self._unread += 1
-        except NOT_NOW:
+        except TRANSIENT_ERRORS:
             self.close()
         except BaseException:
             self.close()
@@ -138,7 +191,7 @@ class Line:
 
     def execute_command(self, *command: Any) -> Any:
         """Send a command and return its answer."""
-        return patiently(partial(self.ask, *command))
+        return retry_while_unavailable(partial(self.ask, *command))
 
     def ask(self, *command: Any) -> Any:
         """The same, once."""
@@ -183,7 +236,7 @@ class Line:
         """Read all that is unread: from here on `fresh` says whether it was taken."""
         try:
             self._read_unread()
-        except NOT_NOW:
+        except TRANSIENT_ERRORS:
             self.close()
         except BaseException:
             self.close()
@@ -211,6 +264,11 @@ def patient(url: str, *, name: str = "runner") -> Client:
     Every operation of ours may be repeated; a lost answer is asked for again. Raises as `connect`.
     """
     return _open(PatientClient, url, name=name)
+
+
+def waiting(url: str, *, name: str = "runner") -> Client:
+    """A client for people: it waits for a server that refuses for now, and not for long. Raises as `connect`."""
+    return _open(WaitingClient, url, name=name)
 
 
 def connect(
@@ -272,30 +330,14 @@ def _master_of(watched: address.Watched, options: dict[str, Any]) -> SentinelCon
     times = {name: options[name] for name in ("socket_connect_timeout", "socket_keepalive", "retry")}
     # A sentinel that does not answer is not waited for: there are others.
     asked = {**times, **watched.options, **watched.sentinel_login, "socket_timeout": times["socket_connect_timeout"]}
-    sentinels = Sentinel(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    sentinels = Sentinels(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
     found = {"db": watched.db, **options, **watched.options, **watched.login}
     return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]
 
 
 def check(client: Client, url: str) -> None:
     """Raise `StoreUnreachable`, with the address tried, unless the server answers and lets us in."""
-    try:
-        client.ping()
-    except (AuthenticationError, NoPermissionError) as error:
-        raise StoreUnreachable(
-            f"Redis at {redact_url(url)} refuses us: {brief(error)}. Check user and password in the URL."
-        ) from None
-    except (BusyLoadingError, NotNow):
-        try:
-            patiently(client.ping, limit=PATIENCE)
-        except NOT_NOW as error:
-            raise StoreUnreachable(
-                f"Redis at {redact_url(url)} does not serve now: {in_words(error)}. Try again when that is over."
-            ) from None
-    except (RedisError, OSError) as error:
-        raise StoreUnreachable(
-            f"Redis at {redact_url(url)} cannot be reached: {brief(error)}. Start it, or name another with --redis-url."
-        ) from None
+    reach(client, f"Redis at {redact_url(url)}", url, "--redis-url")
     version = server_version(client)
     if version < (7, 0):
         raise StoreUnreachable(
@@ -303,15 +345,35 @@ def check(client: Client, url: str) -> None:
         )
 
 
-def refusing(client: Client) -> str:
-    """Why the server takes no writes now, in words; "" if it does, or cannot be asked. Nothing is written."""
+def reach(client: Client, what: str, url: str, option: str) -> None:
+    """The same of a server that is called ``what`` and named with ``option``, of whatever version."""
+    try:
+        client.ping()
+    except (AuthenticationError, NoPermissionError) as error:
+        master = address.watched(address.standard(url))
+        raise StoreUnreachable(
+            f"{what} refuses us: {brief(error)}. Check user and password in the URL"
+            + (f", which are those of the master {master.name!r} and its replicas." if master else ".")
+        ) from None
+    except REFUSES as error:
+        raise StoreUnreachable(f"{what} does not serve now: {in_words(error)}. {remedy(error)}") from None
+    except NoMaster as error:
+        raise StoreUnreachable(f"{what} cannot be reached: {error.explained(option)}.") from None
+    except (RedisError, OSError) as error:
+        raise StoreUnreachable(
+            f"{what} cannot be reached: {brief(error)}. Start it, or name another with {option}."
+        ) from None
+
+
+def refusing(client: Client) -> Exception | None:
+    """Why the server takes no writes now; None if it does, or an ACL forbids to ask so. Nothing is written."""
     try:
         client.execute_command("EVAL", "#!lua\nreturn 1", 0)  # one that may write is refused before it begins
-    except NOT_NOW as error:
-        return in_words(error)
-    except ResponseError:  # an ACL may forbid it
+    except TRANSIENT_ERRORS as error:
+        return error
+    except ResponseError:
         pass
-    return ""
+    return None
 
 
 def server_version(client: Client) -> tuple[int, ...]:

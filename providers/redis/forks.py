@@ -1,65 +1,21 @@
 """Forks: where a new branch may leave another one, and the one script by which it does."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from runner.core.errors import NotFound
-from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.branching import Done, pack, starts, visible
-from runner.core.plan.dependencies import Used
+from runner.core.plan.branching import pack, starts, visible
+from runner.providers.records import Position, Regrown, committed_record
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.history import Ancestor
 from runner.providers.redis.packing import unpack_output
-from runner.providers.redis.records import Committed
 from runner.providers.redis.runs import Runs
 
 SCRIPTS = ("find_position", "fork")
 """What a fork runs: one that reads, one that writes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A point in a run's history. ``done`` are the tasks committed by then, each with the branch it is on."""
-
-    run_id: str
-    branch: str
-    seq: int
-    checkpoint: str
-    plan: Plan
-    digest: str
-    bundle: str
-    queue: str
-    inputs: dict[str, Any]
-    overrides: dict[str, Any]
-    done: dict[str, tuple[str, Done]]
-    outputs: dict[str, Committed]
-    """Those that were asked for."""
-    shapes: str
-    """What the code declared outputs to be, where some were asked for (`runner.client.reading.shapes`)."""
-    newest_event: str
-    """The stream id of the run's newest event then; "0" if there was none."""
-    to_do: int = 0
-    """With how many tasks a fork that left here began."""
-
-    @property
-    def used(self) -> dict[str, Used]:
-        """What each of them used."""
-        return {task: done.used for task, (_, done) in self.done.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Regrown:
-    """How a branch of a plan that grows begins: the tasks to run, those of its parents that are void, inputs laid over
-    what its tasks share, and the tasks that begin from what they have recorded."""
-
-    ready: Sequence[PlannedTask]
-    void: frozenset[str]
-    laid: Mapping[str, Any]
-    kept: frozenset[str] = frozenset()
 
 
 def position(
@@ -109,11 +65,7 @@ def position(
         inputs=json.loads(inputs or "{}") | overrides,
         overrides=overrides,
         done=seen if plan.grows else {task: one for task, one in seen.items() if task in plan.by_key},
-        outputs={
-            task: history.committed_record(unpack_output(stored[seen[task][0]][task]))
-            for task in wanted
-            if task in seen
-        },
+        outputs={task: committed_record(unpack_output(stored[seen[task][0]][task])) for task in wanted if task in seen},
         shapes=shapes or "",
         newest_event=newest,
     )

@@ -11,10 +11,10 @@ from runner.core.errors import NotFound
 from runner.core.plan import Plan
 from runner.core.plan.branching import Done, Line, unpack, visible
 from runner.core.plan.dependencies import EDITED, NOTHING, Used
+from runner.providers.records import Committed, committed_record
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.packing import unpack_output
-from runner.providers.redis.records import Committed
 
 FIELDS = ("parent", "parent_seq", "todo", "void", "edits", "seq", "head", "from", "inputs", "laid")
 
@@ -145,26 +145,3 @@ def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -
                 found[task] = stored
         upto = min(upto, int(parent_seq or 0))
     return {task: found[task] for task in tasks if task in found}
-
-
-def committed_record(stored: dict[str, Any], branch: str = "") -> Committed:
-    """From its stored JSON, on the branch that did it."""
-    prompt, completion = stored.get("tokens", (0, 0))
-    worker, attempts, began, took = stored.get("by", ("", None, None, 0))
-    return Committed(
-        stored["seq"],
-        *outputs.load(stored),
-        ms=stored.get("ms"),
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        edited="edited" in stored,
-        files=stored.get("files"),
-        usage=stored.get("usage"),
-        branch=branch,
-        worker=worker,
-        attempts=attempts,
-        started_at=began,
-        ended_at=None if began is None else began + took,
-        flow=stored.get("flow", {}),
-        record=stored,
-    )

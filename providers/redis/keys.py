@@ -71,6 +71,8 @@ All keys of a run expire ``keep`` after its last branch is over (7 days by defau
 import hashlib
 import zlib
 
+from runner.core.jobs import ref
+
 PARTITIONS = 1
 
 LONGEST_REF = 64
@@ -141,11 +143,6 @@ def run_key(run_id: str) -> str:
 def branch_key(run_id: str, branch: str) -> str:
     """The branch's own hash."""
     return key("branch_key", run=run_key(run_id), name=branch)
-
-
-def ref(run_id: str, branch: str, task: str) -> str:
-    """A job as one string, as indexes and claims name it. Run ids and branch names hold no ``|``."""
-    return f"{run_id}|{branch}|{task}"
 
 
 def queued_ref(run_id: str, branch: str, task: str) -> str:

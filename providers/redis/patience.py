@@ -1,7 +1,8 @@
 """What passes by itself is waited for: a store that is away, and one that answers that it will not for now.
 
 All that a task asks of the store goes through a client, or a line of one, that waits (`connection.patient`). What
-watches and may not wait asks through one that does not (`connection.connect`), meets `NOT_NOW`, and tells `outage`.
+watches and may not wait asks through one that does not (`connection.connect`); it tells `outage` of the
+`TRANSIENT_ERRORS` that it meets.
 """
 
 import contextlib
@@ -11,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from redis.exceptions import (
     AuthenticationError,
@@ -31,21 +32,39 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-REASONS = {
-    "OOM": "its memory is full",
-    "MISCONF": "it cannot save to its disk",
-    "NOREPLICAS": "too few replicas are connected to it",
-    "READONLY": "it is a replica now",
-    "UNBLOCKED": "it has become a replica",
-    "MASTERDOWN": "its master is away",
-    "CLUSTERDOWN": "its cluster is down",
-    "TRYAGAIN": "its cluster is moving keys",
-    "BUSY": "a script keeps it busy",
+
+class Refusal(NamedTuple):
+    """What a code says of a server that refuses for now: why, what a person can do, and whether it serves reads."""
+
+    why: str
+    remedy: str
+    what: str = "everything"
+
+
+_PROMOTE = "Name the master, or promote this one (REPLICAOF NO ONE)."
+_NO_CLUSTER = "Cluster mode is not supported: name a server of its own."
+
+REFUSALS = {
+    "OOM": Refusal("its memory is full", "Raise its maxmemory, or delete what it need not keep.", "writes"),
+    "MISCONF": Refusal("it cannot save to its disk", "Make room on its disk; its log says what is wrong.", "writes"),
+    "NOREPLICAS": Refusal(
+        "too few replicas are connected to it", "Start its replicas, or lower min-replicas-to-write.", "writes"
+    ),
+    "READONLY": Refusal("it is a replica now", _PROMOTE, "writes"),
+    "UNBLOCKED": Refusal("it has become a replica", _PROMOTE, "writes"),
+    "LOADING": Refusal("it is loading its data", "Wait until it has: its log says how far it is."),
+    "MASTERDOWN": Refusal("its master is away", f"Start that. {_PROMOTE}"),
+    "CLUSTERDOWN": Refusal("its cluster is down", _NO_CLUSTER),
+    "TRYAGAIN": Refusal("its cluster is moving keys", _NO_CLUSTER),
+    "BUSY": Refusal("a script keeps it busy", "Wait for its end, or end it with SCRIPT KILL."),
 }
-"""The codes of refusals that pass, and what they say of the server. One that loads its data counts as away."""
+"""The refusals that pass, by the code that an answer begins with."""
 
 MOVED = frozenset({"READONLY", "UNBLOCKED"})
 """Codes after which another server may be the one to write to: a new connection finds it."""
+
+_DISCARDED = "Transaction discarded because of: "
+"""Stands before the code where EXEC is refused though the commands before it were taken."""
 
 _STRIPPED = {
     OutOfMemoryError: "OOM",
@@ -61,7 +80,8 @@ class NotNow(ResponseError):
     """The server answered that it will not for now. Nothing was done; the same call may succeed later."""
 
     def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"{code} {text}")
+        self.said = f"{code} {text}"  # redis-py writes into a pipeline's errors which command it was
+        super().__init__(self.said)
         self.code = code
 
     @property
@@ -70,8 +90,11 @@ class NotNow(ResponseError):
         return self.code in MOVED
 
 
-NOT_NOW = (ConnectionError, TimeoutError, NotNow)
+TRANSIENT_ERRORS = (ConnectionError, TimeoutError, NotNow)
 """Errors after which the same call may succeed: every operation here may be repeated."""
+
+REFUSES = (BusyLoadingError, NotNow)
+"""Those of a server that answers: who is away may be away for long, which a person is told at once."""
 
 REFUSED = ResponseError
 """The server answered, and said no: no permission, or, as a `NotNow`, not now."""
@@ -85,8 +108,8 @@ def not_now(error: object) -> NotNow | None:
         return error
     code, text = _STRIPPED.get(type(error)), str(error)
     if code is None:
-        code, _, text = text.partition(" ")
-    return NotNow(code, text) if code in REASONS else None
+        code, _, text = text.removeprefix(_DISCARDED).partition(" ")
+    return NotNow(code, text) if code in REFUSALS else None
 
 
 def noticing(call: Callable[[], T]) -> T:
@@ -100,17 +123,28 @@ def noticing(call: Callable[[], T]) -> T:
 def in_words(error: BaseException) -> str:
     """What is waited for."""
     if isinstance(error, NotNow):
-        return f"it refuses, for {REASONS[error.code]} ({error.args[0]})"
+        refusal = REFUSALS[error.code]
+        return f"it refuses {refusal.what}, for {refusal.why} ({error.said})"
     if isinstance(error, BusyLoadingError):
-        return "it is loading its data"
+        return f"it refuses everything, for {REFUSALS['LOADING'].why}"
     return f"it cannot be reached ({brief(error)})"
 
 
+def remedy(error: BaseException) -> str:
+    """What a person can do about it."""
+    if isinstance(error, NotNow):
+        return REFUSALS[error.code].remedy
+    if isinstance(error, BusyLoadingError):
+        return REFUSALS["LOADING"].remedy
+    return "Start it, or name another with --redis-url."
+
+
 def brief(error: BaseException) -> str:
-    """What it says, in a line; one of sentinels would print clients."""
-    if isinstance(error, MasterNotFoundError):
+    """What it says, in a line."""
+    if type(error) is MasterNotFoundError:  # kombu's: it would print clients
         return "no sentinel that answers knows a master of that name"
-    return str(error).rstrip(". ")
+    text = str(error).rstrip(". ")
+    return "it wants a password" if text.startswith(("HELLO must be called", "Authentication required")) else text
 
 
 class Outage:
@@ -161,17 +195,19 @@ outage = Outage()
 os.register_at_fork(after_in_child=lambda: outage.__init__())  # type: ignore[misc]
 
 
-def patiently(
+def retry_while_unavailable(
     call: Callable[[], T],
     *,
     limit: float | None = None,
     first: float = 0.02,
     most: float = 1.0,
     refused: Callable[[NotNow], object] | None = None,
+    passing: tuple[type[Exception], ...] = TRANSIENT_ERRORS,
 ) -> T:
     """Repeat ``call`` while the store is away or refuses for now, for ``limit`` seconds (``None``: for ever).
 
-    Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` hears of each refusal.
+    Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` hears of each refusal. ``passing``
+    are the errors after which it is repeated.
     """
     end = None if limit is None else time.monotonic() + limit
     pause = first
@@ -183,7 +219,7 @@ def patiently(
                 answer = noticing(call)
                 reached = True
                 return answer
-            except NOT_NOW as error:
+            except passing as error:
                 if isinstance(error, AuthenticationError) or (end is not None and time.monotonic() + pause > end):
                     raise
                 who = who or object()

@@ -252,7 +252,7 @@ _away: set[str] = set()
 
 def _asked(url: str, call: Callable[[], T]) -> T:
     try:
-        answer = patience.patiently(call, limit=0 if url in _away else PATIENCE)
+        answer = patience.retry_while_unavailable(call, limit=0 if url in _away else PATIENCE)
     except (RedisError, OSError) as error:
         _away.add(url)
         raise StoreUnreachable(

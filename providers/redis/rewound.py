@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from runner.journal.acknowledged import Acknowledged
 from runner.providers.redis import keys, scripts
@@ -21,15 +21,23 @@ class LookBack:
         self._worker = worker
         self._gone: set[tuple[str, int]] = set()
 
-    def __call__(self, client: Client, claims: Iterable[Acknowledged]) -> None:
-        """Look at all of them, and say in the log what was found. Raises `NotNow` where the store refuses for now."""
-        told = [claim for claim in claims if (claim.ref, claim.token) not in self._gone]
+    def __call__(self, client: Client, remembered: Callable[[], Iterable[Acknowledged]]) -> None:
+        """Look at all that is remembered, and say in the log what was found.
+
+        Raises `NotNow` where the store refuses for now.
+        """
+        told = [claim for claim in remembered() if (claim.ref, claim.token) not in self._gone]
         by_task: dict[str, list[Acknowledged]] = {}
         for claim in told:
             by_task.setdefault(claim.ref, []).append(claim)
         steps, forgotten, gone, unclear = 0, set[str](), set[str](), list[Acknowledged]()
-        for rewound in (False, True):
-            for claim, (verdict, *found) in self._look(client, told, by_task, rewound):
+        known, still = set[str](), list[Acknowledged]()
+        for again in (False, True):
+            if again:  # what else was forgotten of a run tells; and that what was under way still is
+                known = {keys.unref(ref)[0] for ref in forgotten}
+                still = [claim for claim in remembered() if claim.begun] if unclear else []
+                told = [claim for claim in unclear if _run_of(claim) in known or claim in still]
+            for claim, (verdict, *found) in self._look(client, told, by_task, known, still):
                 if verdict == "unclear":
                     unclear.append(claim)
                 elif verdict == "gone":
@@ -38,9 +46,6 @@ class LookBack:
                 elif verdict == "forgotten":
                     steps += int(found[0])
                     forgotten.add(claim.ref)
-            # What else was forgotten of a run says what became of those that were unclear.
-            runs = {keys.unref(ref)[0] for ref in forgotten}
-            told = [claim for claim in unclear if _run_of(claim) in runs]
         if forgotten or gone:
             log.error(
                 "the store went back in time and forgot what it had acknowledged of %d task(s) (%s), with %d step(s): "
@@ -49,15 +54,20 @@ class LookBack:
             )  # fmt: skip
 
     def _look(
-        self, client: Client, claims: list[Acknowledged], by_task: dict[str, list[Acknowledged]], rewound: bool
+        self,
+        client: Client,
+        claims: list[Acknowledged],
+        by_task: dict[str, list[Acknowledged]],
+        known: set[str],
+        still: list[Acknowledged],
     ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
         script = scripts.load("look_back")
-        scripts.teach(client, "look_back")
+        scripts.preload_scripts(client, "look_back")
         for start in range(0, len(claims), AT_ONCE):
             some = claims[start : start + AT_ONCE]
             pipe = client.pipeline(transaction=False)
             for claim in some:
-                slots = self.slots(claim, by_task[claim.ref], rewound=rewound)
+                slots = self.slots(claim, by_task[claim.ref], rewound=_run_of(claim) in known, still=claim in still)
                 pipe.execute_command("EVALSHA", script.sha, *script.arguments(slots))
             for claim, answer in zip(some, pipe.execute(raise_on_error=False), strict=True):
                 if isinstance(answer, list):
@@ -66,10 +76,11 @@ class LookBack:
                     raise later
 
     def slots(
-        self, claim: Acknowledged, later: Iterable[Acknowledged] = (), *, rewound: bool = False
+        self, claim: Acknowledged, later: Iterable[Acknowledged] = (), *, rewound: bool = False, still: bool = False
     ) -> dict[str, str | int]:
         """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``.
 
+        ``still`` where it was looked at before, and nothing has come to what is remembered of it since.
         ``later`` are the claims that this worker had on the task after that one.
         """
         after = [one for one in later if one.token > claim.token]
@@ -92,6 +103,7 @@ class LookBack:
             "begun": claim.begun,
             "worker": self._worker,
             "rewound": int(rewound),
+            "still": int(still),
             "later": str(max((one.token for one in after), default="")),
         }
 

@@ -10,12 +10,7 @@ from runner.core.errors import Conflict, NotFound
 from runner.core.ledger import Line
 from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
 from runner.core.states import RunStatus
-from runner.providers.redis import history, keys, scripts
-from runner.providers.redis.arguments import specifications, stamp
-from runner.providers.redis.connection import Client
-from runner.providers.redis.protocol import FIRST
-from runner.providers.redis.records import (
-    RUN_FIELDS,
+from runner.providers.records import (
     BranchRecord,
     CheckpointRecord,
     Committed,
@@ -23,6 +18,13 @@ from runner.providers.redis.records import (
     InFlight,
     Question,
     RunRecord,
+)
+from runner.providers.redis import history, keys, scripts
+from runner.providers.redis.arguments import specifications, stamp
+from runner.providers.redis.connection import Client
+from runner.providers.redis.protocol import FIRST
+from runner.providers.redis.records import (
+    RUN_FIELDS,
     branch_record,
     event_record,
     in_flight,

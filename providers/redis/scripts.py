@@ -94,7 +94,7 @@ def load(name: str, clock: Clock = SERVER_CLOCK) -> LuaScript:
     return LuaScript(name, _FOLDER.joinpath(f"{name}.lua").read_text("utf-8"), clock)
 
 
-def teach(client: Any, *names: str) -> None:
+def preload_scripts(client: Any, *names: str) -> None:
     """Let the server know these scripts, in one round trip, so that the first call of each is as fast as the others.
 
     Where it refuses (an ACL may), that first call brings the script with it.

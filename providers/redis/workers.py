@@ -8,37 +8,14 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from runner.core.jobs import Job
 from runner.core.settings import MAX_HANDOVERS
+from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import Job
 from runner.providers.redis.patience import NotNow
 from runner.providers.redis.protocol import FIRST, served
-
-
-@dataclass(frozen=True, slots=True)
-class HeldClaim:
-    """One claim as the worker's lease lists it. ``deadline`` is the server's time in ms, 0 for none."""
-
-    ref: str
-    token: int
-    process: str
-    deadline: int
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """The answer to a heartbeat. ``stood`` is False where the lease was gone: the claims are somebody else's now.
-
-    ``number`` counts the beats of a registration; it only ever grows, unless the store went back in time.
-    """
-
-    stood: bool
-    recheck: int
-    at: int
-    claims: tuple[HeldClaim, ...]
-    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from runner.agents.unsupported import refuse_unsupported
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
 from runner.core.runtime import engine_of
-from runner.journal.rate_limit import Pace
+from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
 from runner.providers.config import CheckpointConfig, Setting
 
@@ -74,7 +74,7 @@ class Agent(BaseModel):
     checkpoint_kickoff_event_id: str | None = None
 
     _crew: Link = PrivateAttr(default_factory=Link)
-    _pace: Pace = PrivateAttr(default_factory=Pace)
+    _pace: RateLimiter = PrivateAttr(default_factory=RateLimiter)
     _kickoff_event_id: str | None = PrivateAttr(default=None)
     _restored: Any = PrivateAttr(default=None)
 
@@ -99,7 +99,7 @@ class Agent(BaseModel):
         self._crew = Link(crew)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> RateLimiter:
         """Counts its calls where it is asked without a crew."""
         return self._pace
 

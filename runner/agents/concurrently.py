@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from runner.core.errors import Interrupted, Stop
-from runner.journal.cancellation.async_raise import Span
+from runner.journal.cancellation.async_raise import CancelScope
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
         return [functions[0]()]
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
-    spans: list[Span] = []
+    spans: list[CancelScope] = []
     for function, result in zip(functions, results, strict=True):
         # Each in a context of its own: what one opens is not open in another.
         context = contextvars.copy_context()
@@ -49,10 +49,10 @@ def _into(
     free: threading.Semaphore,
     context: contextvars.Context,
     function: Callable[[], T],
-    spans: list[Span],
+    spans: list[CancelScope],
 ) -> None:
     with contextlib.suppress(Interrupted):  # it may come late
-        span = Span()
+        span = CancelScope()
         try:
             spans.append(span)
             try:

@@ -111,7 +111,7 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
             message = {name: value for name, value in message.items() if name != "tool_calls"}
         conversation.say(message)
 
-    watch = model_call.Watch(job, take, tools)
+    watch = model_call.StepObserver(job, take, tools)
     with calling(job.role, per_minute=job.agent.max_rpm, announced=watch.tells, heard=watch.heard, leaving=watch.began):
         message = model_call.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed

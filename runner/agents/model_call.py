@@ -35,7 +35,7 @@ SMALLER = 3
 """How often a conversation is made smaller for a model that says it takes less."""
 
 
-def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     """What the model says to these messages; ``watch`` hears of it if it is really asked. Raises what it raises."""
     limit = _limit(job)
     fitted = fit(messages, limit, tools) if limit else list(messages)
@@ -50,7 +50,7 @@ def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: 
     raise AssertionError("unreachable")
 
 
-def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     model = job.model
     if is_ours(model):
         return side_by_side([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
@@ -90,7 +90,9 @@ def wait(job: Job) -> None:
         time.sleep(seconds)
 
 
-def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "Watch") -> Message:
+def _ask_ours(
+    job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver"
+) -> Message:
     """The transport journals it: what is replayed comes back here as if it had just been answered."""
     try:
         completion = model.complete(
@@ -103,7 +105,7 @@ def _ask_ours(job: Job, model: LLM, messages: Sequence[Message], tools: Sequence
     return completion.message()
 
 
-class Watch:
+class StepObserver:
     """Hears of one call, takes down its answer before anybody is told that it came, and tells of it: once, when it is
     really made."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from runner.bundles import script
+from runner.bundles import script, syntax
 from runner.bundles.isolation import PREFIX, KickedOff
 
 _THROUGH = frozenset({"asyncio", "concurrent", "crewai", "importlib", "runner", "threading"})
@@ -91,7 +91,7 @@ class _Tree:
     def __init__(self, source: bytes, name: str) -> None:
         self._outer: dict[ast.AST, ast.AST] = {}
         self._calls: dict[tuple[int, int], list[ast.expr]] = {}
-        for node in ast.walk(ast.parse(source, name)):
+        for node in ast.walk(syntax.parse(source, name)):
             self._outer.update(dict.fromkeys(ast.iter_child_nodes(node), node))
             if isinstance(node, ast.Call | ast.Await):
                 end = (node.end_lineno or 0, node.end_col_offset or 0)

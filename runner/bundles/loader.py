@@ -180,17 +180,17 @@ def find_crew(
     attr: str | None,
     is_crew: Callable[[object], bool],
     chosen: Callable[[list[tuple[str, object]]], list[tuple[str, object]]] = lambda crews: crews,
-    makers: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
+    factories: Callable[[ModuleType], list[str]] = lambda module: [],  # noqa: ARG005 - what is called by this name
 ) -> tuple[str, object]:
     """The crew in a loaded module and its name: the named one, or the only one there is that counts.
 
-    Where there is none, ``makers`` names what would make one if it was called.
+    Where there is none, ``factories`` names what would make one if it was called.
     """
     if attr is None and script.NAME in vars(module):
         attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:
         return _named(attr, _named_crew(module, attr, is_crew))
-    made = makers(module)
+    made = factories(module)
     entry = next((name for name in made if name in _ENTRIES), None)
     if _does_more(module):
         name = entry if entry and not script.has_block(module) else script.NAME

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner.bundles import syntax
 from runner.core.errors import BadCrew
 
 CREW_FILE = "crew.py"
@@ -141,7 +142,7 @@ def main_of(folder: Path) -> Path | None:
 def has_crew_at_hand(file: Path) -> bool:
     """Whether a crew file has, by its words, a crew, or what makes one without being told anything."""
     try:
-        body = ast.parse(_text(file)).body
+        body = syntax.parse(_text(file)).body
     except (SyntaxError, ValueError):
         return True  # reading it says what is wrong
     return any(_is_at_hand(one) for one in body)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 
+from runner.bundles import syntax
+
 NAME = "__main__"
 """What the block is called where a function would be named, and what its crew is kept under."""
 
@@ -71,7 +73,7 @@ def run(module: ModuleType) -> None:
 def run_file(module: ModuleType) -> None:
     """Do all that the file does as a script, that block in its place, in a module that was not executed."""
     file = Path(module.__file__ or "")
-    tree = ast.parse(file.read_bytes(), str(file))
+    tree = syntax.parse(file.read_bytes(), str(file))
     for one in tree.body:
         if isinstance(one, ast.If) and is_guard(one.test):
             one.test = ast.copy_location(ast.Constant(value=True), one.test)
@@ -97,7 +99,7 @@ def _code(module: ModuleType) -> CodeType | None:
 def _body(module: ModuleType) -> tuple[ast.Module, list[ast.stmt]]:
     """The file, and what stands in such blocks of it."""
     file = Path(module.__file__ or "")
-    tree = ast.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
+    tree = syntax.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
     return tree, [line for one in tree.body if isinstance(one, ast.If) and is_guard(one.test) for line in one.body]
 
 

@@ -65,7 +65,7 @@ SECRETS = (
 DATABASES = (".checkpoints.db", ".checkpoints.db-*")
 """Where `SqliteProvider` keeps checkpoints unless told otherwise: data of runs, and another bundle after each."""
 
-Why = Literal["secret", "checkpoints", "link", "ignored"]
+Why = Literal["secret", "checkpoints", "link", "dead link", "special", "ignored"]
 
 _SECRET = GitIgnoreSpec.from_lines(SECRETS)
 _BUILT_IN = (*IGNORED, *SECRETS, *DATABASES)
@@ -164,20 +164,26 @@ class Selection:
         for path in paths:
             try:
                 info = path.stat()
-            except FileNotFoundError:
-                continue  # a link to nothing, or gone by now
-            except OSError as error:  # a link to itself, a folder we may not look into
+            except OSError as error:  # a link to nothing or to itself, a file gone by now, a folder not open to us
                 if path.is_symlink():
+                    self._cannot_hold(path, "dead link")
+                    continue
+                if isinstance(error, FileNotFoundError):
                     continue
                 raise BadCrew(f"{self._name(path)}: cannot be read: {error.strerror}") from error
             is_folder = stat.S_ISDIR(info.st_mode)
             if not is_folder and not stat.S_ISREG(info.st_mode):
-                continue  # a socket, a pipe, a device
+                self._cannot_hold(path, "special")  # a socket, a pipe, a device
+                continue
             verdict = self._verdict(path, is_folder)
             if verdict == "selected" or verdict == "wanted":
                 yield path, info, verdict == "wanted"
             elif verdict != "cache":
                 self.left_out.append(LeftOut(self._name(path) + "/" * is_folder, verdict))
+
+    def _cannot_hold(self, path: Path, why: Why) -> None:
+        if not self._rules.check_file(path.relative_to(self._base).as_posix()).include:
+            self.left_out.append(LeftOut(self._name(path), why))
 
     def _verdict(self, path: Path, is_folder: bool) -> Why | Literal["selected", "wanted", "cache"]:
         """What becomes of a file or folder: "wanted" are those that the ignore file brings back."""

@@ -24,7 +24,7 @@ from typing import Any
 from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
 from runner.core.safe_paths import remove_below, write_below
 
-MOST = 16 * 1024 * 1024  #: bytes of new and changed files that are kept with a task
+MOST = 16_000_000  #: bytes of new and changed files that are kept with a task
 ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
 OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is, whom nobody here can ask for
 

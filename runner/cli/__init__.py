@@ -100,14 +100,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _fail_as_redis(error: Exception) -> None:
     """Say it in a line if it is Redis that failed."""
-    from runner.providers.redis.patience import NOT_NOW, REFUSED, in_words, not_now  # redis-py takes a while to import
+    # redis-py takes a while to import
+    from runner.providers.redis.patience import REFUSED, REFUSES, TRANSIENT_ERRORS, brief, in_words, not_now, remedy
 
-    if (found := not_now(error)) is not None:
-        _fail(f"Redis refused: {found}: {in_words(found)}", Exit.UNREACHABLE)
+    if isinstance(refusal := not_now(error) or error, REFUSES):
+        _fail(f"Redis does not serve now: {in_words(refusal)}. {remedy(refusal)}", Exit.UNREACHABLE)
     if isinstance(error, REFUSED):
         _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
-    if isinstance(error, NOT_NOW):
-        _fail(f"Redis went away: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+    if isinstance(error, TRANSIENT_ERRORS):
+        _fail(f"Redis went away: {brief(error)}; `runner doctor` says what is there", Exit.UNREACHABLE)
 
 
 def _usage(error: click.ClickException) -> str:

@@ -58,7 +58,15 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
     options.apply_environment(redis_url=redis_url)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise UsageError(f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints them")
-    from runner.cli.browse import open_browser  # textual takes time to import
+    try:
+        from runner.cli.browse import open_browser  # textual takes time to import, and is an extra
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("textual"):
+            raise
+        raise UsageError(
+            "the browser needs textual: `pip install 'crew-runner[browser]'`; "
+            f"`runner checkpoint list {where or 'WHERE'}` prints the checkpoints without it"
+        ) from None
 
     return open_browser(where, crew)
 

@@ -10,7 +10,8 @@ from runner.client.store import Store, open_store
 from runner.core import settings
 from runner.core.errors import Exit, RunnerError
 from runner.core.redaction import redact_url
-from runner.providers.redis.connection import server_version
+from runner.providers.redis.connection import refusing, server_version
+from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, in_words, remedy
 from runner.providers.redis.protocol import PROTOCOL
 
 
@@ -40,16 +41,26 @@ def diagnose() -> list[Finding]:
     except RunnerError as error:
         return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
     with store:
-        return [
-            *findings,
-            _redis(store),
-            _writes(store),
-            _durability(store),
-            _eviction(store),
-            _recovery(store),
-            _workers(store),
-            _protocols(store),
-        ]
+        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols):
+            try:
+                findings.append(look(store))
+            except (*TRANSIENT_ERRORS, REFUSED) as error:
+                findings.append(_unanswered(error))
+                if isinstance(error, TRANSIENT_ERRORS):
+                    break  # all else would wait as long again, and hear the same
+    return findings
+
+
+def _unanswered(error: Exception) -> Finding:
+    """Why the server does not tell more."""
+    away = isinstance(error, TRANSIENT_ERRORS)
+    return Finding(
+        "Redis does not tell more",
+        in_words(error) if away else str(error),
+        ok=False,
+        hint=remedy(error) if away else "allow the user in the URL what docs/operations.md lists",
+        exit_code=int(Exit.UNREACHABLE),
+    )
 
 
 def _cache() -> Finding:
@@ -71,12 +82,14 @@ def _redis(store: Store) -> Finding:
 
 
 def _writes(store: Store) -> Finding:
-    refused = store.refusing()
+    refused = refusing(store.watcher)
+    if refused is None:
+        return Finding("writes", "taken")
     return Finding(
         "writes",
-        f"waited for by every task: {refused}" if refused else "taken",
-        ok=not refused,
-        hint="runs go on by themselves when that is over",
+        f"waited for by every task: {in_words(refused)}",
+        ok=False,
+        hint=f"{remedy(refused)} Runs go on by themselves when that is over.",
     )
 
 

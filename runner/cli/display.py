@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli.stdio import err, say
-from runner.providers.redis.records import Event
+from runner.providers.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
 _WIDTH = 60  #: characters of a name; one that CrewAI takes from a description may be a page

@@ -19,7 +19,8 @@ from runner.client.store import Store, open_store
 from runner.core.errors import UsageError
 from runner.core.redaction import redact_handlers, redact_url
 from runner.core.settings import WorkerSettings, default_queue
-from runner.providers.redis.patience import NOT_NOW
+from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.workers import Workers
 from runner.tasks import parent
 
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
@@ -110,8 +111,8 @@ def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
     def tend() -> bool:
         try:
             store.tend()
-            busy = store.workers.busy()
-        except (*NOT_NOW, OSError):
+            busy = Workers(store.watcher).busy()
+        except (*TRANSIENT_ERRORS, OSError):
             return False
         if busy or not until_idle:
             idle_since.clear()

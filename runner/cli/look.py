@@ -15,7 +15,7 @@ from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_who
 from runner.cli.submit import asked, follow
 from runner.client import Client
 from runner.core.plain_text import json_text
-from runner.providers.redis.records import COUNTERS, BranchRecord, Event, RunRecord
+from runner.providers.records import COUNTERS, BranchRecord, Event, RunRecord
 
 _STYLE = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "waiting": "magenta"}
 

@@ -6,7 +6,13 @@ from runner.bundles.bundle import Bundle, contents
 from runner.bundles.selection import IGNORE_FILE
 from runner.core.plain_text import json_text
 
-_KINDS = {"secret": "may hold secrets", "checkpoints": "checkpoints", "link": "links out of the folder"}
+_KINDS = {
+    "secret": "may hold secrets",
+    "checkpoints": "checkpoints",
+    "link": "links out of the folder",
+    "dead link": "links to nothing",
+    "special": "no regular files",
+}
 _MOST = 8  #: names in the line of `submit`
 
 

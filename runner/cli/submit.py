@@ -99,10 +99,10 @@ def submit(
         prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown)
         if line := untested(prepared.adapter):
             say(line)
-        _refuse_missing(prepared, inputs)
         if dry_run:
             packing.show(prepared.packed, prepared.plan.crew, as_json, write)
             return 0
+        _refuse_missing(prepared, inputs)
         if line := packing.left_out(prepared.packed):
             say(line)
         configured()  # what is wrong with the prices is said before anything is paid

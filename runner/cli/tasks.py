@@ -11,7 +11,7 @@ from rich.text import Text
 from runner.core.ledger import costs
 from runner.core.plan import Plan
 from runner.core.prices import cost_in_a_cell
-from runner.providers.redis.records import Committed, InFlight
+from runner.providers.records import Committed, InFlight
 
 
 def rows(

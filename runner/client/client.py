@@ -27,11 +27,11 @@ from runner.core.settings import default_queue, queue_name
 from runner.core.states import RunStatus
 from runner.crews.kickoff import refuse_missing
 from runner.flows.feedback import choose, verdict
+from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis import forks, scripts
 from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.patience import NOT_NOW
+from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import name_of
-from runner.providers.redis.records import CheckpointRecord, RunRecord
 
 _RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 
@@ -46,7 +46,7 @@ class Client:
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:
         self.store: Store = open_store(redis_url, state_dir=state_dir)
-        scripts.teach(self.store.client, *forks.SCRIPTS)  # who forks has a person waiting
+        scripts.preload_scripts(self.store.client, *forks.SCRIPTS)  # who forks has a person waiting
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
         self._worker: subprocess.Popen[bytes] | None = None
@@ -363,6 +363,6 @@ class Client:
                 if self.store.membership is not None and time.monotonic() - self._looked_for_worker > 2.0:
                     self.ensure_worker(self.store.runs.field(handle.id, "queue") or default_queue())
                 return found
-            except NOT_NOW:
+            except TRANSIENT_ERRORS:
                 time.sleep(0.2)
                 self.store.tend()

@@ -6,7 +6,7 @@ from runner.core.ledger import summed
 from runner.core.plan.branching import meant
 from runner.core.prices import NO_PRICES
 from runner.llm.list_prices import configured
-from runner.providers.redis.records import Committed
+from runner.providers.records import Committed
 from runner.providers.redis.runs import Runs
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from runner.bundles.task_files import bytes_of, is_executable
 from runner.core.errors import LeadsOutside
 from runner.core.safe_paths import write_below
-from runner.providers.redis.records import Committed
+from runner.providers.records import Committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from runner.core.plan.dependencies import EVERYTHING
 from runner.flows.edits import Given, edited
 from runner.flows.history import PART, labels_of, methods_of, unheard
 from runner.flows.machine import method_of
+from runner.providers.records import Committed, Position, Regrown
 from runner.providers.redis import forks, history
 from runner.providers.redis.connection import Client
 from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.forks import Position, Regrown
-from runner.providers.redis.records import Committed
 
 Edit = str | dict[str, Any] | list[Any]
 

@@ -15,7 +15,7 @@ from runner.core.prices import NO_PRICES
 from runner.core.states import RunStatus
 from runner.llm.list_prices import configured
 from runner.modelserver.stubs import LABELS
-from runner.providers.redis.records import BranchRecord, Event, Question, RunRecord
+from runner.providers.records import BranchRecord, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 
 if TYPE_CHECKING:

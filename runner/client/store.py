@@ -6,17 +6,23 @@ from pathlib import Path
 from types import TracebackType
 
 from runner.client import embedded
-from runner.providers.redis.connection import Client, check, connect, refusing
+from runner.providers.redis.connection import Client, check, connect, refusing, waiting
+from runner.providers.redis.patience import in_words
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
 
 @dataclass
 class Store:
-    """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis."""
+    """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis.
+
+    ``client`` waits a while for a server that refuses for now; ``watcher`` asks once, for loops and for who wants to
+    know whether it does.
+    """
 
     url: str
     client: Client
+    watcher: Client
     membership: embedded.Membership | None = None
     state_dir: Path = field(default_factory=embedded.default_state_dir)
 
@@ -32,7 +38,8 @@ class Store:
 
     def refusing(self) -> str:
         """Why the store takes no writes now, in words; "" if it does."""
-        return refusing(self.client)
+        refused = refusing(self.watcher)
+        return in_words(refused) if refused is not None else ""
 
     def tend(self) -> None:
         """Make sure that an embedded server still runs; cheap when it does."""
@@ -42,6 +49,7 @@ class Store:
     def close(self) -> None:
         """Let it go."""
         self.client.close()
+        self.watcher.close()
         if self.membership is not None:
             self.membership.close()
 
@@ -63,6 +71,6 @@ def open_store(redis_url: str | None = None, *, state_dir: Path | None = None) -
     if not url:
         membership = embedded.join(folder)
         url = membership.url
-    client = connect(url)
+    client = waiting(url)
     check(client, url)
-    return Store(url, client, membership, folder)
+    return Store(url, client, connect(url), membership, folder)

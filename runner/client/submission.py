@@ -19,7 +19,7 @@ from runner.bundles.bundle import Bundle
 from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
-from runner.core import settings
+from runner.core import names, settings
 from runner.core.errors import BadInput, UsageError
 from runner.core.field_errors import in_words
 from runner.core.inputs import stored
@@ -74,8 +74,8 @@ def run_id_for(id: str) -> str:
     """The run id that an idempotent submission gets."""
     if not id.strip():
         raise UsageError("--id must not be empty")
-    if not id.isprintable():  # its run has one line in every list
-        raise UsageError(f"--id {id[:80]!r} has control characters: leave them out")
+    if why := names.why_not(id):
+        raise UsageError(f"--id {id[:80]!r} {why}")
     if len(id) > LONGEST_ID:
         raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are taken")
     return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]

@@ -24,8 +24,8 @@
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
-A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``Asked``) stops a task where it is. It is a BaseException, so
-that a crew's own ``except Exception`` cannot swallow it and pay again.
+A `Stop` (``Interrupted``, ``TimedOut``, ``ClaimLost``, ``InputRequired``) stops a task where it is. It is a
+BaseException, so that a crew's own ``except Exception`` cannot swallow it and pay again.
 """
 
 import json
@@ -190,7 +190,7 @@ class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""
 
 
-class Asked(Stop):
+class InputRequired(Stop):
     """The task asks a person something: it stops here, and goes on when ``step`` of its journal has the answer."""
 
     def __init__(self, step: str, question: str, about: Mapping[str, Any] | None = None) -> None:

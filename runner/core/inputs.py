@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from runner.core import names
 from runner.core.errors import BadInput
-from runner.core.plain_text import printable
 
 MOST_NESTED = 200  #: lists and objects in each other: the parsers of JSON that are in use give up at 250 to 1000
 MOST_BYTES = 64 * 2**20  #: of all inputs, as JSON: each task is handed them
@@ -69,6 +69,5 @@ def _bad_name(name: object) -> str:
         return f"the name of an input is text, not {name!r}"
     if not name.strip():
         return "an input has an empty name"
-    if printable(name) != name or len(name.splitlines()) > 1:
-        return f"the name of the input {name[:80]!r} has control characters: leave them out"
-    return ""
+    why = names.why_not(name)
+    return f"the name of the input {name[:80]!r} {why}" if why else ""

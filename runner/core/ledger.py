@@ -170,7 +170,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class CallContext:
     """Who makes the calls in this context: the agent's role, for the ledger.
 
     ``per_minute``: how many of them may be made in a minute. ``announced``: it tells of its calls on the event bus
@@ -184,7 +184,7 @@ class Caller:
     per_minute: int | None = None
 
 
-NOBODY = Caller()
+NOBODY = CallContext()
 
-caller: ContextVar[Caller] = ContextVar("runner_caller", default=NOBODY)
+caller: ContextVar[CallContext] = ContextVar("runner_caller", default=NOBODY)
 """Who makes the calls in this context."""

@@ -5,12 +5,14 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.core import names
 from runner.core.errors import UsageError
 
 DEFAULT_QUEUE = "runner"
 
 
 MAX_HANDOVERS = 720  #: in a row, of one task that does not get further; then its run fails
+LONGEST_QUEUE = 200  #: bytes of a queue's name: RabbitMQ takes 255, and ours stands before it
 LONGEST = 100 * 365 * 86400.0  #: seconds: no time that is given is longer; Redis counts in ms and has room for more
 MOST = 1_000_000  #: no count that is given, as of checkpoints, attempts or replicas, is more
 
@@ -71,9 +73,11 @@ def default_queue() -> str:
 
 
 def queue_name(name: str) -> str:
-    """The name, unless it has blanks or control characters, or could be a key of the store. Raises `UsageError`."""
+    """The name, unless it is odd or long, has blanks, or could be a key of the store. Raises `UsageError`."""
+    if why := names.why_not(name, most=LONGEST_QUEUE):
+        raise UsageError(f"a queue is not called {name[:80]!r}: its name {why}")
     if not name.isprintable() or " " in name:
-        raise UsageError(f"a queue is not called {name!r}: its name has no blanks, and no control characters")
+        raise UsageError(f"a queue is not called {name!r}: its name has no blanks")
     if name.startswith("runner:"):
         raise UsageError(
             f"a queue is not called {name!r}: what begins with runner: is the store's own; choose another name"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from runner.agents import Agent
 from runner.agents.mcp import connections
-from runner.core import encoding
+from runner.core import encoding, names
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
 from runner.core.interpolation import interpolate, placeholders
@@ -25,6 +25,8 @@ from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
 from runner.llm.llm import LLM, model_for
 from runner.providers.config import CheckpointConfig, resolve
+
+LONGEST_NAME = 200  #: characters of a task's
 
 
 class NativeAdapter:
@@ -159,8 +161,10 @@ def keys_of(crew: Crew) -> list[str]:
     if twice:
         raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")
     for key in keys:
-        if len(key) > 200 or any(ord(char) < 32 for char in key):
-            raise BadCrew(f"the task name {key[:40]!r} is too long or has control characters")
+        if why := names.why_not(key):
+            raise BadCrew(f"the task name {key[:40]!r} {why}")
+        if len(key) > LONGEST_NAME:
+            raise BadCrew(f"the task name {key[:40]!r}... has {len(key)} characters: at most {LONGEST_NAME} are taken")
     return keys
 
 

@@ -14,7 +14,7 @@ from runner.core.runtime import engine_of
 from runner.crews.planning import KEY as PLANNING
 from runner.crews.planning import planner_task
 from runner.crews.task import Task
-from runner.journal.rate_limit import Pace
+from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
 from runner.providers.config import CheckpointConfig, Setting
 
@@ -71,7 +71,7 @@ class Crew(BaseModel):
     checkpoint_kickoff_event_id: str | None = None
 
     _usage_metrics: UsageMetrics | None = PrivateAttr(default=None)
-    _pace: Pace = PrivateAttr(default_factory=Pace)
+    _pace: RateLimiter = PrivateAttr(default_factory=RateLimiter)
     _manager: Agent | None = PrivateAttr(default=None)
     _planner: Task | None = PrivateAttr(default=None)
     _by_key: dict[str, Task] = PrivateAttr(default_factory=dict)
@@ -103,7 +103,7 @@ class Crew(BaseModel):
         self._usage_metrics = usage
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> RateLimiter:
         """Counts its calls in this process."""
         return self._pace
 

@@ -2,8 +2,8 @@
 
 import sys
 
+from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
-from runner.engine.port import Adapter
 
 
 class CrewPlugin(AdapterPlugin):

@@ -11,8 +11,8 @@ from typing import Any
 from runner.bundles import isolation
 from runner.bundles.run_dir import Home
 from runner.core.errors import BadCrew
+from runner.engine.adapter import Adapter, GrowingAdapter
 from runner.engine.plugin import AdapterPlugin
-from runner.engine.port import Adapter, GrowingAdapter
 
 GROUP = "crew_runner.adapters"
 

@@ -14,7 +14,7 @@ from runner.bundles.program import CALL
 from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
 from runner.core.plan import Plan
 from runner.engine import adapters
-from runner.engine.port import Adapter
+from runner.engine.adapter import Adapter
 
 _loading = threading.Lock()
 

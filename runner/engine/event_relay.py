@@ -15,7 +15,9 @@ from typing import Any
 from runner.bundles import loader
 from runner.bundles.isolation import PREFIX
 from runner.core import output as outputs
+from runner.core.jobs import Claim
 from runner.core.ledger import Usage
+from runner.engine.ports import ClaimedTask
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, set_audience
@@ -37,8 +39,6 @@ from runner.events.work_events import (
     TaskStartedEvent,
 )
 from runner.journal.cancellation.gate import Gate
-from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.jobs import Claim
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 """Events that come by the thousand: handlers hear of them, the run does not."""

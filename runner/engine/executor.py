@@ -7,7 +7,7 @@ import contextvars
 import json
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -18,35 +18,39 @@ from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
 from runner.core import backoff, fault_points
 from runner.core import output as outputs
-from runner.core.errors import Asked, ClaimLost, DiskTrouble, Interrupted, MissingDependency, TaskTimeout, TimedOut
+from runner.core.errors import (
+    ClaimLost,
+    DiskTrouble,
+    InputRequired,
+    Interrupted,
+    MissingDependency,
+    TaskTimeout,
+    TimedOut,
+)
 from runner.core.idempotency import originating
+from runner.core.jobs import Claim, Job, Refusal
 from runner.core.ledger import Tally
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan
 from runner.core.plan.dependencies import Used
 from runner.core.plan.growth import Branch, Grow
-from runner.engine import adapters, logs
+from runner.engine import adapters, observers
 from runner.engine.code_cache import CodeCache, Loaded, Signatures
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.engine.event_relay import TaskEvents
 from runner.engine.failures import describe, trace_of
 from runner.engine.folder import AttemptFolder
-from runner.engine.tool_events import ToolWatch
+from runner.engine.logs import LogObserver
+from runner.engine.observers import Observers
+from runner.engine.ports import ClaimedTask, Store
+from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Work
 from runner.journal.cancellation.gate import Gate
 from runner.journal.journal import Journal
 from runner.journal.task_marks import Page
 from runner.llm.recording import journaled
 from runner.modelserver import stubs
-from runner.providers.redis import jobs
-from runner.providers.redis.address import identity
-from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Client, Line, Replicas, patient
-from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.jobs import Claim, Job, Refusal
-from runner.providers.redis.pace import RunPace
-from runner.providers.redis.runs import Runs
 
 DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
@@ -78,7 +82,7 @@ class Executor:
 
     def __init__(
         self,
-        url: str,
+        store: Store,
         *,
         worker: str,
         process: str,
@@ -87,33 +91,25 @@ class Executor:
         outgoing: Outgoing,
         page: Page,
         retire: Retire,
-        replicas: Replicas,
     ) -> None:
-        self._client = patient(url, name=f"runner:{worker}:{process}")
-        self._line = Line(self._client, replicas)
-        self._runs = Runs(self._client)
-        self._code = CodeCache(self._runs, cache)
-        self._signatures = Signatures(lambda run: self._runs.field(run, "signature"))
+        self._store = store
+        self._code = CodeCache(store, cache)
+        self._signatures = Signatures(store.signature)
         self._worker = worker
         self._process = process
         self._stops = stops
         self._outgoing = outgoing
         self._page = page
         self._cache = cache
-        self._store_id = identity(url)
         self._retire = retire
-
-    @property
-    def client(self) -> Client:
-        """The client beside the line that tasks use."""
-        return self._client
+        self._observers = Observers((LogObserver(), *observers.installed()))
 
     def do(self, job: Job) -> Decision | Refusal:
         """Do one job. What it returns is already stored."""
         fault_points.reached("job received, not claimed")
         self._stops.ready()
         if self._stops.draining:
-            jobs.return_job(self._line, job)
+            self._store.return_job(job)
             return Refusal("draining")
         try:
             self._page.claiming(job.ref)
@@ -121,10 +117,10 @@ class Executor:
             if isinstance(claim, Refusal):
                 return claim
             self._page.claimed(job.ref, claim.token)
-            logs.started(claim)
+            self._observers.task_started(claim)
             began = time.monotonic()
             decision = self._do(claim)
-            logs.ended(claim, decision, time.monotonic() - began)
+            self._observers.task_ended(claim, decision, time.monotonic() - began)
             return decision
         finally:
             self._page.over()
@@ -134,10 +130,10 @@ class Executor:
             self._retire(claim.adapter)
         fault_points.reached("claimed, not begun")
         gate = Gate()
-        task = ClaimedTask(self._line, claim, self._outgoing, self._page.log)
-        journal = Journal(claim.recorded, task, gate)
-        place = task_files.new_place(task_files.workdirs(self._store_id, self._cache), self._worker)
-        folder = AttemptFolder(claim, self._runs, self._code, place)
+        task = self._store.task(claim, self._outgoing, self._page.log)
+        journal = Journal(claim.recorded, self._observers.steps(claim, task), gate)
+        place = task_files.new_place(task_files.workdirs(self._store.id, self._cache), self._worker)
+        folder = AttemptFolder(claim, self._store, self._code, place)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
         try:
@@ -145,7 +141,7 @@ class Executor:
                 decision = context.run(self._perform, claim, task, journal, gate, events, folder)
             finally:
                 journal.close()
-            self._store(decision, task, journal)
+            self._record(decision, task, journal)
             self._page.over()
         except ClaimLost:
             return Lost()
@@ -161,11 +157,11 @@ class Executor:
         end = time.monotonic() + REGISTER_WAIT
         while True:
             unfit = adapters.disposable() if self._retire is None else ()
-            claim = jobs.claim(self._line, job, worker=self._worker, process=self._process, unfit=unfit)
+            claim = self._store.claim(job, worker=self._worker, process=self._process, unfit=unfit)
             if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
                 return claim
             if time.monotonic() > end or self._stops.draining:
-                jobs.return_job(self._line, job)
+                self._store.return_job(job)
                 return claim
             time.sleep(0.05)
 
@@ -194,13 +190,13 @@ class Executor:
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
-                journal.pacer = RunPace(self._client, claim.job.run_id)
+                journal.pacer = self._store.pacer(claim.job.run_id)
                 journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
                 work = self._work(claim, plan, task, journal, gate)
                 for name in loaded.made_with:
                     work.uses.input(name)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
-                    work = replace(work, watch=lambda name, function: ToolWatch(source, name, function))
+                    work = replace(work, watch=lambda name, function: ToolObserver(source, name, function))
                 if growing is None:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
@@ -222,7 +218,7 @@ class Executor:
             return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
         except ClaimLost:
             return Lost()
-        except Asked as asked:
+        except InputRequired as asked:
             fault_points.reached("question put, not asked")
             return Ask(asked.step, json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False))
         except Interrupted:
@@ -247,23 +243,19 @@ class Executor:
 
     def _home(self, job: Job) -> Home:
         """Where the run keeps on this machine what is in no store."""
-        parent = partial(self._runs.parent, job.run_id)
-        return Home(
-            homes(self._store_id, self._cache), self._store_id, job.run_id, job.branch, parent, self._runs.existing
-        )
+        store = self._store
+        parent = partial(store.parent, job.run_id)
+        return Home(homes(store.id, self._cache), store.id, job.run_id, job.branch, parent, store.existing)
 
     def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""
         if loaded.plan.digest == claim.plan_digest:
             return loaded.plan
-        return self._runs.plan(claim.job.run_id)
+        return self._store.plan(claim.job.run_id)
 
     def _work(self, claim: Claim, plan: Plan, task: ClaimedTask, journal: Journal, gate: Gate) -> Work:
         job = claim.job
-
-        def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-            found = self._runs.outputs_of(job.run_id, job.branch, list(keys))
-            return {key: output.as_task_output(key) for key, output in found.items()}
+        branch = self._store.branch(job.run_id, job.branch)
 
         def note(kind: str, text: str) -> None:
             with gate.write():
@@ -278,18 +270,18 @@ class Executor:
             plan=plan,
             inputs=claim.inputs,
             journal=journal,
-            fetch=fetch,
+            fetch=partial(self._store.outputs, job.run_id, job.branch),
             note=note,
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
             goes_on=True,
             failed=claim.failed,
             part=branch_plan(plan, claim.todo),
             opens=claim.scope.opens,
-            line=GrowingBranch(self._client, job.run_id, job.branch) if plan.grows else None,
-            beside=lambda keys: self._runs.stored_outputs(job.run_id, job.branch, list(keys)),
+            line=branch if plan.grows else None,
+            beside=branch.records,
         )
 
-    def _store(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
+    def _record(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:
         replayed = journal.take_replayed()
         match decision:
             case Commit(output, unlocks, used, ms):

@@ -11,19 +11,19 @@ from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
 from runner.core import output as outputs
 from runner.core.errors import RelativePath, TaskError
 from runner.core.interpolation import interpolate
+from runner.core.jobs import Claim
 from runner.engine import adapters
 from runner.engine.code_cache import CodeCache, Loaded, leave_folder
+from runner.engine.ports import Store
 from runner.journal.journal import Journal
-from runner.providers.redis.jobs import Claim
-from runner.providers.redis.runs import Runs
 
 
 class AttemptFolder:
     """The folder of one attempt. ``place`` is where it is made when it is first needed."""
 
-    def __init__(self, claim: Claim, runs: Runs, code: CodeCache, place: Path) -> None:
+    def __init__(self, claim: Claim, store: Store, code: CodeCache, place: Path) -> None:
         self._claim = claim
-        self._runs = runs
+        self._store = store
         self._code = code
         self._is_copy = adapters.is_disposable(claim.adapter)
         self._work = Workdir(place, self._begin, may_hold)
@@ -74,5 +74,5 @@ class AttemptFolder:
 
     def _begin(self) -> tuple[Path | None, Iterable[Files]]:
         job = self._claim.job
-        left = self._runs.files_left(job.run_id, job.branch)
+        left = self._store.files_left(job.run_id, job.branch)
         return (self._code.root(self._claim.bundle) if self._is_copy else None), left

@@ -4,7 +4,7 @@ from types import ModuleType
 from typing import Any
 
 from runner.bundles.run_dir import Home
-from runner.engine.port import Adapter
+from runner.engine.adapter import Adapter
 
 
 class AdapterPlugin:

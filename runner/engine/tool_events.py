@@ -7,7 +7,7 @@ from runner.events.bus import event_bus
 from runner.events.call_events import ToolUsageErrorEvent, ToolUsageFinishedEvent, ToolUsageStartedEvent
 
 
-class ToolWatch:
+class ToolObserver:
     """A durable step is a use of a tool, for those who watch."""
 
     def __init__(self, task: Any, name: str, function: Callable[..., Any]) -> None:

@@ -9,7 +9,7 @@ from runner.core.plan import Plan
 from runner.core.plan.dependencies import Uses
 from runner.core.plan.growth import Branch
 from runner.journal.journal import Journal
-from runner.journal.recorder import Watch
+from runner.journal.recorder import StepObserver
 
 
 class Conversation:
@@ -51,7 +51,7 @@ class Work:
     note: Callable[[str, str], None]
     given: Mapping[str, TaskOutput] = field(default_factory=dict)
     conversation: Conversation = field(default_factory=Conversation)
-    watch: Callable[[str, Callable[..., Any]], Watch] | None = None
+    watch: Callable[[str, Callable[..., Any]], StepObserver] | None = None
     uses: Uses = field(default_factory=Uses)
     line: Branch | None = None
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}

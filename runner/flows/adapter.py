@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.core import output as outputs
-from runner.core.errors import Asked, BadCrew, BadInput, TaskError
+from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.growth import Grow, Growth, Shared
 from runner.crews.crew import CrewOutput
@@ -291,15 +291,15 @@ def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
 def _perform(flow: Flow[Any], execution: Execution) -> Outcome:
     try:
         return execution.do()
-    except (Asked, AnswerRefused) as stop:
-        if execution.call.key not in flow._asked and isinstance(stop, Asked):
+    except (InputRequired, AnswerRefused) as stop:
+        if execution.call.key not in flow._asked and isinstance(stop, InputRequired):
             raise  # a crew inside of the method asks
         context = stop.context if isinstance(stop, AnswerRefused) else flow._asked[execution.call.key].context
         refused = str(stop) if isinstance(stop, AnswerRefused) else ""
         feedback = execution.method.feedback
         has_model = feedback is not None and feedback.llm is not None
         about = {"refused": refused, "has_model": has_model}
-        raise Asked(context.step, context.message, {**context.to_dict(), **about}) from None
+        raise InputRequired(context.step, context.message, {**context.to_dict(), **about}) from None
 
 
 def _record(call: Call, outcome: Outcome, patch: Mapping[str, Any], models: Models) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from runner.core import backoff
-from runner.core.errors import Asked, BadFlow, Conflict, FlowLoop, TaskTimeout, said
+from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, said
 from runner.core.ledger import STEP, Entry
 from runner.events import (
     BaseEvent,
@@ -215,7 +215,7 @@ class _Run:
                     triggered = self._commit(execution, outcome)
                     persistence.keep(flow, call.method)
                     return triggered
-                except Asked:
+                except InputRequired:
                     self._paused(execution)
                     return []
                 except Exception as error:

@@ -111,7 +111,7 @@ class Execution:
         return inspect.iscoroutinefunction(self.function)
 
     def do(self) -> Outcome:
-        """Perform the method in this thread. Raises what it raises, and `Asked` where a person has to answer."""
+        """Perform the method in this thread. Raises what it raises, and `InputRequired` for a person's answer."""
         with self._entered():
             known = self._body()
             if known is not None:

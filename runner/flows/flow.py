@@ -23,7 +23,7 @@ from runner.flows.conditions import and_, or_
 from runner.flows.decorators import human_feedback, listen, router, start
 from runner.flows.definition import FlowDefinition, define
 from runner.flows.feedback import choose
-from runner.flows.flow_log import Happened
+from runner.flows.flow_log import FlowLog
 from runner.flows.machine import MAX_METHOD_CALLS
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
@@ -56,7 +56,7 @@ class _Workdir:
         return self if flow is None else flow._task_files().workdir
 
 
-class Flow(Happened, Generic[S]):
+class Flow(FlowLog, Generic[S]):
     """Methods that trigger each other, and a state they share.
 
     ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from runner.flows.execution import Execution, Outcome
 
 
-class Happened:
+class FlowLog:
     """The methods that are done and what came of them; what is asked, and what is at work."""
 
     has_terminal: bool

@@ -36,35 +36,22 @@ class Acknowledged:
 
 
 class Log:
-    """The ring of one process."""
+    """The ring of one process. ``claim`` is for what it is told of the claim that it was given last."""
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int) -> None:
         self._memory, self._start, self._size = memory, start, size
-        self._claim = '"", 0'
-        self._recorded = 0
+        self.claim = ClaimLog(self, "", 0)
 
-    def claimed(self, ref: str, token: int) -> None:
-        """What follows is of this claim."""
-        self._claim = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
-        self._recorded = 0
-        self._add("claimed")
+    def claimed(self, ref: str, token: int) -> "ClaimLog":
+        """A claim was given."""
+        self.claim = ClaimLog(self, ref, token)
+        self.add(self.claim.label, "claimed")
+        return self.claim
 
-    def began(self, begun: str) -> None:
-        """So much is under way now. The store may not know it yet."""
-        self._add("began", begun)
-
-    def recorded(self, step: str, paid: str, begun: str) -> None:
-        """A step's record was acknowledged."""
-        self._recorded += 1
-        self._add("recorded", begun, step, paid, str(self._recorded))
-
-    def ended(self, operation: str) -> None:
-        """The claim was given up, by that operation."""
-        self._add("ended", operation)
-
-    def _add(self, *what: str) -> None:
+    def add(self, claim: str, *what: str) -> None:
+        """A line."""
         said = ", ".join(map(encode_basestring_ascii, what))
-        line = f"[{time.monotonic():.3f}, {self._claim}, {said}]\n".encode()
+        line = f"[{time.monotonic():.3f}, {claim}, {said}]\n".encode()
         room = self._size - _HEAD.size
         if len(line) > room // 4:
             return  # a name of many kilobytes
@@ -74,6 +61,28 @@ class Log:
         self._memory[base + at : base + at + len(first)] = first
         self._memory[base : base + len(line) - len(first)] = line[len(first) :]
         _HEAD.pack_into(self._memory, self._start, written + len(line))
+
+
+class ClaimLog:
+    """What a process is told of one claim: threads of a task may outlive it, and their process have another."""
+
+    def __init__(self, log: Log, ref: str, token: int) -> None:
+        self.label = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
+        self._log = log
+        self._recorded = 0
+
+    def began(self, begun: str) -> None:
+        """So much is under way now. The store may not know it yet."""
+        self._log.add(self.label, "began", begun)
+
+    def recorded(self, step: str, paid: str, begun: str) -> None:
+        """A step's record was acknowledged."""
+        self._recorded += 1
+        self._log.add(self.label, "recorded", begun, step, paid, str(self._recorded))
+
+    def ended(self, operation: str) -> None:
+        """The claim was given up, by that operation."""
+        self._log.add(self.label, "ended", operation)
 
 
 class Logs:

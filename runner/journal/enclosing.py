@@ -9,7 +9,7 @@ from functools import partial, wraps
 from typing import Any
 
 from runner.journal.journal import Journal
-from runner.journal.nested import Nest
+from runner.journal.nested import ChildJournal
 
 _enclosing: ContextVar[Journal | None] = ContextVar("runner_enclosing_journal", default=None)
 _brought: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
@@ -36,7 +36,7 @@ def inside_of(journal: Journal, *, strays: bool = False) -> Iterator[None]:
         _enclosing.reset(token)
 
 
-def journal_here() -> tuple[Journal, bool] | None:
+def current_journal() -> tuple[Journal, bool] | None:
     """The journal that a call made here belongs to, and whether that is only a guess."""
     journal = _enclosing.get()
     if journal is not None:
@@ -48,7 +48,7 @@ def journal_here() -> tuple[Journal, bool] | None:
     return (gathering[0], True) if len(gathering) == 1 else None
 
 
-def nest(name: str, *about: Any) -> Nest | None:
+def nest(name: str, *about: Any) -> ChildJournal | None:
     """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
     records when the task begins anew."""
     journal = _enclosing.get()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.core import fault_points
-from runner.core.errors import Asked, Interrupted
+from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
 from runner.journal import frames, values
 from runner.journal.answers import Answer
@@ -22,10 +22,10 @@ from runner.journal.call_slots import Place, Places
 from runner.journal.cancellation.gate import Gate
 from runner.journal.files import Kept, NoFiles, StepFiles
 from runner.journal.frames import Frame, Made, hand_over
-from runner.journal.nested import Nest
+from runner.journal.nested import ChildJournal
 from runner.journal.progress import Reached
 from runner.journal.rate_limit import Pacer, pauses
-from runner.journal.recorder import Recorder, Watch
+from runner.journal.recorder import Recorder, StepObserver
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What code raises by itself, and not because it is stopped from outside."""
@@ -35,7 +35,8 @@ class Journal:
     """The steps of one task in flight.
 
     ``watched``: somebody wants to hear of its calls of models; ``calls`` is how many came to it, recorded or made.
-    ``all_again``: the task begins anew, and asks for all that is recorded; one that goes on in a conversation does not.
+    ``replay_from_start``: the task begins anew, and asks for all that is recorded; one that goes on in a conversation
+    does not.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Journal:
         gate: Gate,
         *,
         watched: bool = False,
-        all_again: bool = True,
+        replay_from_start: bool = True,
     ) -> None:
         self._recorded = dict(recorded)
         self._recorder = recorder
@@ -55,7 +56,7 @@ class Journal:
         self._doing = frames.Doing()
         self._lock = threading.Lock()
         self.watched = watched
-        self.all_again = all_again
+        self.replay_from_start = replay_from_start
         self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: str | None = None  # who answers what its models are asked, if not they
@@ -64,7 +65,7 @@ class Journal:
 
     def keep_files(self, files: Kept) -> None:
         """From here on, what steps do to the files of the task is recorded with them."""
-        self._files = StepFiles(files, self._recorded, self._keep, self._reached.come_by)
+        self._files = StepFiles(files, self._recorded, self._keep, self._reached.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
         with self._gate.write():
@@ -121,7 +122,7 @@ class Journal:
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        watch: Watch | None = None,
+        watch: StepObserver | None = None,
         *,
         kind: Kind = "step",
         model: str = "",
@@ -142,7 +143,7 @@ class Journal:
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
                 self._reached.replay_step(entry, self._calls.inside(frame.key))
-                self._reached.come_by(frame.key)
+                self._reached.mark_passed(frame.key)
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -163,7 +164,7 @@ class Journal:
         fn: Callable[..., Any],
         args: Any,
         kwargs: Any,
-        watch: Watch | None,
+        watch: StepObserver | None,
     ) -> Any:
         if recorded is not None:
             return self._replay(frame, recorded, result_type)
@@ -177,7 +178,7 @@ class Journal:
         return values.load(recorded, result_type)
 
     @contextlib.contextmanager
-    def _making(self, name: str, frame: Frame, result_type: Any, watch: Watch | None) -> Iterator[Made]:
+    def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
         """While a step is done; what it gave is recorded at the end."""
         made, mark = Made(), self._files.mark()
         with self._gate.call():
@@ -205,7 +206,7 @@ class Journal:
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
                 self._reached.serve(entry, usage_in(json.loads(recorded)))
-                self._reached.come_by(place.key)
+                self._reached.mark_passed(place.key)
         if recorded is not None:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
@@ -219,15 +220,15 @@ class Journal:
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
 
-    def nest(self, name: str, *about: Any) -> Nest:
+    def nest(self, name: str, *about: Any) -> ChildJournal:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
             identity = self._within(frames.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
-            self._reached.come_by(name)
-        return Nest(self, f"{name}/")
+            self._reached.mark_passed(name)
+        return ChildJournal(self, f"{name}/")
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
         """What is recorded under names with this prefix, without it."""
@@ -276,7 +277,7 @@ class Journal:
         with self._lock:
             text = self._recorded.get(f"={name}")
             if text is not None:
-                self._reached.come_by(f"={name}")
+                self._reached.mark_passed(f"={name}")
         return None if text is None else json.loads(text)
 
     def keep(self, name: str, value: Any) -> None:
@@ -296,8 +297,9 @@ class Journal:
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
         """What a person answered to a question: recorded once, however often the task begins anew.
 
-        ``obtain`` is called with the step where the answer belongs. Raises `Asked` where it gives None: the task stops
-        there, until somebody puts the answer into the journal. ``about`` is what whoever answers should know.
+        ``obtain`` is called with the step where the answer belongs. Raises `InputRequired` where it gives None: the
+        task stops there, until somebody puts the answer into the journal. ``about`` is what whoever answers should
+        know.
         """
         with self._lock:
             identity = values.identity("?", (question,), {})
@@ -305,13 +307,13 @@ class Journal:
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
             if text is not None:
-                self._reached.come_by(step)
+                self._reached.mark_passed(step)
         if text is not None:
             return Answer.load(text)
         with self._gate.person():
             said = obtain(step)
         if said is None:
-            raise Asked(self.place(step), question, about)
+            raise InputRequired(self.place(step), question, about)
         with self._gate.call():
             self._record("?", Frame(self, step, None, None), said, None, None)
         return said
@@ -319,9 +321,9 @@ class Journal:
     def diverged(self, place: Place) -> bool:
         """Whether another call was recorded at a place, and is not asked for."""
         with self._lock:
-            return self.all_again and self._calls.diverged(place)
+            return self.replay_from_start and self._calls.diverged(place)
 
-    def _begin(self, frame: Frame, watch: Watch | None) -> None:
+    def _begin(self, frame: Frame, watch: StepObserver | None) -> None:
         with self._gate.write():
             self.enter(frame)
             if watch is not None:
@@ -369,7 +371,7 @@ class Journal:
         if self._over:
             raise self._gate.stopping or Interrupted("the task is over")
 
-    def _drop(self, frame: Frame, watch: Watch | None, error: BaseException) -> None:
+    def _drop(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
         with self._gate.write():
             if isinstance(error, RAISED):
@@ -377,7 +379,7 @@ class Journal:
             if watch is not None:
                 watch.failed(error)
 
-    def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: Watch | None) -> str:
+    def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
         fault_points.reached("step done, not recorded")
         try:
             text = values.dump(name, value, result_type)

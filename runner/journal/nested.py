@@ -45,7 +45,7 @@ class OuterJournal(Protocol):
         ...
 
 
-class Nest:
+class ChildJournal:
     """What a kickoff inside of a task records in the task's journal, under names of its own."""
 
     def __init__(self, journal: OuterJournal, prefix: str) -> None:

@@ -62,7 +62,7 @@ class Reached:
         self._replayed.add(Tally.read(account).beyond(self.account()))
         self._replayed.passed += sum(steps)
 
-    def come_by(self, key: str) -> None:
+    def mark_passed(self, key: str) -> None:
         """A record is behind it, and with it those inside of that. How many there are so far is how far it is."""
         if self._inside_of is None:
             self._inside_of = Counter(one[: part.end()] for one in self._recorded for part in _AROUND.finditer(one))

@@ -7,7 +7,7 @@ fleet the minutes are the run's, in the store, and hold for all workers together
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from runner.journal.cancellation.gate import Gate
@@ -26,17 +26,18 @@ class Pacer(Protocol):
         """Take a turn under all of these limits: 0, or, if there is none, for how many seconds not."""
 
 
-class Pace:
-    """Counts here, in this process."""
+class RateLimiter:
+    """Counts here, in this process. The ``clock`` gives seconds."""
 
-    def __init__(self, minute: float = MINUTE) -> None:
+    def __init__(self, minute: float = MINUTE, clock: Callable[[], float] = time.monotonic) -> None:
         self._minute = minute
+        self._clock = clock
         self._lock = threading.Lock()
         self._taken: dict[str, deque[float]] = {}
 
     def turn(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear how long there is none."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             wait = 0.0
             for name, most in limits:
@@ -50,11 +51,11 @@ class Pace:
                     self._taken[name].append(now)
             return wait
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Pace":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RateLimiter":
         return self  # the calls of a copy go to the same service
 
     def __reduce__(self) -> Any:
-        return Pace, (self._minute,)
+        return RateLimiter, (self._minute,)
 
 
 def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate) -> Iterator[float]:

@@ -44,7 +44,7 @@ class Recorder(Protocol):
         """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
 
 
-class Watch(Protocol):
+class StepObserver(Protocol):
     """Told of one step that is really done; of a replayed one it hears nothing."""
 
     def began(self) -> None:

@@ -34,7 +34,7 @@ _SIZE = 2 * CHILDREN * _SLOT  # what is never written takes no room
 _memory: mmap.mmap | None = None
 
 
-class CallsOut:
+class SentCalls:
     """The calls of models of one claim that have left the process, or may have. ``say`` is told, if there is one."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:

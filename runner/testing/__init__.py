@@ -27,6 +27,8 @@ class TestMine(ProviderConformance):
 
     @pytest.fixture
     def location(self, tmp_path): return str(tmp_path / "checkpoints")
+
+from runner.testing import StoreConformance         # the same for stores of runs; a `StoreDriver` drives one
 """
 
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from runner.testing.conformance import ProviderConformance
     from runner.testing.fault_proxy import Command, Cut, Delay, Fault, FaultProxy, Lose, Refuse
     from runner.testing.fleet import Fleet, RedisServer, WorkerProcess, children_of, eventually
+    from runner.testing.store_conformance import StoreConformance
 
 __all__ = [
     "Answer",
@@ -54,6 +57,7 @@ __all__ = [
     "RedisServer",
     "Refuse",
     "Rule",
+    "StoreConformance",
     "WorkerProcess",
     "children_of",
     "eventually",
@@ -69,10 +73,16 @@ def __getattr__(name: str) -> Any:
         from runner.testing import fault_proxy
 
         return getattr(fault_proxy, name)
-    if name != "ProviderConformance":
+    if name not in ("ProviderConformance", "StoreConformance"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
+    if name == "StoreConformance":
+        parts = ("driver", "claims", "endings", "branches", "conformance")
+        pytest.register_assert_rewrite(*(f"runner.testing.store_{part}" for part in parts))
+        from runner.testing.store_conformance import StoreConformance
+
+        return StoreConformance
     pytest.register_assert_rewrite(*(f"runner.testing.{name}" for name in ("conformance", "pruning", "writers")))
     from runner.testing.conformance import ProviderConformance
 

@@ -36,9 +36,18 @@ REFUSALS = {
 }
 """What a server says that cannot serve a command now, by the code that clients tell it by."""
 
-_ANSWERED_WHILE_REFUSING = frozenset(
-    {"HELLO", "MULTI", "EXEC", "DISCARD", "AUTH", "CLIENT", "SELECT", "PING", "SUBSCRIBE", "PSUBSCRIBE", "INFO"}
-)
+_ALWAYS = frozenset({"HELLO", "AUTH", "MULTI", "DISCARD", "WATCH", "UNWATCH", "QUIT", "RESET"})
+_ABOUT_THE_SERVER = _ALWAYS | {"CLIENT", "SELECT", "SUBSCRIBE", "PSUBSCRIBE", "PUBLISH", "INFO", "ECHO", "TIME", "ROLE"}
+
+ANSWERED = {
+    "BUSY": _ALWAYS,  # so no connection gets its name or database. Valkey gives it both, and no more
+    "LOADING": _ABOUT_THE_SERVER,
+    "MASTERDOWN": _ABOUT_THE_SERVER,
+    "MISCONF": _ABOUT_THE_SERVER,
+    **dict.fromkeys(("OOM", "NOREPLICAS", "READONLY", "CLUSTERDOWN", "TRYAGAIN"), _ABOUT_THE_SERVER | {"PING"}),
+}
+"""What a server answers all the same while it refuses, as Redis 7.0 and Valkey 9.1 do. Those that refuse writes alone
+answer reads as well; here they do not, for a script may be either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,7 @@ class FaultProxy:
         command = Command(connection, name, self._counts[key], tuple(words))
         self._counts[key] += 1
         code, until = self._refusing
-        if time.monotonic() < until and name not in _ANSWERED_WHILE_REFUSING:
+        if time.monotonic() < until and name not in ANSWERED[code]:
             return Refuse(code)
         fault = self.decide(command)
         match fault:
@@ -241,9 +250,11 @@ class _Connection:
                 continue
             fault = None if self._subscribed else self._proxy.fault_for(self._name, words)
             self._note(words)
-            if words[0].upper() == b"EXEC" and (self._aborted or isinstance(fault, Refuse)):
+            refusal = REFUSALS[fault.code] if isinstance(fault, Refuse) else ""
+            if words[0].upper() == b"EXEC" and (self._aborted or refusal):
+                why = " previous errors." if self._aborted else f": {refusal}"
                 self._aborted = False
-                self._owed.append(_Awaited(instead=b"-EXECABORT Transaction discarded because of previous errors.\r\n"))
+                self._owed.append(_Awaited(instead=f"-EXECABORT Transaction discarded because of{why}\r\n".encode()))
                 self._to_server.write(b"DISCARD\r\n")
                 continue
             match fault:

@@ -138,13 +138,16 @@ class WorkerProcess:
         return self
 
     def main_pid(self) -> int:
-        """The process with Celery's main loop; 0 where there is none now."""
-        return next(iter(children_of(self.pid)), 0)
+        """The process with Celery's main loop. Raises `ProcessLookupError` where there is none now."""
+        for pid in children_of(self.pid):
+            return pid
+        raise ProcessLookupError(f"the worker {self.pid} has no main process now")  # no 0: whom `os.kill` takes for all
 
     def children(self) -> list[int]:
-        """The pids of a prefork pool."""
-        main = self.main_pid()
-        return children_of(main) if main else []
+        """The pids of a prefork pool; none where there is none now."""
+        with contextlib.suppress(ProcessLookupError):
+            return children_of(self.main_pid())
+        return []
 
     def signal_group(self, signum: int) -> None:
         """Send a signal to all of its processes."""

@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally
 from runner.journal.cancellation.gate import Gate
-from runner.journal.enclosing import journal_here
+from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.testing import ModelServer
@@ -94,6 +94,6 @@ def user(text: str) -> Any:
 
 
 def journal_now() -> Journal:
-    found = journal_here()
+    found = current_journal()
     assert found is not None
     return found[0]

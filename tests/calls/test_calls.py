@@ -19,7 +19,7 @@ from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
 from runner.journal.cancellation.gate import Gate
 from runner.journal.journal import Journal
-from runner.llm.recording import Caller, Heard, caller, calling, journaled
+from runner.llm.recording import CallContext, Heard, caller, calling, journaled
 from runner.testing import Answer
 
 from . import test_vendors as vendors
@@ -197,7 +197,7 @@ def test_who_asks_is_in_the_account_and_hears(account, attempt, ask):
     assert account.paid == Tally({Entry("model", "Researcher", "gpt"): 1})
     assert [(one.model, one.replayed) for one in heard] == [("gpt", False), ("gpt", True)]
     assert heard[0].usage == heard[1].usage != Usage()
-    assert caller.get() == Caller()
+    assert caller.get() == CallContext()
 
 
 def test_handlers_hear_of_calls_that_are_made_and_not_what_they_said(server, attempt, ask):

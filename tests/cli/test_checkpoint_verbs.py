@@ -1,6 +1,8 @@
 """``runner checkpoint list | show | diff | prune`` on files, an SQLite file and a run."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -304,6 +306,23 @@ def test_the_browser_needs_a_terminal(arguments, refused):
     place = arguments[-1] if arguments else "WHERE"
     assert refused("checkpoint", *arguments) == (
         f"the browser needs a terminal: `runner checkpoint list {place}` prints them"
+    )
+
+
+def test_the_browser_is_an_extra(tmp_path):
+    without = "import sys; sys.modules['textual'] = None; from runner.cli import main; main()"
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", without, "checkpoint", str(tmp_path)]
+    ends = {"stdin": theirs, "stdout": theirs}
+    done = subprocess.run(
+        command, **ends, stderr=subprocess.PIPE, text=True, env={**os.environ, "TERM": "xterm"}, check=False, timeout=60
+    )
+    for end in (ours, theirs):
+        os.close(end)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: the browser needs textual: `pip install 'crew-runner[browser]'`; "
+        f"`runner checkpoint list {tmp_path}` prints the checkpoints without it\n"
     )
 
 

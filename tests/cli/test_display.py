@@ -8,7 +8,7 @@ from rich.console import Console
 
 from runner.cli import stdio
 from runner.cli.display import Display
-from runner.providers.redis.records import Event
+from runner.providers.records import Event
 from runner.testing import eventually
 
 

@@ -55,3 +55,11 @@ def test_what_is_not_packed_is_said_and_not_there(cli: Any, fleet: Any, write_cr
     for name in (".env", "prod.env"):
         (crew.parent / name).unlink()
     assert "not packed" not in cli("submit", crew, "--json").err
+
+
+def test_a_dry_run_needs_no_inputs(cli: Any, write_crew: Any) -> None:
+    crew = write_crew("""
+        from runner import Crew, Task
+        crew = Crew(tasks=[Task(name="a", run=lambda ctx: ctx.inputs["topic"], description="About {topic}")])
+    """)
+    assert cli("submit", crew, "--dry-run").code == 0

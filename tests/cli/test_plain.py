@@ -28,7 +28,7 @@ CREW = """
             raise ValueError(HOSTILE)
         return ctx.outputs["one"].raw
 
-    crew = Crew(name=HOSTILE, tasks=[Task(name="one", run=one, output_file="{{name}}.txt"), Task(name="two", run=two)])
+    crew = Crew(name="told", tasks=[Task(name="one", run=one, output_file="{{name}}.txt"), Task(name="two", run=two)])
 """
 
 

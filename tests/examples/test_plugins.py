@@ -1,30 +1,33 @@
-"""The example of a package that adds a kind of crew, a provider and a verb: installed, and used by real commands."""
+"""The examples of packages that add to this one, each way there is, installed and used by real commands."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from runner.testing import Fleet
 
-EXAMPLE = Path(__file__).parents[2] / "examples/plugins/shell"
+EXAMPLES = Path(__file__).parents[2] / "examples/plugins"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory) -> dict[str, str]:
-    """The environment of a process that has it."""
-    folder = tmp_path_factory.mktemp("plugin")
-    shutil.copytree(EXAMPLE, folder / "source")
+    """The environment of a process that has them."""
+    folder = tmp_path_factory.mktemp("plugins")
+    shutil.copytree(EXAMPLES, folder / "source")
     command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--skip-dependency-check"]
-    subprocess.run([*command, "--outdir", folder, folder / "source"], check=True, capture_output=True)
-    [wheel] = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:  # there may be no pip here
-        archive.extractall(folder / "site")
+    for example in (folder / "source").iterdir():
+        subprocess.run([*command, "--outdir", folder, example], check=True, capture_output=True)
+    for wheel in folder.glob("*.whl"):
+        with zipfile.ZipFile(wheel) as archive:  # there may be no pip here
+            archive.extractall(folder / "site")
     return {**os.environ, "PYTHONPATH": str(folder / "site"), "XDG_STATE_HOME": str(folder)}
 
 
@@ -32,9 +35,10 @@ def ran(installed, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=installed, cwd=cwd, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_it_is_short():
-    lines = sum(len(file.read_text().splitlines()) for file in EXAMPLE.rglob("*") if file.suffix in (".py", ".toml"))
-    assert lines < 200
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES.iterdir()])
+def test_it_is_short(name):
+    files = [file for file in (EXAMPLES / name).rglob("*") if file.suffix in (".py", ".toml")]
+    assert 0 < sum(len(file.read_text().splitlines()) for file in files) < 200
 
 
 def test_its_crews_run_on_a_worker(installed, tmp_path, server):
@@ -70,3 +74,64 @@ def test_a_crew_of_it_is_refused_where_it_is_not_installed(tmp_path):
     done = ran(dict(os.environ), sys.executable, "-m", "runner", "submit", "crew.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "crew_runner_shell" in done.stderr
+
+
+class Oracle(BaseHTTPRequestHandler):
+    """A service that nobody but the parser knows. It keeps what it was asked."""
+
+    asked: list[dict[str, str]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+        body = json.dumps({"answer": "perhaps", "words": [5, 2]}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+ASKING = """
+import os, signal
+from pathlib import Path
+import httpx2
+from runner import Crew, Task
+
+def ask(ctx):
+    words = httpx2.post(os.environ["ORACLE"] + "/v2/ask", json={"oracle": "delphi", "question": "why"}).json()["answer"]
+    if not (mark := Path(os.environ["MARK"])).exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return words
+
+crew = Crew(tasks=[Task(name="ask", run=ask)])
+"""
+
+
+def test_a_parser_makes_the_calls_of_its_service_durable_and_an_observer_hears_of_them(installed, tmp_path, server):
+    (tmp_path / "crew.py").write_text(ASKING)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Oracle) as service, Fleet(server.url) as fleet:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        lines = tmp_path / "meter.jsonl"
+        fleet.settings = {
+            "PYTHONPATH": installed["PYTHONPATH"],
+            "ORACLE": f"http://127.0.0.1:{service.server_port}",
+            "MARK": str(tmp_path / "mark"),
+            "METER_FILE": str(lines),
+        }
+        fleet.start("--concurrency", "1")
+        named = {**installed, "RUNNER_REDIS_URL": server.url}
+        done = ran(named, sys.executable, "-m", "runner", "submit", "crew.py", "--json", cwd=tmp_path)
+        service.shutdown()
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["result"], result["recoveries"]) == ("perhaps", 1)
+    assert len(Oracle.asked) == 1, "it was recorded when its process was killed"
+    [row] = result["ledger"]["by"]
+    assert (row["model"], row["calls"], row["prompt_tokens"], row["completion_tokens"]) == ("oracle/delphi", 1, 5, 2)
+    step, ended = map(json.loads, lines.read_text().splitlines())
+    assert (step["kind"], step["model"], step["tokens"], step["attempt"]) == ("model", "oracle/delphi", 7, 1)
+    assert (ended["ended"], ended["attempt"], ended["run"]) == ("commit", 2, result["run_id"])

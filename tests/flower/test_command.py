@@ -10,6 +10,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from runner.tasks.flower import _named, _OneLine
+from runner.testing import Command, FaultProxy, Fleet, Refuse
+from runner.testing.fault_proxy import ANSWERED
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "127.example.com"])
@@ -43,6 +45,27 @@ def test_it_ends_clean(processes, signum: signal.Signals) -> None:
     flower.process.send_signal(signum)
     assert flower.ended() == 0
     assert flower.printed() == f"Flower at {flower.url}\n"
+
+
+def test_it_starts_while_the_store_refuses(own_server) -> None:
+    asked = []
+
+    def decide(command: Command) -> Refuse | None:
+        first = not asked and command.name not in ANSWERED["BUSY"]
+        asked.extend([command] * first)
+        return Refuse("BUSY", 1.0) if first else None
+
+    with (
+        FaultProxy(own_server, decide) as proxy,
+        Fleet(proxy.url) as fleet,
+        fleet.popen("flower", "--port", "0") as flower,
+    ):
+        begins, ends, up = (flower.stderr.readline() for _ in range(3))
+        flower.terminate()
+        assert flower.wait(30) == 0
+    assert begins.startswith("waiting for the store: it refuses everything, for a script keeps it busy (BUSY "), begins
+    assert ends.startswith("the store is back after "), ends
+    assert up.startswith("Flower at "), up
 
 
 def test_on_loopback_without_a_password_it_shows_and_does_nothing(processes) -> None:

@@ -8,18 +8,21 @@ import pytest
 
 PLACE = {"providers/redis/patience.py", "providers/redis/connection.py"}
 
-PATIENT = {("runner/engine/executor.py", "__init__")}
+PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
 
+WAITING = {("runner/client/store.py", "open_store"), ("tasks/app.py", "check_broker")}
+"""Who makes clients that wait for so long: for people, who are then told, with exit code 4."""
+
 WATCHING = {
-    ("tasks/presence.py", "_workers"): "the heartbeat: a loop",
+    ("tasks/heartbeat.py", "_workers"): "the heartbeat: a loop",
     ("tasks/jobs.py", "__init__"): "whether a claim holds: in a signal's handler, and again at a beat",
     ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
     ("tasks/housekeeping.py", "run"): "what crashes left behind: a loop",
     ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
     ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
     ("runner/cli/health.py", "_workers"): "a health check: says what it finds, soon",
-    ("runner/client/store.py", "open_store"): "for people: they are told, with exit code 4",
+    ("runner/client/store.py", "open_store"): "a parent's loop, and who wants to know whether it refuses",
     ("providers/redis/provider.py", "_client"): "checkpoints of kickoff() here: waits for so long, then says so",
 }
 """Who makes clients that ask once, and why it may."""
@@ -27,7 +30,7 @@ WATCHING = {
 CATCHING = {
     "tasks/housekeeping.py",
     "tasks/jobs.py",
-    "tasks/presence.py",
+    "tasks/heartbeat.py",
     "tasks/transport.py",
     "tasks/supervisor.py",
     "providers/redis/rewound.py",
@@ -36,12 +39,13 @@ CATCHING = {
     "runner/client/client.py",
     "runner/client/checkpoints/fleet.py",
     "runner/cli/__init__.py",
+    "runner/cli/diagnosis.py",
     "runner/cli/fleet.py",
 }
 """Loops that go on, and what people see. No other file names the errors of a store that is away or refuses."""
 
 MODULES = {"connection", "patience"}
-TRANSIENT = {"NOT_NOW", "REFUSED", "NotNow", "patiently", "not_now", "noticing"}
+TRANSIENT = {"TRANSIENT_ERRORS", "REFUSED", "REFUSES", "NotNow", "retry_while_unavailable", "not_now", "noticing"}
 
 
 def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
@@ -89,6 +93,10 @@ def made(root: Path, *kinds: str) -> set[tuple[str, str]]:
 
 def test_only_what_performs_tasks_has_clients_that_wait(root: Path) -> None:
     assert made(root, "patient", "Line") == PATIENT
+
+
+def test_people_have_one_that_waits_for_so_long(root: Path) -> None:
+    assert made(root, "waiting") == WAITING
 
 
 def test_all_others_are_known_and_say_why_they_do_not(root: Path) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from runner.core.errors import TaskTimeout, TimedOut
 from runner.journal.cancellation import async_raise, timing
-from runner.journal.cancellation.async_raise import Span
+from runner.journal.cancellation.async_raise import CancelScope
 from runner.journal.cancellation.gate import Gate
 
 
 def test_a_span_that_is_over_is_not_broken_into():
-    span = Span()
+    span = CancelScope()
     span.over()
     assert span.wait(0)
     assert span.break_in(TimedOut)
@@ -20,7 +20,7 @@ def test_a_span_that_is_over_is_not_broken_into():
 
 
 def test_what_comes_while_a_span_ends_comes_out_of_its_end(eventually):
-    span, begun = Span(), threading.Event()
+    span, begun = CancelScope(), threading.Event()
 
     def break_in() -> None:
         begun.set()
@@ -52,7 +52,7 @@ def test_a_task_that_ends_as_its_time_does_is_one_or_the_other(microseconds: int
 
 
 def test_whoever_waits_for_the_end_of_a_span_is_told_at_once() -> None:
-    span = Span()
+    span = CancelScope()
     assert not span.wait(0)
     threading.Timer(0.01, span.over).start()
     assert span.wait(60)
@@ -62,10 +62,10 @@ def test_whoever_waits_for_the_end_of_a_span_is_told_at_once() -> None:
 def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
     """As a task does that is stopped while calls beside it hang. What it starts for that is not taken for itself."""
     go, begun = threading.Event(), threading.Event()
-    spans: list[Span] = []
+    spans: list[CancelScope] = []
 
     def hang() -> None:
-        span = Span()
+        span = CancelScope()
         try:
             spans.append(span)
             begun.set()
@@ -79,7 +79,7 @@ def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
     other.start()
     begun.wait()
     for _ in range(50):
-        mine = Span()
+        mine = CancelScope()
         with pytest.raises(TimedOut):  # noqa: PT012
             assert mine.break_in(TimedOut)
             time.sleep(0)
@@ -92,10 +92,10 @@ def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
 def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be in a hook by now, with a lock taken."""
     first, second, begun, there = (threading.Event() for _ in range(4))
-    spans: list[Span] = []
+    spans: list[CancelScope] = []
 
     def work() -> None:
-        spans.append(Span())
+        spans.append(CancelScope())
         begun.set()
         first.wait()
         there.set()

@@ -239,14 +239,14 @@ def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None
     code = """
         import coverage, sys, threading, time
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import Span
+        from runner.journal.cancellation.async_raise import CancelScope
 
         cover = coverage.Coverage(data_file=None)
         cover.start()
         collector, spans, locked = cover._collector, [], []
 
         def work():
-            spans.append(Span())
+            spans.append(CancelScope())
             while not locked:
                 time.sleep(0)
             collector.lock_data()
@@ -277,7 +277,7 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
     code = f"""
         import sys, threading
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import Span
+        from runner.journal.cancellation.async_raise import CancelScope
         from runner.journal.cancellation import async_raise as breakin
 
         broken = False
@@ -291,7 +291,7 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
         def task():
             pass
         sys.set{hook}(hook)
-        span = Span()
+        span = CancelScope()
         try:
             task()
             raise SystemExit("not raised")
@@ -311,12 +311,12 @@ def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path:
     code = """
         import cProfile, os, threading
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import Span
+        from runner.journal.cancellation.async_raise import CancelScope
 
         spans, (there, here) = [], os.pipe()
 
         def work():
-            span = Span()
+            span = CancelScope()
             try:
                 spans.append(span)
                 os.read(there, 1)

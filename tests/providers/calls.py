@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from runner.core.jobs import Claim
 from runner.core.ledger import Entry, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.growth import Growth
 from runner.journal.acknowledged import Acknowledged
+from runner.providers.records import HeldClaim
 from runner.providers.redis import jobs, keys, scripts
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.pace import RunPace
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.redis.rewound import LookBack
-from runner.providers.redis.workers import HeldClaim
 
 from .driver import Driver, plan_of
 
@@ -51,12 +52,12 @@ def read(redis: "Redis") -> Keyspace:
 
 
 _WHOLE = {
-    b"string": ("GET",),
-    b"hash": ("HGETALL",),
-    b"set": ("SMEMBERS",),
-    b"zset": ("ZRANGE", 0, -1, "WITHSCORES"),
-    b"list": ("LRANGE", 0, -1),
-    b"stream": ("XRANGE", "-", "+"),
+    "string": ("GET",),
+    "hash": ("HGETALL",),
+    "set": ("SMEMBERS",),
+    "zset": ("ZRANGE", 0, -1, "WITHSCORES"),
+    "list": ("LRANGE", 0, -1),
+    "stream": ("XRANGE", "-", "+"),
 }
 
 
@@ -69,7 +70,7 @@ def contents(redis: "Redis") -> dict[bytes, tuple[Any, bool]]:
         pipe.pttl(name)
     found = pipe.execute()
     for name, kind in zip(names, found[::2], strict=True):
-        command, *more = _WHOLE[kind]
+        command, *more = _WHOLE[kind if isinstance(kind, str) else kind.decode()]
         pipe.execute_command(command, name, *more)
     return {name: (value, ttl >= 0) for name, value, ttl in zip(names, pipe.execute(), found[1::2], strict=True)}
 
@@ -183,7 +184,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     job = workers.outbox()[0]
     workers.sent(job)
     claim = driver.claim(job)
-    assert isinstance(claim, jobs.Claim)
+    assert isinstance(claim, Claim)
     grown = Growth('{"raw":"a"}', (PlannedTask("b"),), {"x": "1"}, ("y",), (("log", "a note"),))
     driver.task(claim).grow(grown, "", replayed=0)
     clock.go_on(60_000)

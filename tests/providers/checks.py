@@ -1,18 +1,20 @@
-"""What must hold after every operation: the store agrees with the model, keeps the laws, makes only listed moves."""
+"""What must hold after every operation: Redis agrees with memory, keeps the laws, makes only listed moves."""
 
 import json
 from typing import Any
 
+from runner.core.jobs import ref
 from runner.core.plan import waits
-from runner.core.plan.branching import part, unpack
+from runner.core.plan.branching import part, unpack, visible
 from runner.core.plan.dependencies import EDITED, NOTHING, Used
 from runner.core.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
+from runner.providers.memory import MemoryStore
+from runner.providers.memory.state import Branch, Memory, Run, Task
+from runner.providers.records import COUNTERS
 from runner.providers.redis import keys
+from runner.providers.redis.records import event_record
 from runner.providers.redis.stream import fields_of
 
-from .model import Model
-from .model_run import Branch
-from .model_run import Run as ModelRun
 from .observed import ObservedBranch, ObservedRun, World
 
 #: Keys that may stand without a lifetime. Those of runs and bundles may only while a run goes on.
@@ -21,7 +23,9 @@ INDEXES = {
     *("workers_key", "worker_key", "claims_key", "queue", "test"),
 }
 
-TASK_FIELDS = ("state", "attempt", "token", "worker", "process", "begun", "crashes", "handed", "reached", "failures")
+LIVE = ("running", "waiting")
+COUNTS = ("crashes", "handed", "reached", "failures", "failed", "prompt_tokens", "completion_tokens")
+SCOPE = ("scope", "started", "claimed")
 
 
 def job_of(message: str) -> tuple[str, str, str, int]:
@@ -32,64 +36,113 @@ def job_of(message: str) -> tuple[str, str, str, int]:
     return kwargs["run"], kwargs["branch"], kwargs["task"], kwargs["attempt"]
 
 
-def agree(world: World, model: Model) -> None:
-    """The store says what the model says."""
-    assert world.runs.keys() == model.runs.keys()
-    for id, expected in model.runs.items():
+def agree(world: World, store: MemoryStore, too_late: dict[str, int]) -> None:
+    """Redis says what memory says. ``too_late`` are steps by run that were begun there without waiting for an answer,
+    by who had lost the claim: memory refuses them at once."""
+    memory = store.memory
+    assert world.runs.keys() == memory.runs.keys()
+    for id, expected in memory.runs.items():
         run = world.runs[id]
-        fields = {"status": expected.status, "branch": expected.branch, "bundle": expected.bundle}
+        fields = {"status": expected.status, "branch": expected.branch, "bundle": expected.fields["bundle"]}
         assert {name: run.fields[name] for name in fields} == fields
-        assert {name: int(run.fields.get(name, 0)) for name in expected.counters} == expected.counters
-        assert int(run.fields.get("token", 0)) == expected.tokens
+        counted = {name: expected.counters[name] for name in (*COUNTERS, "recoveries")}
+        counted["in_doubt"] += too_late.get(id, 0)
+        assert {name: int(run.fields.get(name, 0)) for name in counted} == counted
+        assert int(run.fields.get("token", 0)) == expected.token
+        assert run.ledger == {key: line[:6] for key, line in expected.ledger.items()}
         assert run.listed == run.branches.keys() == expected.branches.keys()
+        _events_agree(run, expected)
         for name, branch in expected.branches.items():
-            _branch_agrees(run.branches[name], expected, name, branch, model)
-    _indexes_agree(world, model)
+            _branch_agrees(run.branches[name], expected, name, branch)
+    _indexes_agree(world, memory)
 
 
-def _branch_agrees(seen: ObservedBranch, run: ModelRun, name: str, expected: Branch, model: Model) -> None:
+def _events_agree(run: ObservedRun, expected: Run) -> None:
+    """The newest are the same, each with the same relatives. Which branch a script turns to first is left open."""
+    assert int(run.fields["events"]) == expected.sequence
+    seen = [event_record(expected.id, id, dict(_pairs(entry))) for id, entry in reversed(run.events)]
+    due = list(expected.events)[-len(seen) :]
+    assert [event.seq for event in seen] == [event.seq for event in due]
+    said = [(e.type, sorted(e.fields.items()), e.parent, e.started, e.cause) for e in seen]
+    assert sorted(said) == sorted((e.type, sorted(e.fields.items()), e.parent, e.started, e.cause) for e in due)
+
+
+def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) -> None:
     assert int(seen.fields["seq"]) == expected.seq
     assert seen.fields["status"] == expected.status
+    assert int(seen.fields["left"]) == expected.left
+    assert seen.fields.get("error", "") == expected.error
     assert seen.fields.get("parent", "") == expected.parent
-    assert {key: (o["seq"], o["token"], o["raw"]) for key, o in seen.outputs.items()} == expected.outputs
-    assert {key: Used.from_json(used) for _, key, *used in seen.order if used} == {
-        key: used for key, used in expected.used.items() if used not in (NOTHING, EDITED)
+    assert int(seen.fields.get("asked", 0)) == expected.asked
+    assert {key: _lasting(output) for key, output in seen.outputs.items()} == {
+        key: _lasting(json.loads(output.text)) for key, output in expected.outputs.items()
     }
-    assert json.loads(seen.fields.get("inputs", "{}")) == expected.inputs
-    assert unpack(run.plan, seen.fields["todo"]) == expected.todo if "todo" in seen.fields else expected.todo is None
+    assert {key: Used.from_json(used) for _, key, *used in seen.order if used} == {
+        key: output.used for key, output in expected.outputs.items() if output.used not in (NOTHING, EDITED)
+    }
+    assert json.loads(seen.fields.get("inputs", "{}")) == json.loads(expected.inputs)
+    assert unpack(run.plan, seen.fields["todo"]) == run.todo(name) if "todo" in seen.fields else expected.todo == ""
+    assert (seen.shared.get("version", ""), {k[1:]: v for k, v in seen.shared.items() if k != "version"}) == (
+        expected.version,
+        expected.shared,
+    )
     assert seen.open == seen.tasks.keys() == expected.tasks.keys()
     for key, task in expected.tasks.items():
-        due = {field: str(value) for field, value in model.fields_of(task).items()}
-        found = {field: seen.tasks[key].get(field, "0") for field in TASK_FIELDS}
-        assert {field: value for field, value in found.items() if value not in ("0", "")} == due, key
+        _task_agrees(seen.tasks[key], task)
     assert seen.journals == {key: journal for key, journal in expected.journals.items() if journal}
-    kept = expected.checkpoints[-run.most :] if run.most else expected.checkpoints
-    assert [seq for _, seq in seen.checkpoints] == [one.seq for one in kept]
-    for (id, seq), one in zip(seen.checkpoints, kept, strict=True):
-        stored_seq, _, _, trigger, task = seen.lineage[id]
-        assert (int(stored_seq), trigger, task) == (seq, one.trigger, one.task)
-    if run.goes_on(name):
-        assert seen.waits == model.waits(run, name)
+    assert [(id, int(seq)) for id, seq in seen.checkpoints] == [(one.id, one.seq) for one in expected.checkpoints]
+    for one in expected.checkpoints:
+        seq, at, parent, trigger, task = seen.lineage[one.id]
+        assert (int(seq), int(at), parent, trigger, task) == (
+            *(one.seq, one.created_at),
+            *(one.parent, one.trigger, one.task),
+        )
+    if run.goes_on(name) and not run.plan.grows:
+        assert seen.waits == waits(part(run.plan, run.todo(name)), visible(run.lines(name)).keys())
 
 
-def _indexes_agree(world: World, model: Model) -> None:
-    for index, places, name in (("queued_key", model.queued, keys.queued_ref), ("due_key", model.due, keys.ref)):
+def _task_agrees(seen: dict[str, str], task: Task) -> None:
+    due: dict[str, Any] = {"state": task.state, "attempt": task.attempt}
+    if task.token is not None:
+        due |= {"token": task.token, "worker": task.worker, "process": task.process, "nonce": task.nonce}
+    due |= {name: getattr(task, name) for name in (*COUNTS, *SCOPE)} | {"step": task.step, "question": task.question}
+    due |= {"error": task.error, "trace": task.trace, "by": task.failed_on}
+    due |= {"began": task.began or 0, "ended": task.ended or 0}
+    found = {name: seen.get(name, "") for name in due}
+    assert {name: text for name, text in found.items() if text not in ("", "0")} == {
+        name: str(value) for name, value in due.items() if value not in ("", 0)
+    }
+    assert json.loads(seen.get("begun") or "[]") == json.loads(task.begun.text() or "[]")
+    assert json.loads(seen.get("open", "[]")) == [list(one) for one in task.open]
+    assert json.loads(seen.get("context", "[]")) == list(task.context)
+
+
+def _lasting(output: dict[str, Any]) -> dict[str, Any]:
+    """Without whose it was among several claims, which Redis keeps for when it goes back in time."""
+    return {name: value for name, value in output.items() if name != "of"}
+
+
+def _indexes_agree(world: World, memory: Memory) -> None:
+    for index, places, name in (("queued_key", memory.queued, keys.queued_ref), ("due_key", memory.due, ref)):
         assert world.single(index, {}) == {name(*place): at for place, at in places.items()}, index
-    assert world.single("outbox_key", {}).keys() == {f"{job.ref}|{job.attempt}" for job in model.outbox}
-    for queue, messages in model.lists.items():
+    assert world.single("outbox_key", {}) == {f"{job.ref}|{job.attempt}": at for job, at in memory.outbox.items()}
+    for queue in {*memory.queues, *(name for name, entry in world.entries.items() if entry.name == "queue")}:
         stored = world.entries[queue].value if queue in world.entries else []
-        assert [job_of(text) for text in stored] == [(j.run_id, j.branch, j.task, j.attempt) for j in messages]
-    assert world.single("workers_key", {}) == {id: worker.lapses_at for id, worker in model.workers.items()}
-    assert {id: w["about"] for id, w in world.by("worker_key", "worker").items()} == {
-        id: worker.about for id, worker in model.workers.items()
+        messages = [(job.run_id, job.branch, job.task, job.attempt) for job in reversed(memory.queues[queue])]
+        assert [job_of(text) for text in stored] == messages
+    assert world.single("workers_key", {}) == {id: worker.lapses_at for id, worker in memory.workers.items()}
+    assert {id: (w["about"], int(w.get("recheck", 0))) for id, w in world.by("worker_key", "worker").items()} == {
+        id: (worker.about, worker.recheck) for id, worker in memory.workers.items()
     }
     claims = {
-        id: {"|".join(place): "|".join(map(str, claim)) for place, claim in worker.claims.items()}
-        for id, worker in model.workers.items()
-        if worker.claims
+        id: {"|".join(place): f"{claim.token}|{claim.process}|{claim.deadline}" for place, claim in held.items()}
+        for id, held in memory.claims.items()
+        if held
     }
     assert world.by("claims_key", "worker") == claims
-    assert {sha: int(b["active"]) for sha, b in world.by("bundle_key", "sha").items()} == model.bundles
+    assert {sha: int(b["active"]) for sha, b in world.by("bundle_key", "sha").items()} == {
+        sha: bundle.active for sha, bundle in memory.bundles.items()
+    }
 
 
 class Laws:
@@ -109,16 +162,18 @@ class Laws:
                 if status == "running":
                     standing = {state for (which, _), state in run.states().items() if which == name}
                     assert standing & {"queued", "running", "delayed"}, f"{name} of {id} hangs: {run.states()}"
+                elif status == "waiting":
+                    assert "asked" in {state for (which, _), state in run.states().items() if which == name}
                 else:
                     assert status == "completed" or run.branches[name].fields["error"], "the reason, in words"
-            live = "running" in lines.values()
-            assert int(run.fields["live"]) == list(lines.values()).count("running")
+            live = sum(status in LIVE for status in lines.values())
+            assert int(run.fields["live"]) == live
             if live:
                 running.add(id)
             for key, ttl in run.lifetimes.items():
                 assert (ttl < 0) if live else (0 < ttl <= int(run.fields["keep"])), (key, ttl, lines)
             for name, branch in run.branches.items():
-                self._branch(run, name, branch, lines[name] == "running")
+                self._branch(run, name, branch, lines[name] in LIVE)
                 self._checkpoints(id, run, name, branch)
             assert int(fields_of(dict(_pairs(run.events[0][1])))["seq"]) == int(run.fields["events"])
         assert world.single("active_key", {}).keys() == running
@@ -142,7 +197,7 @@ class Laws:
             assert int(branch.fields["left"]) == len(run.plan.tasks) - len(done)
         else:
             assert branch.open <= ready
-            assert {task["state"] for task in branch.tasks.values()} <= {"held", "failed", "running"}
+            assert {task["state"] for task in branch.tasks.values()} <= {"held", "failed", "running", "asked"}
         assert branch.journals.keys() <= branch.open, "a journal goes with its task"
         seqs = [output["seq"] for output in branch.outputs.values()]
         assert len(set(seqs)) == len(seqs)

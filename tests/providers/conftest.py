@@ -13,7 +13,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from runner.client import forking
-from runner.providers.redis import claimed, jobs, patience, scripts
+from runner.journal.acknowledged import Logs
+from runner.providers.redis import arguments, claimed, jobs, patience, scripts
 from runner.providers.redis.connection import Line
 
 from .observed import TEST_KEY
@@ -80,7 +81,10 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Every script runs on this clock, and nothing pauses before it asks again."""
     monkeypatch.setattr(scripts, "load", partial(scripts.load, clock=scripts.TEST_CLOCK))
     monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
-    return Clock(redis)
+    one = Clock(redis)
+    told = SimpleNamespace(strftime=time.strftime, gmtime=lambda: time.gmtime(one.now / 1000))
+    monkeypatch.setattr(arguments, "time", told)  # the ids of checkpoints begin with it
+    return one
 
 
 @pytest.fixture
@@ -118,3 +122,9 @@ def fork(redis: Redis, clock: Clock) -> Any:
         )[0]
 
     return run
+
+
+@pytest.fixture
+def logs() -> Logs:
+    """What the processes of a worker remember."""
+    return Logs(2)

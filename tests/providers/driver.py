@@ -5,12 +5,14 @@ from typing import Any
 
 from redis import Redis
 
+from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
+from runner.journal.acknowledged import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Claim, Job, Refusal, claim
+from runner.providers.redis.jobs import claim
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -120,3 +122,10 @@ class Driver:
     def events(self, run_id: str, type: str) -> list[dict[str, str]]:
         """The events of one type."""
         return [event.fields for event in self.runs.events(run_id) if event.type == type]
+
+
+def task_of(driver: Driver, logs: Logs, claim: Claim) -> ClaimedTask:
+    """The same as `Driver.task`, of a process that remembers."""
+    log = logs.log(0)
+    log.claimed(claim.job.ref, claim.token)
+    return ClaimedTask(driver.line, claim, None, log)

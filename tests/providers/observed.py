@@ -24,7 +24,7 @@ for i, key in ipairs(redis.call("KEYS", "*")) do
   elseif kind == "set" then value = redis.call("SMEMBERS", key)
   elseif kind == "zset" then value = redis.call("ZRANGE", key, 0, -1, "WITHSCORES")
   elseif kind == "list" then value = redis.call("LRANGE", key, 0, -1)
-  else value = redis.call("XREVRANGE", key, "+", "-", "COUNT", 3) end
+  else value = redis.call("XREVRANGE", key, "+", "-", "COUNT", 16) end
   all[i] = {key, kind, value, redis.call("PTTL", key)}
 end
 return cjson.encode(all)
@@ -54,6 +54,7 @@ class ObservedBranch:
     lineage: dict[str, tuple[str, ...]] = field(default_factory=dict)
     tasks: dict[str, dict[str, str]] = field(default_factory=dict)
     journals: dict[str, dict[str, str]] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -65,6 +66,7 @@ class ObservedRun:
     branches: dict[str, ObservedBranch] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
     events: list[Any] = field(default_factory=list)
+    ledger: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
     lifetimes: dict[str, int] = field(default_factory=dict)
 
     def todo(self, name: str) -> frozenset[str]:
@@ -158,6 +160,10 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
             run.listed = entry.value
         case "events_key", None:
             run.events = entry.value
+        case "ledger_key", None:
+            run.ledger = {tuple(json.loads(key)): json.loads(line) for key, line in entry.value.items()}
+        case "shared_key", ObservedBranch():
+            branch.shared = entry.value
         case "branch_key", ObservedBranch():
             branch.fields = entry.value
         case "outputs_key", ObservedBranch():

@@ -1,7 +1,10 @@
-"""Each operation, done to the store and to the model alike; what the two answer, and all they hold, must agree."""
+"""Each operation, done to Redis and to memory alike; what the two answer, and all they hold, must agree."""
 
 import itertools
-from collections.abc import Callable
+import json
+from collections import Counter
+from collections.abc import Callable, Set
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -12,33 +15,36 @@ from redis import Redis
 
 from runner.client import forking
 from runner.core.errors import ClaimLost, Conflict
-from runner.core.ledger import Usage
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.ledger import STEP, Entry, Tally, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan
-from runner.core.plan.branching import branch_plan
+from runner.core.plan.branching import branch_plan, visible
 from runner.core.plan.dependencies import NOTHING, Used
+from runner.providers.memory import MemoryStore
+from runner.providers.memory.state import Run
+from runner.providers.memory.task import MemoryTask
+from runner.providers.records import CheckpointRecord, HeldClaim
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Claim, Job, Refusal
-from runner.providers.redis.runs import CheckpointRecord, Runs
-from runner.providers.redis.workers import HeldClaim, Workers
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.workers import Workers
 
 from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine
 from .driver import KEEP, LEASE
-from .model import REFUSED, Model
-from .model_run import Run
 from .observed import look
 
 QUEUES = ("jobs", "other jobs")
 BUNDLES = ("b0", "b1")
 MOST_ATTEMPTS = 3
 MOST_HANDOVERS = 3
+REFUSED = "refused"
 
 
 class Operations(RuleBasedStateMachine):
-    """A store, its model, and who uses them. Every method ends with a `check`."""
+    """Redis, memory, and who uses them. Every method ends with a `check`."""
 
     def __init__(self, redis: Redis, line: LossyLine, clock: Clock, nonces: SimpleNamespace) -> None:
         super().__init__()
@@ -47,53 +53,61 @@ class Operations(RuleBasedStateMachine):
         self.redis, self.line, self.clock, self.nonces = redis, line, clock, nonces
         self.store = Runs(redis)
         self.fleet = Workers(redis)
-        self.model = Model(clock.now, QUEUES, BUNDLES)
+        self.memory = MemoryStore(lambda: clock.now)
         self.laws = Laws()
         self.claims: list[Claim] = []
         self.delivered: list[Job] = []
         self.written: dict[tuple[str, str, str], set[int]] = {}
         self.numbers = itertools.count(1)
-        self._tasks: dict[tuple[str, int], ClaimedTask] = {}
+        self.too_late: Counter[str] = Counter()  # steps by run that were begun after the claim was lost
+        self._tasks: dict[tuple[str, int], tuple[ClaimedTask, MemoryTask]] = {}
         for sha in BUNDLES:
-            self.store.put_bundle(sha, b"packed")
+            assert self.store.put_bundle(sha, b"packed")
+            assert self.memory.runs.put_bundle(sha, b"packed")
         self.world = look(redis, set(QUEUES))
 
+    @property
+    def runs(self) -> dict[str, Run]:
+        """The runs, as memory has them."""
+        return self.memory.memory.runs
+
     def check(self, *, unchanged: bool = False, refused: bool = False) -> None:
-        """The store agrees with the model and keeps the laws. What was refused may have added an event, no more."""
+        """The two agree, and keep the laws. What was refused may have added an event, no more."""
         before, self.world = self.world, look(self.redis, set(QUEUES))
         if unchanged or refused:
             assert self.world.values(but_events=refused) == before.values(but_events=refused)
         moved(before, self.world)
-        agree(self.world, self.model)
+        agree(self.world, self.memory, self.too_late)
         self.laws.hold(self.world)
 
     # -- runs
 
-    def submit(self, run: Run) -> None:
+    def submit(self, run_id: str, plan: Plan, options: dict[str, Any]) -> None:
         """Create a run; a second time, which changes nothing."""
+        queue = QUEUES[options["queue"]]
         fields = {
-            "crew": run.plan.crew,
+            "crew": plan.crew,
             "adapter": "native",
-            "bundle": run.bundle,
+            "bundle": options["bundle"],
             "module": "crew",
             "attr": "crew",
-            "plan": run.plan.digest,
+            "plan": plan.digest,
             "inputs": '{"topic": "ü"}',
-            "queue": run.queue,
+            "queue": queue,
             "keep": str(KEEP),
-            "checkpoint_on": f",{','.join(sorted(run.triggers))}," if run.triggers else "",
-            "max_checkpoints": str(run.most),
-            "envelope": "" if run.relayed else template(run.queue),
+            "checkpoint_on": f",{','.join(sorted(options['triggers']))}," if options["triggers"] else "",
+            "max_checkpoints": str(options["most"]),
+            "envelope": "" if options["relayed"] else template(queue),
         }
-        assert self.store.create(run.id, run.plan, fields) == self.model.create(run) == "created"
+        assert self.store.create(run_id, plan, fields) == self.memory.runs.create(run_id, plan, fields) == "created"
         self.check()
-        assert self.store.create(run.id, run.plan, fields) == "exists"
+        assert self.store.create(run_id, plan, fields) == self.memory.runs.create(run_id, plan, fields) == "exists"
         self.check(unchanged=True)
 
     def cancel(self, run: Run, only: str | None = None) -> None:
-        was = self.model.cancel(run, only)
+        was = self.memory.runs.cancel(run.id, "a person said so", only)
         assert self.store.cancel(run.id, "a person said so", only) == was
-        self.check(unchanged=was != "running")
+        self.check(unchanged=was not in ("running", "waiting"))
 
     def resume(
         self,
@@ -104,107 +118,156 @@ class Operations(RuleBasedStateMachine):
         plan: Plan | None = None,
     ) -> None:
         """Let a run go on. A second one, who saw the run as it was, comes too late."""
-        bundle = bundle if run.bundle else None
+        bundle = bundle if run.fields["bundle"] else None
         fields = ({"bundle": bundle} if bundle else {}) | ({"plan": plan.digest} if plan else {})
-        done = run.committed(start.branch, start.seq) if start else run.committed(name)
-        resume = partial(self.store.resume, self.store.get(run.id), name, start=start, fields=fields, plan=plan)
+        seen = self.store.get(run.id), self.memory.runs.get(run.id)
+        assert seen[0] == replace(seen[1], in_doubt=seen[1].in_doubt + self.too_late[run.id])
+        how: dict[str, Any] = {"start": start, "fields": fields, "plan": plan}
+        done = visible(run.lines(start.branch), start.seq) if start else visible(run.lines(name))
         if len(done) == len((plan or run.plan).tasks):
-            with pytest.raises(Conflict):
-                resume()
+            for store, record in ((self.store, seen[0]), (self.memory.runs, seen[1])):
+                with pytest.raises(Conflict):
+                    store.resume(record, name, **how)
             self.check(unchanged=True)
             return
-        due = self.model.resume(run, name, (start.branch, start.seq, start.id) if start else None, bundle, plan)
-        assert resume() == due
-        self.check(unchanged=due == "busy")
+        due = self.memory.runs.resume(seen[1], name, **how)
+        assert self.store.resume(seen[0], name, **how) == due
+        self.check(unchanged=due in ("busy", "changed"))
         if due == "resumed":
-            assert resume() == "changed"
+            assert self.memory.runs.resume(seen[1], name, **how) == "changed"
+            assert self.store.resume(seen[0], name, **how) == "changed"
             self.check(unchanged=True)
 
     def fork(
         self, run: Run, at: CheckpointRecord | str, name: str, edits: dict[str, str], inputs: dict[str, Any]
     ) -> None:
         """A new branch, from a checkpoint or the newest position of a branch. Then its name is taken."""
-        if isinstance(at, str):
-            seen = self.world.runs[run.id].branches[at].fields
-            where, source = (at, int(seen["seq"]), seen.get("head", seen.get("from", ""))), at
-        else:
-            where, source = (at.branch, at.seq, at.id), None
+        source, checkpoint = (at, None) if isinstance(at, str) else (None, at.id)
         fork = partial(
             forking.fork,
             self.redis,
             run.id,
-            checkpoint=None if source else where[2],
+            checkpoint=checkpoint,
             source=source,
             branch=name,
             inputs=inputs,
             edits=edits,
         )
-        self.model.fork(run, name, where, edits, inputs)
+        where = self.memory.runs.position(run.id, checkpoint=checkpoint, branch=source, outputs=edits)
+        changed = {key: value for key, value in inputs.items() if where.inputs.get(key) != value}
+        again = self._touched(run, where.branch, where.seq, edits.keys(), changed.keys())
+        todo = frozenset(run.plan.by_key.keys() - where.done.keys() | again)
+        ready = {key for key in todo if todo.isdisjoint(run.plan.earlier(key))}
+        kept = {key for key in ready - again if not changed and edits.keys().isdisjoint(run.plan.earlier(key))}
+        texts = {key: dump(text, None) for key, text in edits.items()}
+        create = partial(
+            self.memory.runs.fork,
+            *(where, name),
+            todo=todo,
+            kept=kept,
+            edits=texts,
+            overrides=where.overrides | changed,
+        )
+        assert create() == "forked"
         assert fork()[0] == name
         self.check()
+        assert create() == "taken"
         with pytest.raises(Conflict):
             fork()
         self.check(unchanged=True)
 
+    @staticmethod
+    def _touched(run: Run, name: str, upto: float, edits: Set[str], inputs: Set[str]) -> set[str]:
+        """Of what is done there, what used one of these, or what used what used one of these."""
+        seen = visible(run.lines(name), upto)
+        changed = set(edits)
+        while True:
+            more = set()
+            for key in seen.keys() & run.plan.by_key.keys() - changed:
+                used = seen[key][1].used
+                if used.edited:
+                    continue
+                read = set(run.plan.by_key[key].context or ()) | used.tasks
+                if "*" in read:
+                    read |= set(run.plan.earlier(key))
+                if read & changed or used.inputs & inputs or ("*" in used.inputs and inputs):
+                    more.add(key)
+            if not more:
+                return changed - edits
+            changed |= more
+
+    def answer(self, run: Run, branch: str, which: int, text: str) -> None:
+        """A person answers; a second time, which is too late."""
+        questions = self.memory.runs.questions(run.id, branch)
+        assert self.store.questions(run.id, branch) == questions
+        question = questions[which]
+        due = self.memory.runs.answer(run.id, branch, question, text)
+        assert self.store.answer(run.id, branch, question, text) == due
+        self.check(unchanged=due != "answered")
+        if due == "answered":
+            assert self.memory.runs.answer(run.id, branch, question, '"too late"') == "not asked"
+            assert self.store.answer(run.id, branch, question, '"too late"') == "not asked"
+            self.check(unchanged=True)
+
     # -- workers
 
     def beat(self, worker: str, about: str = "") -> None:
-        stood = self.fleet.beat(worker, LEASE, about).stood
-        assert stood == self.model.beat(worker, about, LEASE)
+        found, due = self.fleet.beat(worker, LEASE, about), self.memory.workers.beat(worker, LEASE, about)
+        assert (found.stood, found.recheck, found.number, set(found.claims)) == (
+            *(due.stood, due.recheck),
+            *(due.number, set(due.claims)),
+        )
         self.check()
 
     def reap(self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False) -> None:
         how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed}
-        refs = self.fleet.reap(worker, reason="it is gone", max_attempts=MOST_ATTEMPTS, **how)
-        back = self.model.reap(worker, most=MOST_ATTEMPTS, **how)
-        assert set(refs) == {"|".join(place) for place in back or ()}
-        self.check(unchanged=back is None)
+        how |= {"reason": "it is gone", "max_attempts": MOST_ATTEMPTS}
+        refs = self.fleet.reap(worker, **how)
+        assert set(refs) == set(self.memory.workers.reap(worker, **how))
+        self.check()
 
     def take_back(self, claim: Claim) -> None:
         """No process of its worker performs it. Told a second time, or where it is lost, that changes nothing."""
-        holds = self.model.held(claim.job, claim.token) is not None
-        if holds:
-            self.model.take_back(claim.job, most=MOST_HANDOVERS)
         held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-        for expected in (holds, False):
-            back = self.fleet.take_back(claim.worker, held, reason="nobody does it", max_handovers=MOST_HANDOVERS)
-            assert back == expected
+        for expected in (self.memory.holds(claim), False):
+            how: dict[str, Any] = {"reason": "nobody does it", "max_handovers": MOST_HANDOVERS}
+            assert self.memory.workers.take_back(claim.worker, held, **how) == expected
+            assert self.fleet.take_back(claim.worker, held, **how) == expected
             self.check(unchanged=not expected)
 
     # -- messages
 
     def waiting(self) -> list[str]:
         """The queues in which messages wait."""
-        return [queue for queue in QUEUES if self.model.lists[queue]]
+        return [queue for queue in QUEUES if self.memory.memory.queues[queue]]
 
     def receive(self, queue: str) -> Job:
         """Take the oldest message, as a worker reads it."""
         job = Job(*job_of(self.redis.rpop(queue)))
-        assert job == self.model.lists[queue].pop()
+        assert job == self.memory.workers.take([queue])
         self.delivered.append(job)
         self.check()
         return job
 
     def return_job(self, job: Job) -> None:
         jobs.return_job(self.line, job)
-        self.model.return_job(job)
+        self.memory.return_job(job)
         self.check()
 
     def oversee(self, ms: int, older: int, *, sent: bool) -> None:
         """Time passes; then what a supervisor does. It may die before it says that a job was ``sent``."""
         self.clock.go_on(ms)
-        self.model.now = self.clock.now
-        assert self.fleet.move_due() == self.model.move_due()
+        assert self.fleet.move_due() == self.memory.workers.move_due()
         self.check()
-        assert self.fleet.resend(older) == self.model.resend(older)
+        assert self.fleet.resend(older) == self.memory.workers.resend(older)
         self.check()
         relayed = self.fleet.outbox()
-        assert set(relayed) == self.model.outbox
+        assert relayed == self.memory.workers.outbox()
         self.delivered += relayed
         if relayed and sent:
             for job in relayed:
                 self.fleet.sent(job)
-            self.model.outbox.clear()
+                self.memory.workers.sent(job)
             self.check()
 
     # -- tasks
@@ -215,103 +278,127 @@ class Operations(RuleBasedStateMachine):
         """Ask for a task; with a ``nonce`` from before, ask again. A ``lost`` answer is asked for again at once."""
         self.nonces.next = nonce or f"n{next(self.numbers)}"
         self.line.lose = int(lost)
-        run = self.model.runs[job.run_id]
         committed = self.world.runs[job.run_id].committed(job.branch)
-        due = self.model.claim(job, worker, process, self.nonces.next)
+        due = self.memory.claim(job, worker=worker, process=process, nonce=self.nonces.next)
         found = jobs.claim(self.line, job, worker=worker, process=process)
         self.line.lose = 0
-        if due != "claimed":
-            assert found == Refusal(due)
+        if isinstance(due, Refusal):
+            assert found == due
             self.check(unchanged=True)
             return None
         assert isinstance(found, Claim)
         assert job.task not in committed, "a committed task never runs again"
-        branch = run.branches[job.branch]
-        task = branch.tasks[job.task]
-        assert (found.token, found.failures, found.bundle) == (task.token, task.failures, run.bundle)
-        assert found.recorded == branch.journals.get(job.task, {}), "what was recorded is replayed"
-        assert found.inputs == {"topic": "ü"} | branch.inputs
-        outputs = run.committed(job.branch)
-        wanted = run.plan.by_key[job.task].context or ()
-        assert {key: o["raw"] for key, o in found.context.items()} == {key: outputs[key] for key in wanted}
+        assert _comparable(found) == _comparable(due), "the same claim, with all that is needed to do the task"
         self.claims.append(found)
         self.check()
         return found
 
-    def write(self, due: Any, write: Callable[[], Any], *, again: str = "", lost: bool = False) -> None:
-        """``due`` is the answer that the model gives; ``again`` the one to a repeated call whose answer was lost."""
+    def write(self, claim: Claim, write: Callable[[Any], Any], *, again: str = "", lost: bool = False) -> Any:
+        """Do it to both; returns memory's answer, or that it refused. An answer that is ``lost`` is asked for again;
+        ``again`` says where that is refused, as the first one ended the claim."""
+        redis, memory = self._task(claim)
+        due = _answer(partial(write, memory))
+        if lost and (due is REFUSED or again is REFUSED):
+            assert _answer(partial(write, memory)) is REFUSED
         self.line.fresh = False  # what is to be lost is the answer to this write
         self.line.lose = int(lost)
-        if due == REFUSED or (lost and again == REFUSED):
-            with pytest.raises(ClaimLost):
-                write()
-        else:
-            write()
+        found = _answer(partial(write, redis))
         self.line.lose = 0
-        self.check(refused=due == REFUSED)
+        assert found == (REFUSED if lost and again is REFUSED else due)
+        self.check(refused=due is REFUSED)
+        return due
 
     def log(self, claim: Claim) -> None:
-        due = None if self.model.held(claim.job, claim.token) else REFUSED
-        self.write(due, lambda: self._task(claim).note("log", "so far"))
+        self.write(claim, lambda task: task.note("log", "so far"))
 
-    def begin_step(self, claim: Claim) -> None:
-        self._task(claim).begin_step()
+    def tell(self, claim: Claim, kind: str, **relatives: Any) -> int:
+        """Returns the sequence; 0 where the claim is lost."""
+        told = self.write(claim, lambda task: task.tell(kind, claim.job.task, more={"tool": "x"}, **relatives))
+        return 0 if told is REFUSED else int(told)
+
+    def begin_step(self, claim: Claim, entry: Entry = STEP) -> None:
+        """Nobody waits for the answer to a person's step, so who lost the claim does it all the same, and learns that
+        later. A call of a model, or a tool, waits."""
+        redis, memory = self._task(claim)
+        due = _answer(lambda: memory.begin_step(entry))
+        found = _answer(lambda: redis.begin_step(entry))
         self.line.execute_command("PING")  # nobody waits for a step's begin; the test does
-        held = self.model.held(claim.job, claim.token)
-        if held:
-            held.begun += 1
-        else:  # it is done all the same: a worker learns later that it lost its claim
-            self.model.runs[claim.job.run_id].counters["in_doubt"] += 1
+        if due is REFUSED and entry is STEP:
+            self.too_late[claim.job.run_id] += 1
+        else:
+            assert found == due
         self.check()
 
-    def drop_step(self, claim: Claim) -> None:
-        self._task(claim).drop_step()
+    def drop_step(self, claim: Claim, entry: Entry = STEP) -> None:
+        redis, memory = self._task(claim)
+        held = self.memory.holds(claim)
+        memory.drop_step(entry)
+        redis.drop_step(entry)
         self.line.execute_command("PING")
-        held = self.model.held(claim.job, claim.token)
-        if held:
-            held.begun -= 1
         self.check(unchanged=not held)
 
-    def record_step(self, claim: Claim, step: str, *, replayed: int, tokens: int, lost: bool) -> None:
+    def record_step(
+        self, claim: Claim, step: str, *, entry: Entry = STEP, replayed: int, tokens: int, lost: bool
+    ) -> None:
         value = f'"{step} {next(self.numbers)}"'
-        usage = Usage(10 * tokens, tokens)
-        due = self.model.record(claim.job, claim.token, step, value, replayed=replayed, **usage.told())
-        self.write(due, lambda: self._task(claim).record_step(step, value, replayed=replayed, usage=usage), lost=lost)
+        usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else []))
+        served: Tally | int = replayed
+        if entry.kind == "model":
+            served = Tally()
+            for _ in range(replayed):
+                served.served(entry, Usage(7, 2))
+        self.write(
+            claim,
+            lambda task: task.record_step(step, value, replayed=served, entry=entry, usage=usage),
+            lost=lost,
+        )
 
     def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:
         """A commit heard twice is one commit, and learns how the run stands now."""
         job = claim.job
-        run = self.model.runs[job.run_id]
+        run = self.runs[job.run_id]
         repeated = job.task in run.branches[job.branch].outputs
-        text = f"{job.task} by {claim.token}"
-        due = self.model.commit(job, claim.token, text, replayed, used)
         unlocks = branch_plan(run.plan, claim.todo).dependents[job.task]
-
-        def write() -> None:
-            assert self._task(claim).commit(dump(text, None), unlocks, replayed=replayed, used=used) == due
-
-        before = self.world
-        self.write(due, write, lost=lost)
-        if due != REFUSED:
+        text, before = dump(f"{job.task} by {claim.token}", None), self.world
+        due = self.write(claim, lambda task: task.commit(text, unlocks, replayed=replayed, used=used, ms=5), lost=lost)
+        if due is not REFUSED:
             assert not repeated or self.world.values() == before.values()
+            assert self._task(claim)[0].told[0] in (0, self._task(claim)[1].told[0])
             tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"
 
+    def ask(self, claim: Claim, step: str, *, replayed: int, lost: bool) -> None:
+        question = json.dumps({"message": f"{step}?"})
+        self.write(claim, lambda task: task.ask(step, question, replayed=replayed), again=REFUSED, lost=lost)
+
     def release(self, claim: Claim, *, replayed: int, lost: bool) -> None:
-        due = self.model.release(claim.job, claim.token, replayed, most=MOST_HANDOVERS)
-        release = partial(self._task(claim).release, replayed=replayed, max_handovers=MOST_HANDOVERS)
-        self.write(due, release, again=REFUSED, lost=lost)
+        how = {"replayed": replayed, "max_handovers": MOST_HANDOVERS}
+        self.write(claim, lambda task: task.release(**how), again=REFUSED, lost=lost)
 
     def retry(self, claim: Claim, delay: int, *, replayed: int, lost: bool) -> None:
-        due = self.model.retry(claim.job, claim.token, delay, replayed)
-        retry = partial(self._task(claim).retry, delay / 1000, "it raised", replayed=replayed)
-        self.write(due, retry, again=REFUSED, lost=lost)
+        how = {"replayed": replayed, "trace": "where"}
+        self.write(claim, lambda task: task.retry(delay / 1000, "it raised", **how), again=REFUSED, lost=lost)
 
     def fail(self, claim: Claim, *, replayed: int, lost: bool) -> None:
-        due = self.model.fail(claim.job, claim.token, replayed)
-        self.write(due, lambda: self._task(claim).fail("no way", replayed=replayed), again=REFUSED, lost=lost)
+        self.write(claim, lambda task: task.fail("no way", replayed=replayed), again=REFUSED, lost=lost)
 
-    def _task(self, claim: Claim) -> ClaimedTask:
+    def _task(self, claim: Claim) -> tuple[ClaimedTask, MemoryTask]:
         place = (claim.job.ref, claim.token)
-        return self._tasks.setdefault(place, ClaimedTask(self.line, claim))
+        if place not in self._tasks:
+            self._tasks[place] = ClaimedTask(self.line, claim), self.memory.task(claim)
+        return self._tasks[place]
+
+
+def _answer(write: Callable[[], Any]) -> Any:
+    try:
+        return write()
+    except ClaimLost:
+        return REFUSED
+
+
+def _comparable(claim: Claim) -> dict[str, Any]:
+    """All of it; of outputs, without whose they were among several claims, which Redis keeps."""
+    found = {name: getattr(claim, name) for name in claim.__slots__}
+    lasting = {key: {k: v for k, v in one.items() if k != "of"} for key, one in claim.context.items()}
+    return found | {"context": lasting}

@@ -4,8 +4,8 @@ import pytest
 from redis import Redis
 
 from runner.core.errors import NotFound
+from runner.core.jobs import Refusal
 from runner.core.states import RunStatus
-from runner.providers.redis.jobs import Refusal
 
 from .driver import Driver, plan_of
 

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from runner.core.errors import ClaimLost, NotFound
+from runner.core.jobs import Refusal
 from runner.core.ledger import Usage
 from runner.core.states import RunStatus
-from runner.providers.redis import keys
+from runner.providers.redis import keys, scripts
 from runner.providers.redis.forks import create, position
-from runner.providers.redis.jobs import Refusal
-from runner.providers.redis.runs import Question
+from runner.providers.redis.runs import BUNDLE_GRACE_MS, Question
 
+from .calls import contents
 from .driver import QUEUE, Driver, plan_of
 
 
@@ -54,6 +55,24 @@ def test_a_question_and_its_answer_beside_the_current_line_leave_the_run_as_it_s
     assert driver.runs.answer(run, branch, question, '"that"') == "answered"
     assert driver.runs.status(run, branch) is RunStatus.running
     assert driver.runs.status(run) is RunStatus.completed
+
+
+def test_an_answer_lets_the_run_go_on(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    question = asks(driver, run, "main")
+    assert driver.runs.standing(run) == (RunStatus.waiting, "main")
+    assert driver.runs.answer(run, "main", question, '"that"') == "answered"
+    assert driver.runs.standing(run) == (RunStatus.running, "main")
+
+
+def test_a_cancel_that_stops_nothing_tells_how_it_stands(driver: Driver, fork: Any) -> None:
+    run, branch = again(driver, fork, "a")
+    assert driver.runs.cancel(run, "enough", "another") == "gone"
+    assert driver.runs.cancel(run, "enough", "main") == "completed"
+    assert driver.runs.status(run, branch) is RunStatus.running
+    assert driver.runs.cancel(run, "enough", branch) == "running"
+    assert driver.runs.cancel(run, "enough", branch) == "cancelled"
+    assert driver.runs.cancel(run, "enough") == "completed"
 
 
 def test_a_run_that_is_not_there_is_not_cancelled(driver: Driver) -> None:
@@ -108,30 +127,6 @@ def test_a_claim_of_before_that_did_not_note_as_much_is_committed(driver: Driver
     assert driver.commit(claim) == "completed"
 
 
-@pytest.mark.parametrize("then", ["goes on", "is its branch's last", "comes when its branch is over"])
-def test_a_commit_looks_at_what_it_writes_alone(driver: Driver, then: str) -> None:
-    """Where a key is somebody else's, who does not write to it goes on."""
-    run = driver.submit(plan_of("a", "b", "c", "d: c"))
-    claims = driver.take("a", "b", "c")
-    home = keys.home_of(run)
-    if then == "goes on":
-        driver.redis.set(keys.key("expiring_key", home=home), "somebody else's")
-        driver.redis.set(QUEUE, "somebody else's")
-        assert driver.commit(claims["a"]) == "running"
-    elif then == "is its branch's last":
-        driver.commit(claims["a"])
-        driver.commit(claims["b"])
-        driver.commit(claims["c"])
-        (last,) = driver.take("d").values()
-        driver.redis.set(QUEUE, "somebody else's")
-        assert driver.commit(last) == "completed"
-    else:
-        driver.task(claims["a"]).fail("no", replayed=0)
-        driver.redis.set(QUEUE, "somebody else's")
-        assert driver.commit(claims["c"]) == "failed"
-    driver.redis.delete(QUEUE, keys.key("expiring_key", home=home))
-
-
 def test_the_first_failure_is_the_branch_s(driver: Driver) -> None:
     run = driver.submit(plan_of("a", "b"))
     claims = driver.take("a", "b")
@@ -160,6 +155,7 @@ def test_a_run_is_created_once(driver: Driver) -> None:
 
 def test_only_data_that_was_seen_to_be_damaged_is_dropped(driver: Driver) -> None:
     assert not driver.runs.drop_bundle("none", b"damaged")
+    assert not driver.runs.drop_bundle("none", b"")
     driver.runs.put_bundle("sha", b"packed")
     assert not driver.runs.drop_bundle("sha", b"damaged")
     assert driver.runs.bundle("sha") == b"packed"
@@ -182,6 +178,8 @@ def test_where_a_fork_may_leave(driver: Driver, fork: Any) -> None:
         position(driver.redis, "r-none")
     with pytest.raises(NotFound, match="no run r-none"):
         position(driver.redis, "r-none", branch="main")
+    with pytest.raises(NotFound, match="no run r-none"):
+        position(driver.redis, "r-none", checkpoint="20260101T000000_0123abcd")
     run, branch = again(driver, fork, "a", "b: a")
     driver.work()
     for name in ("main", branch):
@@ -228,3 +226,85 @@ def test_what_was_to_be_tried_again_is_held_when_its_branch_is_over(driver: Driv
     assert driver.states(run) == {"a": "held"}
     clock.go_on(2000)
     assert driver.workers.move_due() == 0
+
+
+# -- bundles
+
+
+def test_how_long_a_bundle_lives(driver: Driver) -> None:
+    bundle = keys.key("bundle_key", home=keys.home(), sha="sha")
+    assert not driver.runs.put_bundle("sha", None)
+    assert not driver.redis.exists(bundle)
+    driver.runs.put_bundle("sha", b"packed")
+    # It has an hour, and another one when it is asked for; where it has more it keeps that
+    driver.redis.pexpire(bundle, 1000)
+    driver.runs.put_bundle("sha", None)
+    assert BUNDLE_GRACE_MS - 60_000 < driver.redis.pttl(bundle) <= BUNDLE_GRACE_MS
+    driver.redis.pexpire(bundle, 2 * BUNDLE_GRACE_MS)
+    driver.runs.put_bundle("sha", None)
+    assert driver.redis.pttl(bundle) > BUNDLE_GRACE_MS
+    # While a run needs it, it stays, also when it is asked for, and when it was damaged
+    driver.submit(plan_of("a"), bundle="sha")
+    driver.runs.put_bundle("sha", None)
+    assert driver.redis.pttl(bundle) == -1
+    driver.runs.drop_bundle("sha", b"packed")
+    assert driver.runs.put_bundle("sha", b"packed")
+    assert driver.redis.pttl(bundle) == -1
+
+
+# -- resuming
+
+
+@pytest.mark.parametrize("standing", ["runs", "waits"])
+def test_what_is_not_over_is_not_resumed(driver: Driver, standing: str) -> None:
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    if standing == "waits":
+        asks(driver, run, "main")
+    assert driver.resume(run) == "changed"
+    start = driver.runs.checkpoints(run, "main")[0]
+    assert driver.resume(run, "again", start=start) == ("changed" if standing == "runs" else "resumed")
+
+
+@pytest.mark.parametrize("branch", ["main", "again"])
+@pytest.mark.parametrize("moved", [{"expected_plan": "another"}, {"expected_status": "cancelled"}, {"expected_seq": 9}])
+def test_a_run_that_somebody_moved_meanwhile_is_not_resumed(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, branch: str, moved: dict[str, Any]
+) -> None:
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    driver.task(driver.take()["a"]).fail("no", replayed=0)
+    start = None if branch == "main" else driver.runs.checkpoints(run, "main")[0]
+    slots: dict[str, Any] = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts.LuaScript, "__call__", lambda script, client, **given: slots.update(given))
+        driver.resume(run, branch, start=start)
+    resume = scripts.load("resume")
+    before = contents(driver.redis)
+    if branch == "main" or "expected_seq" not in moved:  # a new branch has no sequence yet
+        assert resume(driver.redis, **{**slots, **moved}) == "changed"
+    assert contents(driver.redis) == before
+    assert resume(driver.redis, **slots) == "resumed"
+
+
+@pytest.mark.parametrize("new", [{"fields": {"module": "other"}}, {"plan": plan_of("a", "b", "c")}])
+def test_new_code_waits_until_no_branch_runs_on_the_old(driver: Driver, fork: Any, new: dict[str, Any]) -> None:
+    run = driver.submit(plan_of("a", "b"))
+    fork(run, branch="f")
+    driver.runs.cancel(run, "enough", "main")
+    assert driver.resume(run, **new) == "busy"
+    driver.runs.cancel(run, "enough", "f")
+    assert driver.resume(run, **new) == "resumed"
+
+
+def test_a_run_goes_on_with_the_code_that_it_is_given_where_that_is_there(driver: Driver) -> None:
+    driver.runs.put_bundle("old", b"packed")
+    run = driver.submit(plan_of("a"), bundle="old")
+    driver.runs.cancel(run, "enough")
+    assert driver.resume(run, fields={"bundle": "new"}) == "no bundle"
+    driver.runs.drop_bundle("old", b"packed")
+    assert driver.resume(run) == "no bundle"
+    other = driver.submit(plan_of("a"), "r-2")
+    driver.runs.cancel(other, "enough")
+    assert driver.resume(other, fields={"bundle": "new"}) == "no bundle"
+    driver.runs.put_bundle("new", b"packed")
+    assert driver.resume(run, fields={"bundle": "new"}) == "resumed"
+    assert driver.resume(other, fields={"bundle": "new"}) == "resumed"

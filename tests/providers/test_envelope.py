@@ -11,9 +11,9 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from runner.core.jobs import Job
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis.envelope import JOB, job_arguments
-from runner.providers.redis.jobs import Job
 from runner.tasks.app import kombu_url
 from runner.testing import RedisServer, eventually
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from runner.core.jobs import Claim, Scope
 from runner.events import PAIRS, VALID_EVENT_PAIRS, event_id_of
-from runner.providers.redis.jobs import Claim, Scope
-from runner.providers.redis.records import Event
+from runner.providers.records import Event
 
 from .driver import Driver, plan_of
 

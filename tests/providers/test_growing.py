@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.growth import Growth
 from runner.core.states import RunStatus
 from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.jobs import Claim
 
 from .driver import Driver
 

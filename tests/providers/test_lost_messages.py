@@ -4,17 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from runner.core.jobs import Claim, Job, Refusal
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.providers.redis import keys, lost_messages
-from runner.providers.redis.jobs import Claim, Job, Refusal, return_job
+from runner.providers.redis.jobs import return_job
 
 from .checks import job_of
 from .conftest import Clock
 from .driver import QUEUE, Driver, plan_of
 
 WIDE = plan_of(*(f"t{i}" for i in range(8)))
-LONG = plan_of(*(f"{'a name over which the index of jobs gets long '}{i}" for i in range(8)))
+LONG = plan_of(*(f"{'a name over which the index of jobs gets long, ' * 2}{i}" for i in range(8)))
 OLD = 1000
 
 
@@ -155,3 +156,50 @@ def test_the_next_attempt_waits_for_no_copies_of_the_one_before(driver: Driver, 
         claim = driver.claim(job)
         assert isinstance(claim, Claim)
         driver.task(claim).release(replayed=0)
+
+
+@pytest.mark.parametrize("first", ["", None])
+def test_two_brokers_may_have_a_queue_of_one_name(driver: Driver, clock: Clock, first: str | None) -> None:
+    for envelope in (first, None if first == "" else ""):
+        driver.submit(plan_of("a"), f"r-{envelope}", **({} if envelope is None else {"envelope": envelope}))
+        clock.go_on(1)
+    (job,) = driver.workers.outbox()
+    driver.workers.sent(job)
+    driver.redis.delete(QUEUE)
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD, depth=lambda queue: 3) == 1
+    assert [job.run_id for job in driver.jobs()] == ["r-None"]
+    assert driver.workers.outbox() == []
+
+
+def test_another_broker_is_asked_once_for_each_queue(driver: Driver, clock: Clock) -> None:
+    driver.submit(WIDE, envelope="")
+    for job in driver.workers.outbox():
+        driver.workers.sent(job)
+    asked: list[str] = []
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD, depth=lambda queue: asked.append(queue)) == 8
+    assert asked == [QUEUE]
+
+
+def test_what_is_lost_here_again_and_again_is_sent_as_soon_each_time(driver: Driver, clock: Clock) -> None:
+    driver.submit(plan_of("a"))
+    for _ in range(3):
+        driver.redis.delete(QUEUE)
+        clock.go_on(OLD)
+        assert driver.workers.resend(OLD) == 1
+
+
+@pytest.mark.parametrize("why", ["it is claimed", "its branch is over"])
+def test_what_nobody_waits_for_is_not_sent_again(driver: Driver, clock: Clock, why: str) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    queued = keys.key("queued_key", home=keys.home())
+    driver.redis.zadd(queued, {claim.job.ref: 0})
+    if why == "its branch is over":
+        driver.runs.cancel(run, "enough")
+        task = keys.key("task_key", branch_key=keys.branch_key(run, "main"), name="a")
+        driver.redis.hset(task, "state", "queued")
+    clock.go_on(OLD)
+    assert driver.workers.resend(OLD) == 0
+    assert (driver.redis.exists(queued), list(driver.jobs())) == (0, [])

@@ -37,9 +37,13 @@ PASSING = [
     b"CLUSTERDOWN The cluster is down",
     b"TRYAGAIN Multiple keys request during rehashing of slot",
     b"BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    b"EXECABORT Transaction discarded because of: OOM command not allowed when used memory > 'maxmemory'.",
+    b"EXECABORT Transaction discarded because of: BUSY Valkey is busy running a script.",
+    b"EXECABORT Transaction discarded because of: LOADING Valkey is loading the dataset in memory",
     b"ERR max number of clients reached",
 ]
 LASTING = [
+    b"EXECABORT Transaction discarded because of previous errors.",
     b"NOPERM User reader has no permissions to run the 'set' command",
     b"WRONGTYPE Operation against a key holding the wrong kind of value script: on @user_script:1.",
     b"WRONGPASS invalid username-password pair or user is disabled.",
@@ -201,7 +205,7 @@ def test_a_watcher_is_told_and_asks_again_itself(between: Between) -> None:
     with connect(between.url) as client:
         with pytest.raises(NotNow, match=r"^OOM command not allowed") as raised:
             client.get("key")
-        assert patience.in_words(raised.value).startswith("it refuses, for its memory is full (OOM command")
+        assert patience.in_words(raised.value).startswith("it refuses writes, for its memory is full (OOM command")
         assert client.get("key") == "value"
 
 
@@ -218,7 +222,7 @@ def test_one_line_when_it_begins_and_one_when_it_ends(between: Between, caplog: 
         one.join()
     begins, ends = caplog.messages
     assert begins == (
-        "waiting for the store: it refuses, for too few replicas are connected to it "
+        "waiting for the store: it refuses writes, for too few replicas are connected to it "
         "(NOREPLICAS Not enough good replicas to write.)"
     )
     assert ends.startswith("the store is back after 0.")
@@ -247,12 +251,14 @@ def test_a_turn_that_was_not_answered_is_taken_once(line: Any, clock: Any) -> No
 
 def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisServer) -> None:
     with connect(own_server.url) as client:
-        assert refusing(client) == ""
+        assert refusing(client) is None
         client.config_set("maxmemory", 1)
-        assert refusing(client).startswith("it refuses, for its memory is full (OOM ")
+        assert patience.in_words(refusing(client)).startswith("it refuses writes, for its memory is full (OOM ")
         client.config_set("maxmemory", 0)
         client.config_set("min-replicas-to-write", 1)
-        assert refusing(client).startswith("it refuses, for too few replicas are connected to it (NOREPLICAS ")
+        assert patience.in_words(refusing(client)).startswith(
+            "it refuses writes, for too few replicas are connected to it (NOREPLICAS "
+        )
         assert client.dbsize() == 0
 
 

@@ -1,4 +1,4 @@
-"""Random histories of runs and workers, each step held against a model, the laws, and the tables of moves."""
+"""Random histories of runs and workers: after each step Redis is held against memory, the laws, the tables of moves."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
+from runner.core.jobs import Claim, Job
+from runner.core.ledger import STEP, Entry
+from runner.core.plan.branching import visible
 from runner.core.plan.dependencies import Used
-from runner.providers.redis.jobs import Claim, Job
+from runner.providers.memory.state import Run
 
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine
 from .driver import LEASE
-from .model_run import Run
-from .operations import BUNDLES, QUEUES, Operations
+from .operations import BUNDLES, Operations
 
 WORKERS = ("w0", "w1", "w2")
 STEPS = ("fetch", "ask#2", "sum 'ü' %1")
@@ -29,8 +31,11 @@ seldom = st.integers(0, 4).map(lambda n: n == 4)
 steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "cancel", "fork", "fork", "fork"])
 inputs = st.sampled_from([{}, {}, {"topic": "ü"}, {"topic": "ö"}, {"added": [1, None]}])
 answers = st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"])
-step_ends = st.sampled_from(["recorded", "recorded", "answer lost", "raised", "its process died", "only a log"])
-task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail"])
+step_ends = st.sampled_from(
+    ["recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event"]
+)
+task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail", "ask"])
+entries = st.sampled_from([STEP, STEP, Entry("model", "A", "gpt"), Entry("model", "B", "gpt"), Entry("tool")])
 fates = st.sampled_from(
     [
         *("beats", "registers", "lost a process", "lapsed, maybe"),
@@ -40,8 +45,9 @@ fates = st.sampled_from(
 
 #: What can happen, and when. In each history all of it happens, but some of the trouble is left out.
 ACTIONS: dict[str, Callable[["Protocol"], Any] | None] = {
-    "create": lambda self: len(self.model.runs) < 4,
+    "create": lambda self: len(self.runs) < 4,
     "steer": None,
+    "answer_one": lambda self: self.asking(),
     "fare": None,
     "supervise": None,
     "deliver": lambda self: self.waiting(),
@@ -58,13 +64,14 @@ class Protocol(Operations):
     """Several runs, workers and supervisors; messages get lost and doubled, answers too, and writes come late."""
 
     asked: list[tuple[Job, str, str, str]]
+    begun: dict[tuple[str, int], list[int]]  #: events of a claim that have no end yet
     mood: list[str]
     midway = False  #: in an action: where that fails, nothing more is to be shown
 
     @initialize(data=st.data(), mood=st.fixed_dictionaries(dict.fromkeys(ACTIONS, st.integers(0, 2))))
     def begin(self, data: Any, mood: dict[str, int]) -> None:
         self.mood = [*WORK, *WORK, *WORK, "steer", *(action for action, weight in mood.items() for _ in range(weight))]
-        self.asked = []
+        self.asked, self.begun = [], {}
         for worker in WORKERS[:2]:
             self.beat(worker, "{}")
         self.create(data)
@@ -82,24 +89,13 @@ class Protocol(Operations):
 
     def create(self, data: Any) -> None:
         plan, options = data.draw(plans.plans(), label="plan"), data.draw(plans.options(), label="options")
-        self.submit(
-            Run(
-                id=f"r-{len(self.model.runs)}",
-                plan=plan,
-                queue=QUEUES[options["queue"]],
-                relayed=options["relayed"],
-                bundle=options["bundle"],
-                triggers=options["triggers"],
-                most=options["most"],
-                created_at=self.model.now,
-            )
-        )
+        self.submit(f"r-{len(self.runs)}", plan, options)
 
     def steer(self, data: Any) -> None:
         """A person stops a run, or lets one go on: where it stood, from a checkpoint, or on another branch."""
-        run = self.model.runs[data.draw(st.sampled_from(list(self.model.runs)), label="run")]
+        run = self.runs[data.draw(st.sampled_from(list(self.runs)), label="run")]
         how = data.draw(steering, label="how")
-        over = sorted(name for name, branch in run.branches.items() if branch.status != "running")
+        over = sorted(name for name, branch in run.branches.items() if not branch.live)
         if how == "cancel":
             if not run.live or data.draw(seldom, label="really"):
                 self.cancel(run, data.draw(st.sampled_from([None, *sorted(run.branches)]), label="only"))
@@ -126,17 +122,26 @@ class Protocol(Operations):
         if kept and data.draw(st.booleans(), label="from a checkpoint"):
             at = data.draw(st.sampled_from(kept), label="which")
             seq = at.seq
-        done = sorted(run.committed(getattr(at, "branch", at), seq).keys() & run.plan.by_key.keys())
+        done = sorted(visible(run.lines(getattr(at, "branch", at)), seq).keys() & run.plan.by_key.keys())
         edited = data.draw(st.lists(st.sampled_from(done), max_size=2, unique=True), label="edited") if done else []
         edits = {key: f"edited {next(self.numbers)}" for key in edited}
         self.fork(run, at, f"fork/{len(run.branches)}", edits, data.draw(inputs, label="inputs"))
+
+    def asking(self) -> list[tuple[Run, str]]:
+        """The branches on which somebody is asked something."""
+        return [(run, name) for run in self.runs.values() for name, branch in run.branches.items() if branch.asked]
+
+    def answer_one(self, data: Any) -> None:
+        run, name = data.draw(st.sampled_from(self.asking()), label="where")
+        which = data.draw(st.integers(0, run.branches[name].asked - 1), label="which")
+        self.answer(run, name, which, f'"answer {next(self.numbers)}"')
 
     # -- workers and supervisors
 
     def fare(self, data: Any) -> None:
         """A worker beats, or registers anew; or a supervisor judges it, maybe by what it said before it came back."""
         worker, process = data.draw(workers, label="worker"), data.draw(processes, label="process")
-        known = self.model.workers.get(worker)
+        known = self.memory.memory.workers.get(worker)
         match data.draw(fates, label="it"):
             case "beats":
                 self.beat(worker)
@@ -193,7 +198,7 @@ class Protocol(Operations):
 
     def _worker(self, data: Any) -> str:
         """Mostly one that is registered."""
-        registered = [worker for worker in WORKERS if worker in self.model.workers]
+        registered = [worker for worker in WORKERS if worker in self.memory.memory.workers]
         return data.draw(st.sampled_from([*registered, *registered, WORKERS[2]]), label="worker")
 
     # -- tasks
@@ -204,18 +209,38 @@ class Protocol(Operations):
         if end == "only a log":
             self.log(claim)
             return
-        self.begin_step(claim)
+        if end == "an event":
+            self.draw_event(data, claim)
+            return
+        entry = data.draw(entries, label="entry")
+        self.begin_step(claim, entry)
         if end == "raised":
-            self.drop_step(claim)
+            self.drop_step(claim, entry)
         elif end != "its process died":
             step, lost = data.draw(st.sampled_from(STEPS)), end == "answer lost"
-            self.record_step(claim, step, replayed=data.draw(counts), tokens=data.draw(counts), lost=lost)
+            counted = {"replayed": data.draw(counts), "tokens": data.draw(counts)}
+            self.record_step(claim, step, entry=entry, **counted, lost=lost)
+
+    def draw_event(self, data: Any, claim: Claim) -> None:
+        """Something begins, or what began last ends."""
+        place = (claim.job.ref, claim.token)
+        begun = self.begun.get(place, [])
+        if begun and data.draw(st.booleans(), label="ends"):
+            self.tell(claim, "tool_usage_finished", started=begun.pop(), trigger="tool_usage_finished")
+        else:
+            kind = data.draw(st.sampled_from(["agent_execution", "tool_usage"]), label="kind")
+            ends = {"agent_execution": "agent_execution_error", "tool_usage": "tool_usage_error"}[kind]
+            seq = self.tell(claim, f"{kind}_started", ends=ends, trigger=f"{kind}_started")
+            if seq:
+                self.begun.setdefault(place, []).append(seq)
 
     def end(self, data: Any) -> None:
         """How it ends, or is given back. A commit may be heard twice, the others not."""
         claim, how = self._claim(data), data.draw(task_ends, label="end")
         told = {"replayed": data.draw(counts, label="replayed"), "lost": data.draw(seldom, label="answer lost")}
         match how:
+            case "ask":
+                self.ask(claim, data.draw(st.sampled_from(STEPS)), **told)
             case "commit":
                 self.commit(claim, **told, used=self._used(data, claim))
             case "release":
@@ -229,7 +254,7 @@ class Protocol(Operations):
 
     def _used(self, data: Any, claim: Claim) -> Used:
         """What the task looked at: some of what is earlier, or all of it; and inputs."""
-        earlier = self.model.runs[claim.job.run_id].plan.earlier(claim.job.task)
+        earlier = self.runs[claim.job.run_id].plan.earlier(claim.job.task)
         some = st.lists(st.sampled_from(earlier), max_size=2) if earlier else st.just([])
         tasks = data.draw(st.one_of(some, some, st.just(["*"])), label="used")
         return Used(frozenset(tasks), frozenset(data.draw(st.sampled_from(["", "", "*", ["topic"], ["added"]]))))
@@ -237,7 +262,7 @@ class Protocol(Operations):
     def _claim(self, data: Any) -> Claim:
         """One that holds, mostly; else any that there ever was."""
         names = {f"{one.job.ref} by {one.token}": one for one in self.claims}
-        held = [name for name, one in names.items() if self.model.held(one.job, one.token)]
+        held = [name for name, one in names.items() if self.memory.holds(one)]
         late = not held or data.draw(seldom, label="late")
         return names[data.draw(st.sampled_from(list(names) if late else held), label="claim")]
 
@@ -245,18 +270,21 @@ class Protocol(Operations):
 
     def teardown(self) -> None:
         """One live worker is enough for every run to end, and for those that failed or were cancelled to be resumed."""
-        if self.midway or not self.model.runs:
+        if self.midway or not self.runs:
             return
         self.oversee(LEASE, 1000, sent=True)
-        for worker in list(self.model.workers):
+        for worker in list(self.memory.memory.workers):
             self.reap(worker, only_lapsed=True)
-        assert self.model.workers == {}
+        assert self.memory.memory.workers == {}
         for _ in range(200):
             self._do_what_is_there("fresh")
-            lines = {(run, name): b.status for run in self.model.runs.values() for name, b in run.branches.items()}
+            for run, name in self.asking():
+                if run.branches[name].live:
+                    self.answer(run, name, 0, '"yes"')
+            lines = {(run, name): b.status for run in self.runs.values() for name, b in run.branches.items()}
             if set(lines.values()) == {"completed"}:
                 break
-            if "running" not in lines.values():
+            if not {"running", "waiting"} & set(lines.values()):
                 for (run, name), status in lines.items():
                     if status != "completed":
                         self.resume(run, name)
@@ -266,7 +294,7 @@ class Protocol(Operations):
         assert stays <= {"runs_key", "expiring_key", "test"}, "nothing of a run stays for ever"
 
     def _do_what_is_there(self, worker: str) -> None:
-        self.beat(worker, "" if worker in self.model.workers else "{}")
+        self.beat(worker, "" if worker in self.memory.memory.workers else "{}")
         self.delivered.clear()
         self.oversee(2500, 1000, sent=True)
         while queues := self.waiting():
@@ -277,7 +305,7 @@ class Protocol(Operations):
                 self.commit(found)
 
 
-@pytest.mark.timeout(0 if EXAMPLES else 180)
+@pytest.mark.timeout(0 if EXAMPLES else 600)
 def test_every_history_agrees_with_the_model_and_keeps_the_laws(
     redis: Redis, line: LossyLine, clock: Clock, nonces: SimpleNamespace
 ) -> None:

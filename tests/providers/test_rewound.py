@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
 from runner.core.ledger import Entry, Usage
 from runner.journal import acknowledged, task_marks
 from runner.journal.acknowledged import Acknowledged, Log, Logs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.jobs import Claim
 from runner.providers.redis.rewound import LookBack
 
-from .driver import Driver, plan_of
+from .driver import Driver, plan_of, task_of
 
 GPT = Entry("model", "A", "gpt")
 
@@ -36,18 +36,6 @@ def test_no_token_is_given_twice(server: Any, driver: Driver, clock: Any, backup
         driver.commit(older)
 
 
-@pytest.fixture
-def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
-    """What the processes of a worker remember."""
-    return Logs(2)
-
-
-def task_of(driver: Driver, logs: Logs, claim: Claim) -> ClaimedTask:
-    log = logs.log(0)
-    log.claimed(claim.job.ref, claim.token)
-    return ClaimedTask(driver.line, claim, None, log)
-
-
 def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any]) -> None:
     # Given a step recorded and a call of a model under way, when the backup is taken
     run = driver.submit(plan_of("a"))
@@ -65,7 +53,7 @@ def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, b
     before.restore()
     look_back = LookBack("w0")
     for _ in range(2):  # a second look finds nothing new
-        look_back(driver.redis, logs.claims())
+        look_back(driver.redis, logs.claims)
     # Then each call that was answered and forgotten is in doubt, the one under way is not: it goes on
     told = driver.events(run, "store_rewound")
     assert [(e["task"], e["forgotten"], e["steps"]) for e in told] == [("a", "steps", "2")]
@@ -98,7 +86,7 @@ def test_an_attempt_that_ended_is_counted_too(
     elsewhere = driver.claim(job, "w1", "p1")
     driver.task(elsewhere).record_step("one", "1", replayed=0, entry=GPT)
     driver.commit(elsewhere)
-    LookBack("w0")(driver.redis, logs.claims())
+    LookBack("w0")(driver.redis, logs.claims)
     # Then the step that was done by both is in doubt once
     assert driver.runs.get(run).ledger["in_doubt"] == 1
 
@@ -115,8 +103,8 @@ def test_a_store_that_goes_back_twice_is_counted_twice(
         task.record_step("one", "1", replayed=0, entry=GPT)
         task.commit('{"raw": "a"}', (), replayed=0)
         before.restore()
-        LookBack("w0")(driver.redis, logs.claims())
-        LookBack("w0")(driver.redis, logs.claims())
+        LookBack("w0")(driver.redis, logs.claims)
+        LookBack("w0")(driver.redis, logs.claims)
         assert driver.runs.get(run).ledger["in_doubt"] == done
 
 
@@ -136,7 +124,7 @@ def test_a_task_that_an_older_claim_committed_was_never_to_be_claimed(
     task.begin_step(GPT)
     task.note("log", "under way")
     after.restore()
-    LookBack("w0")(driver.redis, logs.claims())
+    LookBack("w0")(driver.redis, logs.claims)
     assert driver.runs.get(run).ledger["in_doubt"] == 2
 
 
@@ -194,7 +182,7 @@ def test_what_another_claim_did_again_before_anybody_looked_is_in_doubt(
     other.record_step("one", "1", replayed=len(claim.recorded), entry=GPT)
     then(driver, other)
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims())
+        LookBack("w0")(driver.redis, logs.claims)
     # Then it is in doubt, once; and so may be the one before it
     assert 1 <= driver.runs.get(run).ledger["in_doubt"] <= 1 + len(claim.recorded)
     assert len(driver.events(run, "store_rewound")) == 1
@@ -219,42 +207,9 @@ def test_what_one_worker_finds_that_another_one_did_again_is_in_doubt(
     last = [claim for claim in driver.workers.beat("w0", 5000).claims if "|a" in claim.ref]
     logs.log(0).claimed(last[0].ref, last[0].token)
     for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims())
+        LookBack("w0")(driver.redis, logs.claims)
     # Then it is in doubt, once
     assert driver.runs.get(run).ledger["in_doubt"] == 1
-
-
-@pytest.mark.parametrize("when", ["before the store goes back", "after it"])
-def test_a_step_whose_note_the_store_forgot_is_in_doubt_when_its_process_dies(
-    server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any], when: str
-) -> None:
-    """Nothing but the note was forgotten: it is noted again, and whoever takes the claim back counts it."""
-    run = driver.submit(plan_of("a"))
-    task = task_of(driver, logs, driver.take("a")["a"])
-    before = backup(server.url)
-    task.begin_step(GPT)
-    task.note("log", "what was begun has come to the store")
-    if when == "before the store goes back":
-        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
-        assert driver.runs.get(run).ledger["in_doubt"] == 1
-    before.restore()
-    for _ in range(2):
-        LookBack("w0")(driver.redis, logs.claims())
-    assert driver.runs.get(run).ledger["in_doubt"] == 0
-    driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
-    assert driver.runs.get(run).ledger["in_doubt"] == 1
-
-
-def test_what_was_recorded_since_the_memory_was_read_is_not_noted_again(driver: Driver, logs: Logs) -> None:
-    """Else the commit would count it as broken off."""
-    run = driver.submit(plan_of("a"))
-    task = task_of(driver, logs, driver.take("a")["a"])
-    task.begin_step(GPT)
-    read = logs.claims()
-    task.record_step("one", "1", replayed=0, entry=GPT)
-    LookBack("w0")(driver.redis, read)
-    commit(driver, task)
-    assert driver.runs.get(run).ledger["in_doubt"] == 0
 
 
 def test_a_task_that_many_have_had_is_in_no_doubt(driver: Driver, logs: Logs) -> None:
@@ -266,9 +221,9 @@ def test_a_task_that_many_have_had_is_in_no_doubt(driver: Driver, logs: Logs) ->
         task = task_of(driver, logs, claim)
         task.record_step(f"s{i}", "1", replayed=i, entry=GPT)
         task.release(replayed=0)
-    LookBack("w0")(driver.redis, logs.claims())
+    LookBack("w0")(driver.redis, logs.claims)
     commit(driver, task_of(driver, logs, driver.take("a")["a"]))
-    LookBack("w0")(driver.redis, logs.claims())
+    LookBack("w0")(driver.redis, logs.claims)
     assert driver.events(run, "store_rewound") == []
     assert driver.runs.get(run).ledger["in_doubt"] == 0
 
@@ -289,7 +244,7 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
             task.note("log", "under way")
             driver.workers.reap("w0", process="p0", reason="it died", max_attempts=5)
     in_doubt = driver.runs.get(run).ledger["in_doubt"]
-    LookBack("w0")(driver.redis, logs.claims())
+    LookBack("w0")(driver.redis, logs.claims)
     assert driver.events(run, "store_rewound") == []
     assert driver.runs.get(run).ledger["in_doubt"] == in_doubt
     assert not caplog.records
@@ -300,10 +255,10 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
     logs = Logs(1)
     log = logs.log(0)
     for i in range(1000):
-        log.claimed(f"r|main|t{i}", i)
-        log.recorded("s", "", "")
-        log.recorded("x" * acknowledged.SMALLEST, "", "")
-        log.ended("commit")
+        claim = log.claimed(f"r|main|t{i}", i)
+        claim.recorded("s", "", "")
+        claim.recorded("x" * acknowledged.SMALLEST, "", "")
+        claim.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200
     assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, 1, "", "commit")

@@ -10,15 +10,15 @@ from redis import Redis
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim, Refusal
 from runner.core.ledger import Entry, Usage
 from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
+from runner.providers.records import HeldClaim
 from runner.providers.redis import claimed, jobs, scripts
 from runner.providers.redis.connection import Line
-from runner.providers.redis.jobs import Claim, Refusal
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.pace import RunPace
-from runner.providers.redis.workers import HeldClaim
 
 from .conftest import LossyLine
 from .driver import Driver, plan_of
@@ -97,7 +97,7 @@ def test_a_server_that_forgot_the_script_gets_it_again_once(redis: Redis) -> Non
 
 def test_what_the_server_was_taught_is_called_in_one_round_trip(redis: Redis) -> None:
     redis.script_flush()
-    scripts.teach(redis, "find_position", "fork")
+    scripts.preload_scripts(redis, "find_position", "fork")
     client = Recorded(redis)
     scripts.load("find_position")(client, run="r", name="", checkpoint="", tasks="[]")
     assert client.sent == ["EVALSHA"]
@@ -510,7 +510,7 @@ def test_a_task_that_no_worker_is_fit_for_waits(driver: Driver) -> None:
     run = driver.submit(plan_of("a"), adapter="strange")
     for _ in range(MAX_HANDOVERS + 1):
         (job,) = driver.jobs()
-        assert jobs.claim(driver.line, job, worker="w0", process="p0", unfit=["strange"]) == jobs.Refusal("unfit")
+        assert jobs.claim(driver.line, job, worker="w0", process="p0", unfit=["strange"]) == Refusal("unfit")
         driver.redis.zadd("runner:{p0}:due", {job.ref: 0})
         driver.workers.move_due()
     assert driver.runs.get(run).status == "running"

@@ -3,10 +3,10 @@
 import pytest
 
 from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim, Refusal
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.providers.redis import keys
-from runner.providers.redis.jobs import Claim, Refusal
 
 from .driver import Driver, plan_of
 

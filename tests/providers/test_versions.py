@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from runner.core.jobs import Claim, Job, Refusal
 from runner.providers.redis import keys
 from runner.providers.redis.envelope import template
-from runner.providers.redis.jobs import Claim, Job, Refusal
 from runner.providers.redis.protocol import PROTOCOL, name_of, queue_of, served
 
 from .checks import job_of
 from .driver import QUEUE, Driver, plan_of
+from .others import refused, somebody_elses
 
 OURS = queue_of(QUEUE)
 
@@ -90,6 +91,30 @@ def test_a_run_of_before_whose_broker_is_another_is_taken_along(driver: Driver) 
     assert driver.runs.field(run, "queue") == OURS
     assert driver.claim(b) == Refusal("taken")
     assert [(job.task, job.attempt) for job in driver.workers.outbox() if job.attempt > 1] == [("b", 2)]
+
+
+def test_a_task_of_the_same_name_on_another_branch_is_taken_along_too(driver: Driver, fork: Any) -> None:
+    run = of_before(driver, "a")
+    first, *_ = driver.jobs()
+    fork(run, branch="f")
+    driver.redis.hdel(keys.run_key(run), "protocol")
+    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": template(QUEUE)})
+    driver.redis.delete(OURS)
+    (job,) = [job for job in [first] if job.branch == "main"]
+    task = keys.key("task_key", branch_key=keys.branch_key(run, "main"), name="a")
+    driver.redis.hset(task, "attempt", job.attempt)
+    assert isinstance(driver.claim(job), Claim)
+    assert [(job.branch, job.task) for job in waiting(driver.redis, OURS)] == [("f", "a")]
+
+
+@pytest.mark.parametrize("envelope", [None, ""])
+def test_a_run_that_cannot_be_taken_along_is_as_it_was(driver: Driver, envelope: str | None) -> None:
+    of_before(driver, "a", "b", **({} if envelope is None else {"envelope": envelope}))
+    first, *_ = driver.jobs() if envelope is None else driver.workers.outbox()
+    to = OURS if envelope is None else keys.key("outbox_key", home=keys.home())
+    with somebody_elses(driver, to), refused(driver):
+        driver.claim(first)
+    assert isinstance(driver.claim(first), Claim)
 
 
 def test_queues_have_names_of_their_own() -> None:

@@ -248,12 +248,17 @@ class TestLinksAndOddFiles:
         packed = pack_folder(tmp_path / "here")
         assert names(packed) == ["crew.py", "lib/sub/x.py", "lib/tools.py", "tools.py"]
 
-    def test_loops_end_and_dead_links_are_skipped(self, tmp_path):
-        write(tmp_path, ["crew.py", "a/x.py"])
+    def test_loops_end_and_what_cannot_be_packed_is_named(self, tmp_path):
+        write(tmp_path, ["crew.py", "a/x.py", ".venv/bin/python3"])
         (tmp_path / "a/up").symlink_to("..")
         (tmp_path / "self").symlink_to("self")
         (tmp_path / "dead").symlink_to("nowhere")
-        assert names(pack_folder(tmp_path)) == ["a/x.py", "crew.py"]
+        (tmp_path / "dead.pyc").symlink_to("nowhere")  # one that is left out anyhow
+        (tmp_path / ".venv/bin/python").symlink_to("nowhere")
+        os.mkfifo(tmp_path / "pipe")
+        packed = pack_folder(tmp_path)
+        assert names(packed) == ["a/x.py", "crew.py"]
+        assert packed.left_out == (("dead", "dead link"), ("pipe", "special"), ("self", "dead link"))
 
     def test_links_that_multiply_end(self, tmp_path, monkeypatch):
         monkeypatch.setattr(selection, "MAX_FILES", 200)

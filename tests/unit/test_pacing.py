@@ -6,7 +6,7 @@ from runner import Agent, BaseLLM, Crew, Task
 from runner.core.errors import Interrupted
 from runner.journal import rate_limit
 from runner.journal.cancellation.gate import Gate
-from runner.journal.rate_limit import Pace, pauses
+from runner.journal.rate_limit import RateLimiter, pauses
 from runner.testing import ModelServer
 
 
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_turn_is_there_when_a_minute_has_gone_since_the_first(clock: Clock) -> None:
-    pace = Pace()
+    pace = RateLimiter(clock=clock.monotonic)
     both = [("crew", 3), ("agent A", 2)]
     assert [pace.turn(both), pace.turn([("crew", 3)]), pace.turn(both)] == [0, 0, 0]
     clock.now += 20
@@ -38,7 +38,7 @@ def test_a_turn_is_there_when_a_minute_has_gone_since_the_first(clock: Clock) ->
 
 
 def test_who_waits_can_be_stopped(clock: Clock) -> None:
-    gate, pace = Gate(), Pace()
+    gate, pace = Gate(), RateLimiter()
     pace.turn([("crew", 1)])
     slept = pauses(pace, [("crew", 1)], gate)
     assert next(slept) == rate_limit.LOOK
@@ -53,11 +53,11 @@ def test_calls_in_this_process_wait(where: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rate_limit, "LOOK", 0.01)
     waited: list[float] = []
 
-    def turn(pace: Pace, limits: list[rate_limit.Limit]) -> float:
+    def turn(pace: RateLimiter, limits: list[rate_limit.Limit]) -> float:
         waited.append(limits[0][1])
         return 0.0 if len(waited) % 2 == 0 else 0.001
 
-    monkeypatch.setattr(Pace, "turn", turn)
+    monkeypatch.setattr(RateLimiter, "turn", turn)
 
     class Own(BaseLLM):
         def call(self, messages, tools=None, **options):

@@ -10,7 +10,7 @@ import pytest
 
 from runner.client import Client, RunHandle
 from runner.events import PAIRS, VALID_EVENT_PAIRS
-from runner.providers.redis.records import Event
+from runner.providers.records import Event
 
 LOGGED = """
     import os, time

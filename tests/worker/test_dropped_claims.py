@@ -6,10 +6,10 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
+from runner.core.jobs import Claim, Job
 from runner.journal.task_marks import Performed, digest, page, performed, performs
 from runner.providers.redis import jobs
 from runner.providers.redis.connection import Line
-from runner.providers.redis.jobs import Job
 from runner.providers.redis.workers import Workers
 
 ONE_TASK = 'crew = Crew(tasks=[Task(name="{name}", run=steps("{name}", 3, 0, held_at={held}))])'
@@ -29,7 +29,7 @@ def test_a_claim_that_was_dropped_is_handed_back(
     (claim,) = workers.beat(mine, 5000).claims
     other = client.submit(crew_of(ONE_TASK.format(name="b", held=-1), "late"), queue="late")
     given = jobs.claim(Line(redis), Job(other.id, "main", "b", 1), worker=mine, process=claim.process)
-    assert isinstance(given, jobs.Claim)
+    assert isinstance(given, Claim)
     # When its heart beats, Then the task is handed back, which is told, and no crash is counted
     (told,) = eventually(lambda: [e for e in other.events() if e.type == "task_recovered"])
     assert told.fields["reason"] == "no process of its worker was doing it"

@@ -1,6 +1,8 @@
 """The store goes back in time under living workers: what it forgot is done again, said, and counted."""
 
+import os
 import shutil
+import signal
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -102,6 +104,13 @@ def store(request: pytest.FixtureRequest, backup: Callable[[str], Any]) -> Itera
         found.end()
 
 
+def it_beats(redis: Any) -> None:
+    """The worker shows that it lives: by the number of its beats it sees that the store went back."""
+    (about,) = redis.keys("runner:{p0}:worker:*")
+    before = int(redis.hget(about, "beats") or 0)
+    eventually(lambda: int(redis.hget(about, "beats") or 0) > before + 2, why="it beats")
+
+
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_what_the_store_forgot_is_done_again_told_and_counted(
     pool: str, store: Any, crew_of: Callable[..., Path], trace: Any
@@ -122,9 +131,7 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         trace.let_go("a")
         eventually(lambda: trace.held("b"), why="the second task is at work")
         unknown = client.submit(crew_of(TWO_TASKS, "late"))
-        (about,) = redis.keys("runner:{p0}:worker:*")
-        before = int(redis.hget(about, "beats") or 0)
-        eventually(lambda: int(redis.hget(about, "beats") or 0) > before + 2, why="it beats")
+        it_beats(redis)
         store.go_back()
         # Then the run goes on by itself, on the same worker
         eventually(lambda: trace.held("b") == 2, within=60, why="the second task is there again")
@@ -148,3 +155,45 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         # And of a run that it never heard of it knows nothing
         with pytest.raises(NotFound):
             client.run(unknown.id)
+
+
+IN_A_STEP = """
+    def work_once():
+        trace("step a 0")
+        trace(f"pid {os.getpid()}")
+        hold("in the step")
+        return "done"
+
+    def do(ctx):
+        hold("before the step")
+        return ctx.step("work", work_once)
+
+    crew = Crew(tasks=[Task(name="a", run=do)])
+"""
+
+
+def test_a_step_of_which_the_store_forgot_all_is_in_doubt_where_its_process_dies_before_its_worker_looks(
+    store: Any, crew_of: Callable[..., Path], trace: Any
+) -> None:
+    with (
+        Fleet(store.url) as fleet,
+        Client(store.url) as client,
+        Redis.from_url(store.url, decode_responses=True) as redis,
+    ):
+        # Given a store that remembers a task before its only step
+        fleet.start("--concurrency", "1")
+        handle = client.submit(crew_of(IN_A_STEP))
+        eventually(lambda: trace.held("before the step"), why="the task is at work")
+        store.remember()
+        # When the step is under way, the store goes back, and the step's process dies at once
+        trace.let_go("before the step")
+        eventually(lambda: trace.held("in the step"), why="it is in the step")
+        it_beats(redis)
+        store.go_back()
+        (process,) = {int(line.split()[1]) for line in trace.lines() if line.startswith("pid ")}
+        os.kill(process, signal.SIGKILL)
+        trace.let_go()
+        # Then the step is done again, and in doubt
+        assert handle.wait(60).outputs == {"a": "done"}
+        assert trace.repeated() == 1
+        eventually(lambda: handle.wait(60).ledger["in_doubt"] == 1, why="its worker has looked")

@@ -329,3 +329,18 @@ def test_a_profile_of_a_task_ends_on_a_worker_whose_tasks_have_timeouts(
     assert slow.error == "task 'b': it ran longer than its timeout of 0.2 s"
     result = client.submit(f"{path}:crew").wait(timeout=60)
     assert (result.status, result.result.split()[0]) == ("completed", "quick")
+
+
+def test_a_task_may_use_multiprocessing(fleet: Any, client: Client, crew_of: Any) -> None:
+    fleet.start("--concurrency", "1")
+    crew = crew_of("""
+        import multiprocessing
+
+        def several(ctx):
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                return str(pool.map(abs, [-1, -2, -3]))
+
+        crew = Crew(tasks=[Task(name="several", run=several)])
+    """)
+    result = client.submit(crew).wait(60)
+    assert (result.status, result.result) == ("completed", "[1, 2, 3]"), result.error

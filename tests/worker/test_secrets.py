@@ -12,7 +12,8 @@ CREW = """
     def refuse(ctx):
         ctx.progress(1, text=f"asking with {os.environ['BILLING_TOKEN']}")
         key = "sk-" + "live" + "Ab3dEf6h" * 3
-        raise RuntimeError(f"refused: {key} at https://me:hunter2@api.example, {os.environ['BILLING_TOKEN']}")
+        named = type("About_" + os.environ["BILLING_TOKEN"], (RuntimeError,), {})
+        raise named(f"refused: {key} at https://me:hunter2@api.example, {os.environ['BILLING_TOKEN']}")
 
     crew = Crew(tasks=[Task(name="ask", run=refuse, max_retries=1)])
 """

@@ -10,7 +10,7 @@
 if redis.call("HGET", task, "token") ~= token then
   local lost = new ~= "" and entries(new, "new")
   redis.call("HLEN", ledger_key(run))
-  if lost and redis.call("HLEN", run) > 0 then account(run, name, key, "in_doubt", lost) end
+  if lost and redis.call("HLEN", run) > 0 then doubt(run, name, key, token, lost) end
   return 0
 end
 redis.call("HSET", task, "begun", begun)

@@ -22,7 +22,7 @@ local t = redis.call("HMGET", task, "state", "attempt", "context", "timeout", "f
                      "scope", "started", "claimed", "open", "failed", "claims")
 local token = t[7]
 local scope, started, claimed = t[8] or 0, t[9], t[10] or 0
-local mine, at, ref = t[1] == "running" and t[6] == nonce, now(), r[1] .. "|" .. name .. "|" .. key
+local mine, at, ref = t[6] == nonce, now(), r[1] .. "|" .. name .. "|" .. key
 if not mine then
   if b[1] ~= "running" then return {b[1]} end
   if t[1] ~= "queued" or t[2] ~= attempt then return {"taken"} end

@@ -7,7 +7,6 @@
 -- Returns how many.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", due, "-inf", at, "LIMIT", 0, limit)
-intact_indexes(home)
 for _, ref in ipairs(refs) do
   local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
   local run = run_key(home, run_id)

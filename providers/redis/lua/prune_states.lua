@@ -43,7 +43,6 @@ while kept < tonumber(max_keep) and cut > 0 do
   if is_whole(home, every[line[cut]]) then kept = kept + 1 end
   cut = cut - 1
 end
-if kept < tonumber(max_keep) then return 0 end
 redis.call("SCARD", branches_key(home))
 for i = 1, cut do intact_chain(home, every[line[i]].number, cut) end
 local removed = 0

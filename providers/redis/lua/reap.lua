@@ -16,7 +16,6 @@ if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}} end
 if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}} end
 local back = {}
 local whole = true
-intact_indexes(home)
 local function intact_end(home, run, name, record)
   local branch = branch_key(run, name)
   intact_run(home, run, name)

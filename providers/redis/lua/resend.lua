@@ -11,7 +11,6 @@
 -- Returns {how many, the queues that have to be asked for}.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
-intact_indexes(home)
 local sent, here, long = 0, {}, {}
 local unknown, unseen = {}, {}
 -- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
@@ -33,10 +32,10 @@ for _, ref in ipairs(refs) do
   local run = run_key(home, run_id)
   local r = redis.pcall("HMGET", run, "queue", "envelope")
   local t = redis.pcall("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
-  local intact, going = pcall(goes_on, run, name)
-  if t[1] ~= "queued" or (intact and not going) then
+  local _, going = pcall(goes_on, run, name)
+  if t[1] ~= "queued" or not going then
     redis.call("ZREM", queued, ref)
-  elseif not intact or not pcall(intact_run, home, run, name) then
+  elseif not pcall(intact_run, home, run, name) then
     redis.call("ZADD", queued, at, ref)  -- it does not hold up those of others
   else
     local queue, relayed = r[1], r[2] == ""

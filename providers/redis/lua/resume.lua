@@ -24,7 +24,7 @@ local sha = fields.bundle or r[4]
 if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 intact_run(home, run, name)
 intact_ends(home, run, plan ~= "" and math.huge or 0)
-if parent ~= "" then intact_branch(branch) end
+intact_branch(branch)
 intact_tasks(branch, ready)
 local at = now()
 take_along(home, run, at)

@@ -14,7 +14,6 @@ local told, as = string.match(t[4] or "", "^(%S+) (%d+)$")
 if told == nonce then return tonumber(as) end
 if parent == "0" then parent = t[3] or 0 end
 redis.call("XLEN", events_key(run))
-redis.call("HLEN", run)
 redis.call("HLEN", branch)
 if trigger ~= "" then intact_branch(branch) end
 local seq = emit(run, kind, "branch", name, "task", about, "parent", parent, "started", started, "cause", cause,

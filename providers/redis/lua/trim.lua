@@ -6,7 +6,6 @@
 --
 -- Returns how many.
 local gone = redis.call("ZRANGEBYSCORE", expiring, "-inf", now(), "LIMIT", 0, limit)
-redis.call("ZCARD", runs)
 for _, id in ipairs(gone) do
   redis.call("ZREM", runs, id)
   redis.call("ZREM", expiring, id)

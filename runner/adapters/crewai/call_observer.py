@@ -15,7 +15,7 @@ from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 
 from runner.adapters.crewai import planned
 from runner.adapters.crewai.unseen import Unseen
-from runner.core.ledger import Caller, Heard, Usage, caller
+from runner.core.ledger import CallContext, Heard, Usage, caller
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
@@ -50,7 +50,7 @@ def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
 class _Call:
     """One call of a model by CrewAI, as the transport saw it."""
 
-    def __init__(self, before: Caller, seen: int = -1) -> None:
+    def __init__(self, before: CallContext, seen: int = -1) -> None:
         self.before, self.seen = before, seen
         self.heard: list[Heard] = []
 
@@ -96,7 +96,7 @@ class _Teller:
         if kind == "llm_call_started":
             call = _Call(caller.get(), self._work.journal.calls)
             most = self._most.get(event.agent_id or "")
-            caller.set(Caller(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
+            caller.set(CallContext(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
             _calls.set({**calls, event.call_id: call})
             return found
         call = calls.get(event.call_id) or _Call(caller.get())

@@ -15,14 +15,14 @@ from pydantic import BaseModel
 
 from runner.adapters.crewai import callback_state, planned, values
 from runner.adapters.crewai.callback_state import is_closing
-from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.core import output as outputs
 from runner.journal.journal import Journal
 
 Callback = Callable[..., Any]
 
 
-def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: Earlier) -> None:
+def record_those_of_task(crew: Crew, task: Task, journal: Journal, earlier: PriorOutputs) -> None:
     """The callbacks of a task, and of each of its agents' steps. After the last of them the task is over."""
     own, common = task.callback, crew.task_callback
     first, second = own or common, common if own and common != own else None

@@ -14,8 +14,8 @@ from crewai.events import CrewKickoffCompletedEvent, CrewKickoffFailedEvent, Cre
 from crewai.tasks.conditional_task import ConditionalTask
 
 from runner.adapters.crewai import planned, usage
-from runner.adapters.crewai.event_routing import Audience, Who
-from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.event_routing import EventRouting, Who
+from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.engine.work import Work
 
@@ -23,14 +23,14 @@ STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "
 
 
 @contextlib.contextmanager
-def as_one_kickoff(crew: Crew, work: Work) -> Iterator["Hearing"]:
+def as_one_kickoff(crew: Crew, work: Work) -> Iterator["KickoffEventFilter"]:
     """While this is open, kickoffs of this very crew are told as parts of one. Those of others are told as they are."""
-    hearing = Hearing(crew, work)
+    hearing = KickoffEventFilter(crew, work)
     with hearing.open():
         yield hearing
 
 
-class Hearing(Audience):
+class KickoffEventFilter(EventRouting):
     """What of a task's kickoff is told to whom."""
 
     def __init__(self, crew: Crew, work: Work) -> None:
@@ -100,7 +100,7 @@ class Hearing(Audience):
         names = list(self._tasks)
         at = names.index(key)
         later = names[at + 1 :]  # a fork keeps them
-        kept = Earlier(self._crew, self._tasks, self._work, None)
+        kept = PriorOutputs(self._crew, self._tasks, self._work, None)
         kept.over = True
         known = [*names[:at], *later] if event.output is None else later
         outputs = (kept.tasks([name])[0].output for name in reversed(known))

@@ -52,7 +52,7 @@ def from_json(file: str) -> Crew:
     return _given(crew, inputs)
 
 
-def makers(module: ModuleType) -> list[str]:
+def factories(module: ModuleType) -> list[str]:
     """Functions and classes of a module that make a crew when they are called, by the names that they can be named by.
 
     The entry points of a project count first, unless the file does more than to call one as a script; then those that

@@ -29,7 +29,7 @@ class Who(Enum):
     NOBODY = "nobody"
 
 
-class Audience:
+class EventRouting:
     """Who hears of what, while it is `open`. A subclass's `emit` says so of each event."""
 
     def __init__(self, work: Work) -> None:

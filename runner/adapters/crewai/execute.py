@@ -27,7 +27,7 @@ from runner.adapters.crewai import (
 )
 from runner.adapters.crewai.caches import Caches
 from runner.adapters.crewai.callback_state import is_closing
-from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
 from runner.adapters.crewai.tool_state import Carried
 from runner.core import output as outputs
@@ -56,7 +56,7 @@ def perform(crew: Crew, work: Work) -> str:
             raise
 
 
-def _perform(crew: Crew, work: Work, carried: Carried, heard: crew_event_filter.Hearing) -> str:
+def _perform(crew: Crew, work: Work, carried: Carried, heard: crew_event_filter.KickoffEventFilter) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return kickoff_hooks.begin(crew, work)
@@ -79,11 +79,15 @@ def _perform(crew: Crew, work: Work, carried: Carried, heard: crew_event_filter.
 
 
 def _one_of(
-    crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, heard: crew_event_filter.Hearing
+    crew: Crew,
+    tasks: dict[str, Task],
+    work: Work,
+    inputs: Mapping[str, Any] | None,
+    heard: crew_event_filter.KickoffEventFilter,
 ) -> str:
     if work.key in tasks:
         _note_inputs(crew, tasks[work.key], work)
-    earlier = Earlier(crew, tasks, work, inputs)
+    earlier = PriorOutputs(crew, tasks, work, inputs)
     if work.key == AFTER:
         usage.sum_up(crew, work)
         return kickoff_hooks.end(crew, work, inputs, earlier)
@@ -98,7 +102,9 @@ def _one_of(
     return _one(crew, tasks, work, inputs, earlier)
 
 
-def _one(crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
+def _one(
+    crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None, earlier: PriorOutputs
+) -> str:
     task = tasks[work.key]
     before = list(tasks)[: list(tasks).index(work.key)]
     # A task that runs beside others is told only of what its context names: as in a kickoff from the beginning.

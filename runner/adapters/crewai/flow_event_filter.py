@@ -17,7 +17,7 @@ from crewai.events.types import flow_events as events
 from crewai.flow.flow_context import current_flow_method_name
 from pydantic import BaseModel
 
-from runner.adapters.crewai.event_routing import Audience, Who
+from runner.adapters.crewai.event_routing import EventRouting, Who
 from runner.core.errors import BadFlow
 from runner.core.plan.growth import Growth, Shared
 from runner.engine.work import Work
@@ -30,7 +30,7 @@ from runner.flows.typed import Models
 _ASKED = ("flow_input_requested", "flow_input_received")
 
 
-class FlowHearing(Audience):
+class FlowEventFilter(EventRouting):
     """What of one method's work is told to whom."""
 
     def __init__(self, flow: Any, name: str, work: Work) -> None:

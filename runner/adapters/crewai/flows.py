@@ -20,7 +20,7 @@ from crewai.lite_agent_output import LiteAgentOutput
 from pydantic import BaseModel
 
 from runner.adapters.crewai import call_observer, callbacks, event_routing, human_input, planned, tools
-from runner.adapters.crewai.flow_event_filter import Ending, FlowHearing
+from runner.adapters.crewai.flow_event_filter import Ending, FlowEventFilter
 from runner.adapters.crewai.reviewing import Labelling, Lessons
 from runner.core.errors import BadCrew, Stop
 from runner.core.plan.growth import Grow
@@ -43,7 +43,7 @@ class Facade(ours.Flow[Any]):
     """A flow of CrewAI as the machine sees it."""
 
     theirs: Any
-    hearing: FlowHearing  #: while a method is at work
+    hearing: FlowEventFilter  #: while a method is at work
 
     def __init__(self, theirs: Any) -> None:
         owner: Any = type(theirs)
@@ -180,7 +180,7 @@ class CrewAIFlowAdapter(FlowAdapter):
         _remember_feedback(flow, work)
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
-        flow.hearing = FlowHearing(theirs, flow.own_definition.name, work)
+        flow.hearing = FlowEventFilter(theirs, flow.own_definition.name, work)
         nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with (
             call_observer.told(nobody, work, theirs),
@@ -289,7 +289,7 @@ class _Asking:
     """``self.ask(...)``: the run waits for a person, and no worker waits with it."""
 
     def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
-        """The answer. Raises `Asked` while there is none."""
+        """The answer. Raises `InputRequired` while there is none."""
         execution = current.get()
         return None if execution is None else execution.ask(message, metadata, pause=True)
 

@@ -58,7 +58,7 @@ class _AskingInFlows:
         self._work = work
 
     def request_input(self, message: str, flow: Any, metadata: dict[str, Any] | None = None) -> str | None:  # noqa: ARG002 - CrewAI's names
-        """The answer. Raises `Asked` while there is none."""
+        """The answer. Raises `InputRequired` while there is none."""
         return self._work.journal.answer(message, lambda _: None, {"task": self._work.key, "metadata": metadata or {}})
 
 
@@ -85,7 +85,7 @@ class _Asking(SyncHumanInputProvider):
         return formatted_answer
 
     def _ask(self, answer: AgentFinish, context: Any) -> str:
-        """What a person says of an answer; "" if they take it. Raises `Asked` while nobody has."""
+        """What a person says of an answer; "" if they take it. Raises `InputRequired` while nobody has."""
         task, agent = context.task, context.agent
         about = {
             "task": self._work.key,

@@ -15,8 +15,8 @@ from crewai.hooks import (
 from crewai.hooks.contexts import ExecutionStartContext, InputContext
 
 from runner.adapters.crewai import callback_state, callbacks, planned, values
-from runner.adapters.crewai.crew_event_filter import Hearing
-from runner.adapters.crewai.lazy_outputs import Earlier
+from runner.adapters.crewai.crew_event_filter import KickoffEventFilter
+from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, AT_BEGINNING, AT_END, BEFORE
 from runner.core import output as outputs
 from runner.core.errors import TaskError
@@ -77,7 +77,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
     return given
 
 
-def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: Hearing) -> str:
+def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: KickoffEventFilter) -> str:
     """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
     keys = planned.by_key(crew)
     begun: dict[str, str] = {}
@@ -117,7 +117,7 @@ def planned_for(crew: Crew, task: Task, work: Work) -> Iterator[None]:
         yield
 
 
-def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: Earlier) -> str:
+def end(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, earlier: PriorOutputs) -> str:
     """All tasks are done: the crew's output, as its callbacks leave it."""
     crew.planning = False
     earlier.tasks(planned.by_key(crew))

@@ -13,7 +13,7 @@ from pathlib import Path
 from crewai.knowledge.knowledge import Knowledge
 
 from runner.bundles.isolation import being_read
-from runner.journal.enclosing import journal_here
+from runner.journal.enclosing import current_journal
 
 _read: list[Knowledge] = []
 """The knowledge of crews that were made while a file was read."""
@@ -44,7 +44,7 @@ def add_what_was_read() -> None:
 
 def _once(knowledge: Knowledge, add: Callable[[Knowledge], None]) -> None:
     """Add it, unless the run has it on this machine already."""
-    mark = _mark(knowledge) if journal_here() is not None else None
+    mark = _mark(knowledge) if current_journal() is not None else None
     if mark is None or not mark.exists():
         add(knowledge)
     if mark is not None:

@@ -11,7 +11,7 @@ from runner.core.output import TaskOutput as Stored
 from runner.engine.work import Work
 
 
-class Earlier:
+class PriorOutputs:
     """The outputs of the tasks before one. ``over``: what looks from here on is no part of the task."""
 
     def __init__(self, crew: Crew, tasks: dict[str, Task], work: Work, inputs: Mapping[str, Any] | None) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from runner.bundles.program import Program
 from runner.bundles.run_dir import Home
+from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
-from runner.engine.port import Adapter
 
 
 class CrewAIPlugin(AdapterPlugin):
@@ -45,7 +45,7 @@ class CrewAIPlugin(AdapterPlugin):
             return []
         from runner.adapters.crewai import discovery
 
-        return discovery.makers(module)
+        return discovery.factories(module)
 
     def inputs_of(self, crew: object) -> dict[str, Any]:
         """As the file's own kickoff has them."""

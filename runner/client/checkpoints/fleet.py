@@ -11,8 +11,8 @@ from runner.core.errors import Conflict, StoreUnreachable
 from runner.core.plan import Plan
 from runner.core.states import RunStatus
 from runner.flows.edits import Given, replaced
-from runner.providers.redis.patience import NOT_NOW, REFUSED
-from runner.providers.redis.records import BranchRecord, CheckpointRecord, Committed
+from runner.providers.records import BranchRecord, CheckpointRecord, Committed
+from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS
 
 
 class RunSource:
@@ -122,7 +122,7 @@ def _in_words() -> Iterator[None]:
         yield
     except REFUSED as error:
         raise StoreUnreachable(f"Redis refused: {error}") from None
-    except NOT_NOW as error:
+    except TRANSIENT_ERRORS as error:
         raise StoreUnreachable(f"Redis went away: {error}; it may be back when you look again") from None
 
 

@@ -10,12 +10,12 @@ from typing import Any, get_args
 from runner.bundles import loader
 from runner.bundles.target import Target
 from runner.client.reading import shapes
-from runner.core import errors
+from runner.core import errors, names
 from runner.core.errors import BadCrew, MissingDependency, RunnerError
 from runner.core.inputs import as_json, given_as_json
 from runner.core.plan import Plan
 from runner.engine import adapters
-from runner.engine.port import Adapter
+from runner.engine.adapter import Adapter
 from runner.events.types import CheckpointEventType
 
 Found = dict[str, Any]
@@ -66,6 +66,7 @@ class Reading:
     def found(self) -> Found:
         """All that a run of it is stored with."""
         plan, crew, adapter = self._adapter.plan(self._crew, self._name), self._crew, self._adapter
+        refuse_odd_names(plan)
         config, growing = adapter.checkpoints(crew), adapters.growing(adapter)
         inputs, unfit = as_json(adapters.inputs_of(crew))
         events = get_args(CheckpointEventType) if growing else ()
@@ -86,6 +87,20 @@ class Reading:
         growing = adapters.growing(self._adapter)
         assert growing is not None
         return growing.beginning(self._crew, inputs)
+
+
+def refuse_odd_names(plan: Plan) -> None:
+    """Raise `BadCrew` with the first name in a plan that cannot be stored, or has no line in a list."""
+    methods = plan.grows["methods"] if plan.grows else ()
+    named = [("crew", plan.crew), *(("task", task.key) for task in plan.tasks)]
+    for what, name in [*named, *(("method", method["name"]) for method in methods)]:
+        if why := names.why_not(name):
+            raise BadCrew(f"the {what} name {name[:40]!r} {why}")
+    try:
+        plan.to_json().encode()
+    except UnicodeEncodeError as error:  # what its methods listen to, and return
+        near = error.object[max(error.start - 20, 0) : error.end + 20]
+        raise BadCrew(f"the crew file holds half of a surrogate pair, which is no UTF-8 text, in {near!r}") from None
 
 
 def plan_of(found: Found) -> Plan:

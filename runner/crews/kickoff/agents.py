@@ -27,7 +27,7 @@ from runner.events.work_events import (
 from runner.journal.cancellation.timing import timed
 from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
-from runner.journal.nested import Nest
+from runner.journal.nested import ChildJournal
 from runner.llm.recording import journaled
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside
@@ -93,7 +93,7 @@ class _Asked:
         said = KeptConversation(flying, self._lock)
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
-        journal = Journal(steps.recorded, steps, gate, watched=True, all_again=False)
+        journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=False)
         journal.pacer = agent.pace
         if not said.messages:
             said.say(*self._told(journal))
@@ -144,7 +144,7 @@ class _Asked:
             messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
         return [conversation.introduce(self._asking.agent, str, journal), *messages]
 
-    def _origin(self, asked: Nest | None) -> str:
+    def _origin(self, asked: ChildJournal | None) -> str:
         """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
         outer = origin()
         return f"{outer}/{asked.name}" if outer and asked is not None else str(self._progress.kickoff_event_id)

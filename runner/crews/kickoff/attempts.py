@@ -20,13 +20,13 @@ from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan
 from runner.core.plan.dependencies import Used
 from runner.crews.crew import Crew
-from runner.engine.port import Adapter
-from runner.engine.tool_events import ToolWatch
+from runner.engine.adapter import Adapter
+from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation, Work
 from runner.journal.cancellation.gate import Gate
 from runner.journal.cancellation.timing import timed
 from runner.journal.journal import Journal
-from runner.journal.nested import Nest
+from runner.journal.nested import ChildJournal
 from runner.llm.recording import journaled
 from runner.snapshots.progress import Progress, TaskProgress
 
@@ -49,7 +49,7 @@ class Steps:
     """The steps of one task, in the state. They are kept over its attempts."""
 
     def __init__(
-        self, progress: TaskProgress, nest: Nest | None = None, key: str = "", usage: UsageMetrics | None = None
+        self, progress: TaskProgress, nest: ChildJournal | None = None, key: str = "", usage: UsageMetrics | None = None
     ) -> None:
         self._progress, self._nest, self._under = progress, nest, f"{key}:"
         self._usage = usage
@@ -126,7 +126,7 @@ class Attempts:
         done: Mapping[str, TaskOutput],
         lock: contextlib.AbstractContextManager[Any],
         progress: Progress,
-        nest: Nest | None,
+        nest: ChildJournal | None,
     ) -> None:
         self._adapter, self._crew, self._plan = adapter, crew, plan
         self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
@@ -163,7 +163,7 @@ class Attempts:
             Steps(progress, self._nest, key, self.usage),
             self._crew.by_key.get(key),
         )
-        journal = Journal(steps.recorded, steps, gate, watched=True, all_again=not progress.messages)
+        journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=not progress.messages)
         journal.pacer = self._crew.pace if isinstance(self._crew, Crew) else None
         self._gates.add(gate)
         if self._stop is not None:
@@ -188,7 +188,7 @@ class Attempts:
             fetch=fetch,
             note=note,
             conversation=KeptConversation(progress, self._lock),
-            watch=lambda name, function: ToolWatch(task, name, function),
+            watch=lambda name, function: ToolObserver(task, name, function),
             failed=attempt - 1,
         )
         planned = self._plan.by_key[key]

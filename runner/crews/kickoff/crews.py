@@ -21,7 +21,7 @@ from runner.crews.kickoff.attempts import Attempts, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
 from runner.engine import adapters
-from runner.engine.port import Adapter
+from runner.engine.adapter import Adapter
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
 from runner.events.work_events import (

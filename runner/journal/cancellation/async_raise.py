@@ -165,7 +165,7 @@ def is_joining(thread: int) -> bool:
     return False
 
 
-class Span:
+class CancelScope:
     """What this thread does from here until `over`: others may break into it, and into nothing that comes after.
 
     `over` is to be called, in this thread, wherever the span was broken into: a thread that ends with an exception

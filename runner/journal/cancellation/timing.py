@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 
 from runner.core.errors import TaskTimeout, TimedOut
-from runner.journal.cancellation.async_raise import Span
+from runner.journal.cancellation.async_raise import CancelScope
 from runner.journal.cancellation.gate import Gate
 
 LOOK_AGAIN = 0.005  #: seconds until a task is looked at again that could not be broken into
@@ -19,7 +19,7 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
         yield
         return
     stop = TimedOut(f"it ran longer than its timeout of {timeout:g} s")
-    span = Span()
+    span = CancelScope()
 
     def break_in() -> None:
         over, counted = span.wait(timeout), 0.0

@@ -3,12 +3,12 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from runner.core.ledger import Caller, Heard, Usage, caller
+from runner.core.ledger import CallContext, Heard, Usage, caller
 from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 
-__all__ = ["Caller", "Heard", "Usage", "caller", "calling", "journaled"]
+__all__ = ["CallContext", "Heard", "Usage", "caller", "calling", "journaled"]
 
 
 @contextlib.contextmanager
@@ -30,9 +30,9 @@ def calling(
     announced: bool = False,
     heard: Callable[[Heard], None] | None = None,
     leaving: Callable[[], None] | None = None,
-) -> Iterator[Caller]:
-    """Calls of models in this context are this agent's, in the ledger; see `Caller`."""
-    found = Caller(agent, announced, heard, leaving, per_minute)
+) -> Iterator[CallContext]:
+    """Calls of models in this context are this agent's, in the ledger; see `CallContext`."""
+    found = CallContext(agent, announced, heard, leaving, per_minute)
     token = caller.set(found)
     try:
         yield found

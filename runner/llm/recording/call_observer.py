@@ -6,7 +6,7 @@ of it itself.
 
 from typing import Any, Protocol
 
-from runner.core.ledger import Caller, Usage
+from runner.core.ledger import CallContext, Usage
 from runner.events.bus import event_bus
 from runner.events.call_events import (
     CallDivergedEvent,
@@ -17,7 +17,7 @@ from runner.events.call_events import (
 from runner.llm.recording.call import Call
 
 
-class Teller(Protocol):
+class CallObserver(Protocol):
     """Tells of one call that is really made."""
 
     tells: bool  #: whether it tells that the call was answered
@@ -35,7 +35,7 @@ class Teller(Protocol):
         """Another request is recorded where this one was made."""
 
 
-def teller(call: Call, caller: Caller, model: str, *, stray: bool) -> Teller:
+def teller(call: Call, caller: CallContext, model: str, *, stray: bool) -> CallObserver:
     """Who tells of it."""
     if stray:  # it is no part of any event's scope
         return _Silent(call, announced=False)
@@ -62,7 +62,7 @@ class _Silent:
 class _Announced(_Silent):
     """Who asks tells of it."""
 
-    def __init__(self, call: Call, caller: Caller) -> None:
+    def __init__(self, call: Call, caller: CallContext) -> None:
         super().__init__(call, announced=True)
         self._caller = caller
 

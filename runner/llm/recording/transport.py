@@ -13,11 +13,11 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import Heard, Usage, caller
-from runner.journal.enclosing import journal_here
+from runner.journal.enclosing import current_journal
 from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
-from runner.llm.recording.call_observer import Teller, teller
+from runner.llm.recording.call_observer import CallObserver, teller
 from runner.modelserver.stubs import chosen, named
 from runner.modelserver.stubs.redirect import turned
 
@@ -34,7 +34,7 @@ def install(library: Any) -> None:
     tee, async_tee = _tees(library)
 
     def handle_request(self: Any, request: Any) -> Any:
-        found = journal_here() if wire.may_be(request.method, request.url.path) else None
+        found = current_journal() if _may_be(request) else None
         if found is None or (asked := _asked(request, request.read())) is None:
             return handle(self, turned(library, request))
         passing = _Passing(library, request, asked, *found)
@@ -52,7 +52,7 @@ def install(library: Any) -> None:
             return passing.answered()
 
     async def handle_async_request(self: Any, request: Any) -> Any:
-        found = journal_here() if wire.may_be(request.method, request.url.path) else None
+        found = current_journal() if _may_be(request) else None
         if found is None or (asked := _asked(request, await request.aread())) is None:
             return await handle_async(self, turned(library, request))
         passing = _Passing(library, request, asked, *found, asynchronous=True)
@@ -83,6 +83,10 @@ def install_loaded() -> bool:
     return all(loaded)
 
 
+def _may_be(request: Any) -> bool:
+    return wire.may_be(request.method, request.url.path, lambda: str(request.url))
+
+
 def _asked(request: Any, body: bytes) -> wire.Request | None:
     return wire.request(request.method, str(request.url), marks.without(body))
 
@@ -99,7 +103,7 @@ class _Passing:
         self._instead = chosen() or named(journal.standin or "")
         self._asynchronous = asynchronous
         self._caller = caller.get()
-        self._teller: Teller = teller(self._call, self._caller, asked.model, stray=stray)
+        self._teller: CallObserver = teller(self._call, self._caller, asked.model, stray=stray)
         self._whole = self._taken_over = False
         self.response: Any = None
 
@@ -213,6 +217,10 @@ class _Passing:
         self._teller.ended(answer.usage)
         fault_points.reached("step recorded, task not ended")
 
+    def spent(self, body: bytes) -> Usage:
+        """The tokens of a stream."""
+        return wire.spent(self._asked, body)
+
     def broke(self, error: BaseException) -> None:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
         if not self._call.has_left or (isinstance(error, Exception) and not self._whole):
@@ -314,7 +322,7 @@ class _Tee:
         self._over = True
         try:
             body = self._tape.body
-            self._passing.record(body, wire.usage_of(body))
+            self._passing.record(body, self._passing.spent(body))
         finally:
             self._passing.over()
         self._passing.stop_here()

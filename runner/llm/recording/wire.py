@@ -4,13 +4,14 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
+from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
     *("/chat/completions", "/completions", "/responses", "/embeddings", "/images/generations"),  # OpenAI's, and many
@@ -52,46 +53,69 @@ _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding",
 class Request:
     """One call as it is asked: the hash of its request, the model's name, and what a stream of its answer ends with.
 
-    ``chat``: its answer has choices, one at least.
+    ``chat``: its answer has choices, one at least. ``usage`` reads its tokens, where a parser knows how.
     """
 
     digest: str
     model: str
     ends: re.Pattern[bytes] | None
     chat: bool = False
+    usage: Callable[[bytes], Usage | None] = lambda _: None
 
 
-def may_be(method: str, path: str) -> bool:
+def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
     """Whether a request may be a call of a model, before its body is looked at."""
-    return method == "POST" and (path.endswith(ENDINGS) or NAMED_IN_PATH.search(path) is not None)
+    if method == "POST" and (path.endswith(ENDINGS) or NAMED_IN_PATH.search(path) is not None):
+        return True
+    return bool(added := parsers()) and any(parser.may_be(method, url()) for parser in added)
 
 
 def request(method: str, url: str, body: bytes) -> Request | None:
     """The call that a request is; None if it is none."""
+    return _known(method, url, body) or _added(method, url, body)
+
+
+def _added(method: str, url: str, body: bytes) -> Request | None:
+    """The call, if a parser that is installed says it is one."""
+    for parser in parsers():
+        if parser.may_be(method, url) and (model := parser.model(url, body)) is not None:
+            last = parser.last_line(url)
+            ends = re.compile(last, re.MULTILINE) if last else None
+            return Request(_digest(method, _place(url)[0], body), model[:200], ends, usage=parser.usage)
+    return None
+
+
+def _known(method: str, url: str, body: bytes) -> Request | None:
+    plain, known, named, ends, chat = _place(url)
+    if method != "POST" or not known:
+        return None
     try:
         data = json.loads(body)
     except ValueError:
         return None
     if not isinstance(data, dict):
         return None
-    plain, named, ends, chat = _place(url)
     model = data.get("model") or named
     if not isinstance(model, str):
         return None
-    digest = hashlib.sha256(b"\n".join((method.encode(), plain, _ADDRESS.sub(b"", body)))).hexdigest()[:32]
-    return Request(digest, model[:200], ends, chat)
+    return Request(_digest(method, plain, body), model[:200], ends, chat)
+
+
+def _digest(method: str, plain: bytes, body: bytes) -> str:
+    return hashlib.sha256(b"\n".join((method.encode(), plain, _ADDRESS.sub(b"", body)))).hexdigest()[:32]
 
 
 @lru_cache(maxsize=64)
-def _place(url: str) -> tuple[bytes, str | None, re.Pattern[bytes] | None, bool]:
-    """An address without secrets, the model that it names, what a stream there ends with, and if it is a chat."""
+def _place(url: str) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None, bool]:
+    """An address without secrets, if it is of a model, which it names, what a stream ends with, and if it is a chat."""
     parts = urlsplit(url)
     named = NAMED_IN_PATH.search(parts.path)
     query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
     plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
     ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
-    return plain.encode(), named[1] if named else None, ends, ending == "/chat/completions"
+    known = named is not None or parts.path.endswith(ENDINGS)
+    return plain.encode(), known, named[1] if named else None, ends, ending == "/chat/completions"
 
 
 # -- answers
@@ -145,7 +169,7 @@ def is_stream(headers: Mapping[str, str]) -> bool:
 def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:
     """The tokens of an answer that can be taken. None of JSON that is none, tells of an error, or has nothing in it."""
     if "json" not in headers.get("content-type", ""):
-        return usage_of(body)
+        return spent(asked, body)
     try:
         data = json.loads(body)
     except ValueError:
@@ -154,7 +178,12 @@ def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | No
         return None
     if asked.chat and not (isinstance(data, dict) and data.get("choices")):
         return None
-    return _usage([data])
+    return asked.usage(body) or _usage([data])
+
+
+def spent(asked: Request, body: bytes) -> Usage:
+    """The tokens that the answer to a request says it took; zeros where it does not say."""
+    return asked.usage(body) or usage_of(body)
 
 
 def is_framed(headers: Mapping[str, str], version: bytes) -> bool:

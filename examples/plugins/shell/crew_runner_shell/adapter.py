@@ -8,8 +8,8 @@ from crew_runner_shell import ShellCrew
 from runner.core import output
 from runner.core.errors import BadCrew, TaskError
 from runner.core.plan import Plan, PlannedTask
+from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
-from runner.engine.port import Adapter
 from runner.engine.work import Work
 from runner.providers.config import CheckpointConfig
 

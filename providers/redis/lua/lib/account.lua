@@ -10,6 +10,8 @@ local function noted(text)
   local ok, found = pcall(entries, text, "noted")
   return ok and found or nil
 end
+-- Where the run has what of the steps begun under a claim was seen to when that was given up, or refused.
+local function seen_to(name, task, token) return "begun:" .. name .. "|" .. task .. "|" .. token end
 local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
 local function detail(run, field, details)
   local line = cjson.decode(redis.call("HGET", run, "tokens" .. field) or "[0,0,0,0]")
@@ -38,4 +40,16 @@ local function account(run, name, task, counter, entries, prompt_tokens, complet
       if ttl > 0 then redis.call("PEXPIRE", ledger, ttl) end
     end
   end
+end
+-- Steps that were begun, and of which nobody will hear, are in doubt. Of which claim they were stands beside the count, and
+-- goes with it where the store goes back in time: a worker that remembers more knows (look_back.lua). known: those that
+-- were begun, where some of them are in no doubt.
+local function doubt(run, name, task, token, entries, known)
+  account(run, name, task, "in_doubt", entries)
+  known = known or entries
+  if not known or #known == 0 then return end
+  local field = seen_to(name, task, token)
+  local all = cjson.decode(redis.call("HGET", run, field) or "[]")
+  for _, one in ipairs(known) do all[#all + 1] = {one[1], one[2], one[3], one[4]} end
+  redis.call("HSET", run, field, cjson.encode(all))
 end

@@ -11,8 +11,7 @@ local function finish(home, run, name, status, err, at)
   local branch = branch_key(run, name)
   local was = redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
-  redis.call("HSET", branch, "status", status, "ended_at", at)
-  if err ~= "" then redis.call("HSET", branch, "error", err) end
+  redis.call("HSET", branch, "status", status, "error", err, "ended_at", at)
   -- A run stands as its current line does.
   if r[4] == name then redis.call("HSET", run, "status", status, "error", err, "ended_at", at) end
   for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do

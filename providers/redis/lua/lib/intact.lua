@@ -14,11 +14,6 @@ local function intact_run(home, run, name)
   redis.call("HLEN", ledger_key(run))
   intact_queue(home, r[1], r[2])
 end
-local function intact_indexes(home)
-  for _, index in ipairs({queued_key(home), due_key(home), outbox_key(home), active_key(home), expiring_key(home)}) do
-    redis.call("ZCARD", index)
-  end
-end
 local function intact_checkpoints(branch, on)
   if not on or on == "" then return end
   redis.call("ZCARD", checkpoints_key(branch))
@@ -47,10 +42,12 @@ end
 -- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.
 local function intact_ends(home, run, live)
   local r = redis.call("HMGET", run, "bundle", "live")
-  intact_indexes(home)
+  for _, index in ipairs({queued_key(home), due_key(home), outbox_key(home), active_key(home), expiring_key(home)}) do
+    redis.call("ZCARD", index)
+  end
   redis.call("SCARD", branches_key(run))
   if tonumber(r[2]) > live then return end
-  if r[1] and r[1] ~= "" then redis.call("HLEN", bundle_key(home, r[1])) end
+  redis.call("HLEN", bundle_key(home, r[1]))
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     local branch = branch_key(run, name)
     redis.call("HLEN", branch)

@@ -17,7 +17,6 @@ local function take_along(home, run, at, branch_but, but)
     end
   end
   redis.call("LLEN", queue)
-  redis.call("ZCARD", queued_key(home))
   redis.call("ZCARD", outbox_key(home))
   redis.call("HSET", run, "protocol", PROTOCOL, "queue", queue, "envelope", envelope)
   for _, one in ipairs(waiting) do send(home, run, one[1], one[2], redis.call("HINCRBY", one[3], "attempt", 1), at) end

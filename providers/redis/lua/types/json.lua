@@ -2,8 +2,8 @@
 --
 -- What the JSON types are made of: JSON, and looks at its values. One look that fails refuses the call.
 local function json(text, slot)
-  local ok, value = pcall(cjson.decode, text)
-  if not ok or type(value) ~= "table" then wrong(slot, "JSON") end
+  local _, value = pcall(cjson.decode, text)
+  if type(value) ~= "table" then wrong(slot, "JSON") end
   return value
 end
 local function list(value, slot)

@@ -20,10 +20,11 @@ from typing import Any, Generic, TypeVar
 from runner.core.settings import WorkerSettings
 from runner.journal import sent_marks, task_marks
 from runner.journal.task_marks import Performed
+from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis.connection import Client, connect
-from runner.providers.redis.patience import NOT_NOW, NotNow, outage
+from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 from runner.providers.redis.rewound import LookBack
-from runner.providers.redis.workers import Beat, HeldClaim, Workers
+from runner.providers.redis.workers import Workers
 from runner.tasks.stops import DRAINS, RECHECK
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ LOOK_BACK = 5.0  #: for so long a worker looks again what a store forgot that ma
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
 
-class Presence(threading.Thread):
+class Heartbeat(threading.Thread):
     """The lease of one worker, and the watch over its pool."""
 
     def __init__(
@@ -53,7 +54,7 @@ class Presence(threading.Thread):
         queue: str | None,
         taken: Callable[[], int],
     ) -> None:
-        super().__init__(name="presence", daemon=True)
+        super().__init__(name="heartbeat", daemon=True)
         self._url = url
         self._worker = worker
         self._settings = settings
@@ -107,7 +108,9 @@ class Presence(threading.Thread):
         self._stopped.set()
         self._wake_up(b"s")
         self.join(5)
-        with contextlib.suppress(*NOT_NOW, OSError):  # Redis is away: the lease lapses, and who sees that looks there
+        with contextlib.suppress(
+            *TRANSIENT_ERRORS, OSError
+        ):  # Redis is away: the lease lapses, and who sees that looks there
             self._reap(reason="its worker left")
             sent_marks.remove(self._about.get("out", ""))
 
@@ -127,7 +130,7 @@ class Presence(threading.Thread):
                 self._watch_queue()
                 outage.ends(self)
                 self._wait()
-            except NOT_NOW as error:
+            except TRANSIENT_ERRORS as error:
                 self._not_now(error)
                 self._stopped.wait(0.1)
             except Exception:
@@ -169,7 +172,7 @@ class Presence(threading.Thread):
             self._look_back_until = time.monotonic() + LOOK_BACK
             self._rewound = False
         if time.monotonic() < self._look_back_until:
-            self._look_back(workers.client, task_marks.remembered())
+            self._look_back(workers.client, task_marks.remembered)
         performed = task_marks.performed()
         for claim in answer.claims:
             if task_marks.performs(performed.get(claim.process), claim.ref, claim.token):
@@ -184,7 +187,7 @@ class Presence(threading.Thread):
         dropped = {c for c in claims if not task_marks.performs(performed.get(c.process), c.ref, c.token)}
         twice = self._dropped.again(dropped)
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
-            self._look_back(self._workers().client, task_marks.remembered())
+            self._look_back(self._workers().client, task_marks.remembered)
         for claim in twice:
             if self._workers().take_back(self._worker, claim, reason="no process of its worker was doing it"):
                 log.warning("nobody here does task %s (token %d), handed back", claim.ref, claim.token)
@@ -253,7 +256,7 @@ class Presence(threading.Thread):
         self._free_slot(pid)
         try:
             self._reap_process(pid)
-        except NOT_NOW as error:  # the next beat finds its claims without a process
+        except TRANSIENT_ERRORS as error:  # the next beat finds its claims without a process
             self._not_now(error)
 
     def _reap_process(self, pid: int) -> None:
@@ -308,7 +311,7 @@ class Presence(threading.Thread):
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
             log.warning("worker %s is asked to end; handing its tasks back", self._worker)
             # The consumer's waiting BRPOP would steal the very jobs that are handed back.
-            with contextlib.suppress(*NOT_NOW):  # Redis is away: then nothing can be stolen either
+            with contextlib.suppress(*TRANSIENT_ERRORS):  # Redis is away: then nothing can be stolen either
                 self._workers().unblock([self._worker])
             self._tell(DRAINS.get(self._cause, DRAINS[signal.SIGTERM]))
         if time.monotonic() > self._drain_end:
@@ -316,7 +319,7 @@ class Presence(threading.Thread):
             for pid in self._children():
                 _kill(pid, signal.SIGKILL)
             self._drain_end = float("inf")
-            with contextlib.suppress(*NOT_NOW):  # then they lapse with the lease
+            with contextlib.suppress(*TRANSIENT_ERRORS):  # then they lapse with the lease
                 self._reap(reason="it did not stop in time")
             if self._stop_here is not None:
                 os._exit(0)

@@ -61,4 +61,4 @@ class GrowingAdapter(Adapter, Protocol):
         """An event that the store tells of a run or a task, as this kind of crew calls it."""
 
     def grow(self, crew: Any, work: Work) -> Grow:
-        """Do one task; what it gives says how the plan grows by it. Raises `Asked` where a person has to answer."""
+        """Do one task; what it gives says how the plan grows by it. Raises `InputRequired` for a person's answer."""

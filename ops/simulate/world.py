@@ -1,0 +1,285 @@
+"""One history of a fleet, from a seed: workers on a store in memory, a clock, messages, and what befalls them.
+
+Everything that is left to chance is drawn from the seed, and one thread runs at a time: the same seed gives the same
+history.
+"""
+
+import random
+import sys
+import tempfile
+import types
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from account import LEASE, Account, SeenStore
+from actors import Actor, point
+
+from runner.core import backoff
+from runner.core.states import RunStatus, TaskState
+from runner.engine.executor import Executor
+from runner.journal import task_marks
+from runner.journal.answers import Answer
+from runner.providers.memory import MemoryStore
+from runner.testing.in_process import QUEUE, Clock, InProcess, Prepared, TimeoutsOnly, prepare
+
+CREWS = Path(__file__).parent / "crews"
+WORKERS = 3
+MOST_TURNS = 20_000
+RUN = "r-1"
+
+
+class Wrong(AssertionError):
+    """A law was broken. The message begins with the seed."""
+
+
+class World:
+    """A run of one crew, and those who do it. ``faults`` is how much trouble there is, until it stops."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed, self._folder = seed, folder
+        self.random = random.Random(seed)
+        self.clock, self.account = Clock(), Account()
+        self.store = MemoryStore(self.clock)
+        self.crew = self.random.choice(["graph", "graph", "flow"])
+        self.faults = self.random.randint(0, 12)
+        self.troubles = self.random.randint(0, 3)
+        self.trace: list[str] = []
+        self._processes = 0
+        self._frozen: set[str] = set()
+        self._executors: dict[Actor, Executor] = {}
+        self._actors = {f"w{i}": self._actor(f"w{i}") for i in range(WORKERS)}
+
+    # -- the course of things
+
+    def run(self) -> None:
+        """Let it all happen. Raises `Wrong`."""
+        with patch.object(backoff, "delay", partial(backoff.delay, rand=self.random)):
+            self._run()
+
+    def _run(self) -> None:
+        simulated.world = self
+        read = crew_of(self.crew)
+        self.store.runs.put_bundle(read.bundle.sha256, read.bundle.data)
+        self.store.runs.create(RUN, read.plan, read.fields)
+        try:
+            for _ in range(MOST_TURNS):
+                if self.store.runs.status(RUN) is RunStatus.completed and not self._busy():
+                    return self._end()
+                self._turn()
+                self._look()
+        finally:
+            simulated.world = None
+            for actor in self._actors.values():
+                actor.kill()
+        raise self._wrong(f"it hangs: {self.store.runs.in_flight(RUN, 'main')}")
+
+    def _turn(self) -> None:
+        waiting = self.store.memory.queues[QUEUE]
+        acts: list[tuple[int, Callable[[], None]]] = [(1, self._pass_time)]
+        if self._busy():
+            acts.append((12, self._go_on))
+        if waiting and self._idle():
+            acts.append((6, self._deliver))
+        if self.faults:
+            if self._busy():
+                acts += [(1, self._kill), (1, self._reap_a_living_one)]
+            if waiting:
+                acts += [(1, self._lose_message), (1, self._double_message)]
+            acts += [(1, self._freeze), (1, self._cancel)]
+        weights, choices = zip(*acts, strict=True)
+        self.random.choices(choices, weights)[0]()
+
+    def _go_on(self) -> None:
+        actor = self.random.choice(self._busy())
+        actor.go_on()
+        if actor.error is not None:
+            raise self._wrong(f"an executor raised {actor.error!r}") from actor.error
+
+    def _deliver(self) -> None:
+        actor, job = self.random.choice(self._idle()), self.store.workers.take([QUEUE])
+        self._note(f"{job} to {actor.worker}")
+        executor = self._executors.get(actor) or self._executors.setdefault(actor, self._executor(actor))
+        actor.begin(lambda: executor.do(job))
+
+    def _pass_time(self) -> None:
+        """Leases are prolonged, the dead are noticed, what is due is sent, what is lost again; people answer."""
+        ms = self.random.choice([10, 500, 2000])
+        self.clock.go_on(ms)
+        workers = self.store.workers
+        for worker, actor in self._actors.items():
+            if actor.dead:
+                self._recovered(workers.reap(worker, process=actor.process, reason="it died", max_attempts=99))
+                self._actors[worker] = self._actor(worker)
+            elif worker not in self._frozen and not workers.beat(worker, LEASE).stood:
+                workers.beat(worker, LEASE, "{}")
+        for worker, _ in workers.lapsed(self.clock()):
+            self._recovered(workers.reap(worker, reason="its lease lapsed", max_attempts=99, only_lapsed=True))
+        self._frozen.clear()
+        workers.move_due()
+        workers.resend(1000)
+        for question in self.store.runs.questions(RUN, "main"):
+            self.store.runs.answer(RUN, "main", question, Answer("blue").dump())
+
+    # -- what befalls them
+
+    def _kill(self) -> None:
+        actor = self.random.choice(self._busy())
+        self._fault(f"{actor.worker} dies")
+        actor.kill()
+
+    def _reap_a_living_one(self) -> None:
+        actor = self.random.choice(self._busy())
+        self._fault(f"{actor.worker} is taken for dead")
+        how: dict[str, Any] = {"process": actor.process, "reason": "by mistake", "max_attempts": 99}
+        self._recovered(self.store.workers.reap(actor.worker, **how))
+
+    def _freeze(self) -> None:
+        worker = self.random.choice(list(self._actors))
+        self._fault(f"{worker} freezes")
+        self._frozen.add(worker)
+        self.clock.go_on(LEASE)
+
+    def _lose_message(self) -> None:
+        self._fault(f"{self.store.workers.take([QUEUE])} is lost")
+
+    def _double_message(self) -> None:
+        queue = self.store.memory.queues[QUEUE]
+        self._fault(f"{queue[0]} is doubled")
+        queue.append(queue[0])
+
+    def _cancel(self) -> None:
+        """A person stops the run, and lets it go on."""
+        runs = self.store.runs
+        if self.crew != "graph" or runs.status(RUN) is not RunStatus.running:
+            return
+        self._fault("cancelled, and resumed")
+        self.account.interrupted += sum(task.state == "running" for task in runs.in_flight(RUN, "main"))
+        runs.cancel(RUN, "a person said so")
+        runs.resume(runs.get(RUN), "main", start=None, fields={}, plan=None)
+
+    # -- what must hold
+
+    def _look(self) -> None:
+        """After each turn: every index is true, retention is exact, and nothing was done that may not be."""
+        if self.account.wrong:
+            raise self._wrong(self.account.wrong[0])
+        memory = self.store.memory
+        branch = memory.runs[RUN].branches["main"]
+        states = {(RUN, "main", key): task.state for key, task in branch.tasks.items()}
+        held = {place for claims in memory.claims.values() for place in claims}
+        for state, index in (
+            *((TaskState.queued, memory.queued.keys()), (TaskState.delayed, memory.due.keys())),
+            (TaskState.running, held),
+        ):
+            listed = {place for place, found in states.items() if found is state}
+            if listed != set(index):
+                raise self._wrong(f"{state}: {listed}, but the index has {set(index)}")
+        if len(branch.checkpoints) > 3:
+            raise self._wrong(f"{len(branch.checkpoints)} checkpoints are kept, not 3")
+
+    def _end(self) -> None:
+        run, account = self.store.runs.get(RUN), self.account
+        outputs = {key: output.raw for key, output in self.store.runs.committed(RUN, "main").items()}
+        expected = undisturbed(self.crew)
+        events = [event.seq for event in self.store.runs.events(RUN)]
+        again = account.paid.total() - len(account.paid)
+        checks = {
+            f"outputs {outputs}, not {expected}": outputs == expected,
+            f"commits {account.commits}": account.commits.keys() == expected.keys(),
+            f"{run.paid} paid, {len(account.paid)} steps": run.paid == len(account.paid) == len(account.recorded),
+            f"{again} steps done again, {run.in_doubt} in doubt": again <= run.in_doubt,
+            f"{run.in_doubt} in doubt, {account.interrupted} interrupted": run.in_doubt <= account.interrupted,
+            "a gap in the events": events == list(range(events[0], events[0] + len(events))),
+        }
+        for what, holds in checks.items():
+            if not holds:
+                raise self._wrong(what)
+
+    # -- pieces
+
+    def _busy(self) -> list[Actor]:
+        return [actor for actor in self._actors.values() if actor.busy]
+
+    def _idle(self) -> list[Actor]:
+        return [actor for actor in self._actors.values() if not actor.busy and not actor.dead]
+
+    def _actor(self, worker: str) -> Actor:
+        self._processes += 1
+        self.store.workers.beat(worker, LEASE, "{}")
+        return Actor(worker, f"p{self._processes}")
+
+    def _executor(self, actor: Actor) -> Executor:
+        return Executor(
+            SeenStore(actor, self.store, self.account),
+            worker=actor.worker,
+            process=actor.process,
+            cache=self._folder,
+            stops=TimeoutsOnly(),
+            outgoing=None,
+            page=task_marks.page(None, actor.process),
+            retire=None,
+        )
+
+    def _recovered(self, references: list[str]) -> None:
+        self.account.interrupted += len(references)
+
+    def _fault(self, what: str) -> None:
+        self.faults -= 1
+        self._note(what)
+
+    def _note(self, what: str) -> None:
+        self.trace.append(f"{self.clock.now} {what}")
+
+    def _wrong(self, what: str) -> Wrong:
+        return Wrong("\n".join([f"seed {self.seed}, {self.crew}: {what}", *self.trace]))
+
+
+# -- what the crews' code calls
+
+
+def pay(step: str) -> str:
+    """A step that costs something. Its process may die before it is done, and after."""
+    point()
+    if simulated.world is not None:
+        simulated.world.account.pay(step)
+    point()
+    return step
+
+
+def trouble() -> None:
+    """Raises, now and then."""
+    world = simulated.world
+    if world is not None and world.troubles and world.random.random() < 0.3:
+        world.troubles -= 1
+        raise RuntimeError("as it was drawn")
+
+
+simulated: Any = types.ModuleType("simulated")  #: what the crews import
+simulated.pay, simulated.trouble, simulated.world = pay, trouble, None
+sys.modules["simulated"] = simulated
+
+
+@cache
+def crew_of(name: str) -> Prepared:
+    """A crew, read and packed once."""
+    return prepare(CREWS / name / "crew.py")
+
+
+@cache
+def undisturbed(name: str) -> dict[str, str]:
+    """The outputs of a run to which nothing happens."""
+    world, simulated.world = simulated.world, None
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            one = InProcess(Path(folder))
+            run = one.submit(CREWS / name / "crew.py")
+            while one.runs.status(run) is not RunStatus.completed:
+                one.work()
+                for question in one.runs.questions(run, "main"):
+                    one.runs.answer(run, "main", question, Answer("blue").dump())
+            return one.texts(run)
+    finally:
+        simulated.world = world

@@ -1,0 +1,51 @@
+"""The account of a run: what was paid, replayed, is in doubt; and by whom, with which model, in its ledger."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from runner.core.ledger import NO_TOKENS, Entry, Tally, Usage
+from runner.providers.memory.state import Run
+
+Counter = Literal["paid", "replayed", "in_doubt"]
+
+_DETAILS = Usage._fields[2:]
+_COLUMNS: Mapping[Counter, int] = {"paid": 0, "replayed": 1, "in_doubt": 2}
+_WIDTH = len(_COLUMNS) + 3 + len(_DETAILS)
+
+
+def add(run: Run, branch: str, task: str, counter: Counter, entries: Tally, usage: Usage = NO_TOKENS) -> None:
+    """Count these steps. Tools are apart; a call of a model also counts where it was made, with its tokens."""
+    for entry, many in entries.items():
+        if many <= 0:
+            continue
+        run.counters[f"tools_{counter}" if entry.kind == "tool" else counter] += many
+        if entry.kind == "model":
+            _call(run, branch, task, counter, entry, many, entries.tokens[entry], usage)
+
+
+def _call(
+    run: Run, branch: str, task: str, counter: Counter, entry: Entry, many: int, served: int, usage: Usage
+) -> None:
+    """A line of the ledger, as `runner.core.ledger.Line` has its numbers."""
+    line = run.ledger.setdefault((branch, task, entry.agent, entry.model), [0] * _WIDTH)
+    line[_COLUMNS[counter]] += many
+    for i, count in enumerate((usage.prompt_tokens, usage.completion_tokens, served, *usage[2:]), len(_COLUMNS)):
+        line[i] += count
+    run.counters["replayed_tokens"] += served
+    for name, count in zip(_DETAILS, usage[2:], strict=True):
+        run.counters[name] += count
+
+
+def doubtful(begun: Tally, left: Tally | None) -> Tally:
+    """What of the steps that were begun is in doubt.
+
+    ``left`` are the calls of models that had left the process, where that is known: one that was begun and never left
+    is in no doubt; and steps and tools of which the note may be missing.
+    """
+    if left is None:
+        return begun
+    found = Tally()
+    for entry in begun.keys() | left.keys():
+        noted, out = max(begun[entry], 0), max(left[entry], 0)
+        found[entry] = min(noted, out) if entry.kind == "model" else max(noted, out)
+    return found

@@ -1,0 +1,70 @@
+"""The events of a run: one sequence over all workers, each with its relatives; and what is closed with an attempt."""
+
+from typing import NamedTuple
+
+from runner.providers.memory.state import Memory, Run, Task
+from runner.providers.records import Event
+
+AGENT = "agent_execution_error"
+"""How the execution of an agent ends when it is interrupted."""
+
+
+class Relatives(NamedTuple):
+    """The sequences of the event in whose scope another one happened, of the one that it ends, and of the one that
+    brought it about; 0 for none."""
+
+    parent: int = 0
+    started: int = 0
+    cause: int = 0
+
+
+ALONE = Relatives()
+
+
+def emit(
+    memory: Memory,
+    run: Run,
+    kind: str,
+    branch: str,
+    task: str = "",
+    relatives: Relatives = ALONE,
+    /,
+    **fields: object,
+) -> int:
+    """Append an event and return its sequence."""
+    run.sequence += 1
+    told = {"branch": branch, **({"task": task} if task else {})} | {name: str(one) for name, one in fields.items()}
+    run.events.append(Event(_id(memory, run), run.sequence, kind, told, run.id, *relatives))
+    memory.changed.notify_all()
+    return run.sequence
+
+
+def place_of(event_id: str) -> tuple[int, int]:
+    """Where an event stands among the others: milliseconds, and a counter within them."""
+    at, _, number = event_id.partition("-")
+    return int(at), int(number or 0)
+
+
+def close_open(memory: Memory, run: Run, branch: str, task: Task, *, goes_on: bool = False) -> None:
+    """What the code of a task began and did not end ends with the attempt, the innermost first.
+
+    Where the task ``goes_on``, handed to another worker, a native agent stays at work: the next claim goes on under its
+    start.
+    """
+    kept = None
+    for one in reversed(task.open):
+        if goes_on and run.fields.get("adapter") == "native" and one.ends == AGENT and one.parent == task.started:
+            kept = one
+        else:
+            emit(memory, run, one.ends, branch, one.about, Relatives(one.parent, one.seq), error="interrupted")
+    task.open = [kept] if kept is not None else []
+
+
+def _id(memory: Memory, run: Run) -> str:
+    """Later than the one before it, whatever the clock does."""
+    at = memory.now()
+    if run.events:
+        last, number = place_of(run.events[-1].id)
+        if last >= at:
+            return f"{last}-{number + 1}"
+    return f"{at}-0"

@@ -1,0 +1,353 @@
+"""What a client asks of the store: create a run, cancel it, let it go on, fork it, answer its questions."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from runner.core.errors import Conflict, NotFound
+from runner.core.plan import Plan, PlannedTask, branching, frontier
+from runner.core.plan.dependencies import EDITED
+from runner.core.states import RunStatus, TaskState
+from runner.providers.memory import transitions
+from runner.providers.memory.events import Relatives, emit
+from runner.providers.memory.reading import Reader
+from runner.providers.memory.state import Branch, Bundle, Output, Run, Task, atomic
+from runner.providers.memory.transitions import begin, carry_journal, checkpoint, recall, send, unlock
+from runner.providers.records import CheckpointRecord, Position, Question, Regrown, RunRecord, committed_record
+
+BUNDLE_GRACE_MS = 3_600_000
+
+
+class MemoryRuns(Reader):
+    """The runs in a store."""
+
+    # -- accepting
+
+    @atomic
+    def put_bundle(self, sha: str, data: bytes | None) -> bool:
+        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
+        found = self._memory.bundle(sha)
+        if found is None or found.data is None:
+            if data is None:
+                return False
+            found = self._memory.bundles.setdefault(sha, Bundle(None))
+            found.data = bytes(data)
+        if not found.active:
+            found.expires_at = max(found.expires_at or 0, self._memory.now() + BUNDLE_GRACE_MS)
+        return True
+
+    @atomic
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget a bundle's data, if that is what is stored: it can be put again then. Returns whether it was."""
+        found = self._memory.bundle(sha)
+        if found is None or found.data != damaged:
+            return False
+        found.data = None
+        return True
+
+    @atomic
+    def bundle(self, sha: str) -> bytes:
+        """A bundle's data. Raises `NotFound`."""
+        found = self._memory.bundle(sha)
+        if found is None or found.data is None:
+            raise NotFound(f"the code of this run (bundle {sha[:12]}) is no longer in the store: submit the crew again")
+        return found.data
+
+    @atomic
+    def create(self, run_id: str, plan: Plan, fields: Mapping[str, str]) -> str:
+        """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
+        if self._memory.run(run_id) is not None:
+            return "exists"
+        if not self._memory.has_code(fields["bundle"]):
+            return "no bundle"
+        run = self._memory.runs[run_id] = Run(run_id, plan, dict(fields), self._memory.now())
+        transitions.use_bundle(self._memory, run)
+        run.branches["main"] = branch = Branch(left=len(plan.tasks))
+        branch.scope = emit(self._memory, run, "crew_kickoff_started", "main")
+        checkpoint(self._memory, run, "main", "crew_kickoff_started")
+        for planned in frontier(plan, frozenset()):
+            unlock(self._memory, run, "main", planned)
+        return "created"
+
+    # -- steering
+
+    @atomic
+    def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
+        """Cancel every branch that runs or waits, or the named one alone.
+
+        Returns "running" or "waiting" if something was stopped; else how the run, or the branch, stands, or "gone".
+        """
+        run = self._memory.run(run_id)
+        if run is None or (branch and branch not in run.branches):
+            return "gone"
+        asked = branch or run.branch
+        was = run.branches[asked].status.value
+        live = [name for name in ([branch] if branch else run.branches) if run.branches[name].live]
+        stopped = {name: run.branches[name].status.value for name in live}
+        for name in live:
+            recall(self._memory, run, name)
+            emit(
+                self._memory, run, "run_cancelled", name, "", Relatives(started=run.branches[name].scope), reason=reason
+            )
+            transitions.finish(self._memory, run, name, RunStatus.cancelled, reason)
+        return stopped.get(asked) or next(iter(stopped.values()), was)
+
+    @atomic
+    def prune(self, run_id: str, branch: str, keep: int) -> int:
+        """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
+        return transitions.prune(self._branch(run_id, branch)[1].checkpoints, keep)
+
+    @atomic
+    def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
+        """Give the answer, as it is to stand in the journal.
+
+        Returns "answered", or why not: "gone", "not asked", "changed" (it is another question by now) or the branch's
+        status, if that is over.
+        """
+        run = self._memory.run(run_id)
+        if run is None or branch not in run.branches:
+            return "gone"
+        found = run.branches[branch]
+        task = found.tasks.get(question.task)
+        if task is None or task.state is not TaskState.asked:
+            return "not asked"
+        if task.step != question.step:
+            return "changed"
+        if not found.live:
+            return found.status.value
+        found.journals.setdefault(question.task, {})[question.step] = text
+        task.step = task.question = ""
+        found.asked -= 1
+        if found.status is RunStatus.waiting:
+            found.status = RunStatus.running
+            if run.branch == branch:
+                run.status = RunStatus.running
+        emit(self._memory, run, "task_answered", branch, question.task, Relatives(task.started))
+        send(self._memory, run, branch, question.task)
+        return "answered"
+
+    @atomic
+    def resume(
+        self,
+        run: RunRecord,
+        branch: str,
+        *,
+        start: CheckpointRecord | None,
+        fields: Mapping[str, str],
+        plan: Plan | None,
+        pending: Sequence[PlannedTask] | None = None,
+    ) -> str:
+        """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
+
+        ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
+        "resumed", "changed" (somebody else moved it), "taken",
+        "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
+        """
+        there, old = self._run(run.id), self._run(run.id).plan
+        new = plan or old
+        todos = {
+            name: branching.carried_over(branching.unpack(old, one.todo), old, new)
+            for name, one in there.branches.items()
+            if one.todo
+        }
+        if start is None:
+            self._branch(run.id, branch)
+            done = branching.visible(there.lines(branch)).keys()
+        else:
+            done = branching.visible(there.lines(start.branch), start.seq).keys()
+            if pending is None:
+                todos[branch] = frozenset(new.by_key.keys() - done)
+        mine = branching.part(new, todos[branch]) if branch in todos else new
+        ready = frontier(mine, done) if pending is None else pending
+        left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
+        if left == 0:
+            raise Conflict(f"run {run.id} has nothing left to do there")
+        refused = self._not_resumed(there, run, branch, start, fields, plan)
+        if refused:
+            return refused
+        if there.status is not RunStatus.running:
+            there.branch = branch
+        there.fields |= fields
+        if start is not None:
+            self._leave(there, branch, start.branch, start.seq, start.id)
+        begin(self._memory, there, branch)
+        if plan is not None:
+            self._replan(there, plan)
+        for name, todo in todos.items():
+            if plan is not None or name == branch:
+                there.branches[name].todo = branching.pack(new, todo)
+        found = there.branches[branch]
+        found.left = left
+        parent = start.branch if start is not None else ""
+        found.scope = emit(self._memory, there, "run_resumed", branch, parent_branch=parent)
+        for planned in ready:
+            self._go_on(there, branch, planned, parent)
+        return "resumed"
+
+    def _not_resumed(
+        self,
+        there: Run,
+        seen: RunRecord,
+        branch: str,
+        start: CheckpointRecord | None,
+        fields: Mapping[str, str],
+        plan: Plan | None,
+    ) -> str:
+        """Why it cannot be resumed as it was ``seen``; "" if it can."""
+        if there.fields["plan"] != seen.plan_digest:
+            return "changed"
+        if start is None and there.branches[branch].live:
+            return "changed"
+        if start is not None and (there.status is RunStatus.running or there.status != seen.status):
+            return "changed"
+        if start is not None and branch in there.branches:
+            return "taken"
+        if (fields or plan) and there.live:
+            return "busy"
+        return "" if self._memory.has_code(fields.get("bundle", there.fields["bundle"])) else "no bundle"
+
+    def _leave(self, run: Run, name: str, parent: str, seq: int, checkpoint_id: str) -> Branch:
+        """A new branch that leaves another one at a position."""
+        branch = run.branches[name] = Branch(
+            status=RunStatus.cancelled,  # until it begins
+            seq=seq,
+            parent=parent,
+            parent_seq=seq,
+            start=checkpoint_id,
+            inputs=run.branches[parent].inputs,
+            created_at=self._memory.now(),
+        )
+        return branch
+
+    def _replan(self, run: Run, plan: Plan) -> None:
+        """What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so."""
+        run.plan = plan
+        for name, branch in run.branches.items():
+            recall(self._memory, run, name)
+            branch.version, branch.shared = "", {}
+
+    def _go_on(self, run: Run, name: str, planned: PlannedTask, parent: str) -> None:
+        """Have a task of a resumed branch done. An attempt that failed is replayed."""
+        branch, key = run.branches[name], planned.key
+        before = run.branches[parent or name].tasks.get(key)
+        if parent:
+            carry_journal(run, parent, name, key)
+        task = branch.tasks.setdefault(key, Task(attempt=1))
+        if task.state in (TaskState.running, TaskState.asked):
+            return  # it never stopped, or waits for its answer
+        failed = before.failed + (before.state is TaskState.failed) if before is not None else 0
+        task.failed = failed
+        task.failures = task.crashes = task.handed = task.reached = 0
+        task.error = task.trace = task.failed_on = ""
+        task.ended = None
+        task.context, task.timeout = planned.context or (), planned.timeout
+        send(self._memory, run, name, key)
+
+    # -- forks
+
+    @atomic
+    def position(
+        self,
+        run_id: str,
+        *,
+        checkpoint: str | None = None,
+        branch: str | None = None,
+        outputs: Iterable[str] = (),
+    ) -> Position:
+        """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`."""
+        run = self._run(run_id)
+        if checkpoint:
+            found = self.find_checkpoint(run_id, checkpoint)
+            name, seq, checkpoint = found.branch, found.seq, found.id
+        else:
+            name = branch or run.branch
+            seq = self._branch(run_id, name)[1].seq
+        here = run.branches[name]
+        seen = branching.visible(run.lines(name), seq)
+        overrides = json.loads(here.inputs)
+        return Position(
+            run_id=run_id,
+            branch=name,
+            seq=seq,
+            checkpoint=checkpoint or here.head or here.start,
+            plan=run.plan,
+            digest=run.fields["plan"],
+            bundle=run.fields["bundle"],
+            queue=run.fields["queue"],
+            inputs=json.loads(run.fields.get("inputs", "{}")) | overrides,
+            overrides=overrides,
+            done=seen if run.plan.grows else {task: one for task, one in seen.items() if task in run.plan.by_key},
+            outputs={
+                task: committed_record(json.loads(run.branches[seen[task][0]].outputs[task].text))
+                for task in outputs
+                if task in seen
+            },
+            shapes=run.fields.get("shapes", ""),
+            newest_event=run.events[-1].id if run.events else "0",
+        )
+
+    @atomic
+    def fork(
+        self,
+        where: Position,
+        name: str,
+        *,
+        todo: frozenset[str],
+        kept: Set[str],
+        edits: Mapping[str, str],
+        overrides: Mapping[str, Any],
+        growth: Regrown | None = None,
+    ) -> str:
+        """Create the branch ``name`` there, to do ``todo``, of which ``kept`` begin from what they have recorded there.
+
+        ``edits`` are outputs as they are stored, by task. Where the plan grows, ``growth`` says what is to be done
+        instead. Returns "forked", "gone", "changed", "taken" or "no bundle".
+        """
+        run = self._memory.run(where.run_id)
+        if run is None or where.branch not in run.branches:
+            return "gone"
+        if run.fields["plan"] != where.digest:
+            return "changed"
+        if name in run.branches:
+            return "taken"
+        if not self._memory.has_code(run.fields["bundle"]):
+            return "no bundle"
+        ready = growth.ready if growth is not None else branching.starts(where.plan, todo)
+        branch = self._leave(run, name, where.branch, where.seq, where.checkpoint)
+        branch.left = len(ready if growth is not None else todo)
+        branch.inputs = json.dumps(overrides, ensure_ascii=False)
+        if growth is None:
+            branch.todo = branching.pack(where.plan, todo)
+        else:
+            branch.void, branch.laid = growth.void, json.dumps(growth.laid, ensure_ascii=False)
+        branch.edited = tuple(edits)
+        for task, text in edits.items():
+            branch.seq += 1
+            stored = f'{{"seq": {branch.seq}, "token": 0, "edited": 1, {text[1:]}'
+            branch.outputs[task] = Output(branch.seq, 0, EDITED, stored)
+        begin(self._memory, run, name)
+        left = {"parent_branch": where.branch, "checkpoint_id": where.checkpoint}
+        emit(self._memory, run, "checkpoint_fork_completed", name, **left)
+        branch.scope = emit(self._memory, run, "crew_kickoff_started", name)
+        checkpoint(self._memory, run, name, "crew_kickoff_started")
+        for planned in ready:
+            if planned.key in kept:
+                carry_journal(run, where.branch, name, planned.key)
+            unlock(self._memory, run, name, planned)
+        if branch.left == 0:
+            transitions.complete(self._memory, run, name)
+        return "forked"
+
+    @atomic
+    def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
+        """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
+        every = [record for branch in self.branches(run_id) for record in self.checkpoints(run_id, branch)]
+        ids = set(branching.meant([record.id for record in every], checkpoint))
+        found = [record for record in every if record.id in ids]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more of it")
+        raise NotFound(
+            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists those it keeps"
+        )

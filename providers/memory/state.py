@@ -1,0 +1,276 @@
+"""What a memory store holds: runs with their branches and tasks, workers with their claims, messages, bundles.
+
+Everything that came from outside stands here as text or as an immutable record: nobody can change what is stored by
+changing what they gave, or were given.
+"""
+
+import threading
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from runner.core.jobs import Job
+from runner.core.ledger import Tally
+from runner.core.plan import Plan
+from runner.core.plan.branching import Done, Line, unpack
+from runner.core.plan.dependencies import Used
+from runner.core.states import RunStatus, TaskState
+from runner.journal.rate_limit import RateLimiter
+from runner.providers.records import CheckpointRecord, Event, HeldClaim
+
+Place = tuple[str, str, str]  #: run, branch, task
+LedgerKey = tuple[str, str, str, str]  #: branch, task, agent, model
+
+EVENTS = 2000  #: of a run that are kept, the newest
+
+
+class OpenEvent(NamedTuple):
+    """The start of something that the code of a task began and did not end: how it ends when it is interrupted."""
+
+    seq: int
+    parent: int
+    ends: str
+    about: str
+
+
+@dataclass
+class Task:
+    """A task in flight: between waiting and committed."""
+
+    state: TaskState = TaskState.queued
+    attempt: int = 0
+    context: tuple[str, ...] = ()
+    timeout: float | None = None
+    token: int | None = None  #: of the claim that holds; with it the next three
+    worker: str = ""
+    process: str = ""
+    nonce: str = ""
+    begun: Tally = field(default_factory=Tally)  #: steps that are neither recorded nor dropped
+    crashes: int = 0  #: in a row, without recording more than before; likewise
+    handed: int = 0
+    reached: int = 0  #: the most records that an attempt came by or made
+    failures: int = 0  #: since its branch was last resumed
+    failed: int = 0  #: and since ever
+    copies: int = 0  #: needless messages of its job, to another broker
+    scope: int = 0  #: sequences of events: its branch's start, its own, this claim's
+    started: int = 0
+    claimed: int = 0
+    open: list[OpenEvent] = field(default_factory=list)
+    began: int | None = None
+    ended: int | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    step: str = ""  #: what it asked a person, and where the answer belongs
+    question: str = ""
+    error: str = ""
+    trace: str = ""
+    failed_on: str = ""  #: the worker
+
+
+class Output(NamedTuple):
+    """A committed output. ``text`` is its record as JSON."""
+
+    seq: int
+    token: int
+    used: Used
+    text: str
+
+
+@dataclass
+class Branch:
+    """One line of history. Its outputs are in the order of their commits, edited ones first."""
+
+    status: RunStatus = RunStatus.running
+    seq: int = 0
+    left: int = 0
+    parent: str = ""
+    parent_seq: int = 0
+    start: str = ""  #: the checkpoint at which it left its parent
+    head: str = ""  #: its newest checkpoint
+    todo: str = ""  #: what it does itself, packed; "" for all
+    void: frozenset[str] = frozenset()  #: in a plan that grows, what of its parents' does not count on it
+    inputs: str = "{}"  #: those that differ from the run's
+    laid: str = "{}"  #: laid over what the tasks of a growing plan share
+    created_at: int | None = None
+    ended_at: int | None = None
+    error: str = ""
+    outputs: dict[str, Output] = field(default_factory=dict)
+    edited: tuple[str, ...] = ()
+    tasks: dict[str, Task] = field(default_factory=dict)
+    journals: dict[str, dict[str, str]] = field(default_factory=dict)
+    checkpoints: list[CheckpointRecord] = field(default_factory=list)
+    version: str = ""  #: of the texts that the tasks of a growing plan share
+    shared: dict[str, str] = field(default_factory=dict)
+    asked: int = 0  #: tasks that wait for a person
+    scope: int = 0  #: the event that started it
+    begun: tuple[int, int] = (0, 0)  #: that start, and the first claim since
+    opener: str = ""  #: the first task that was ever claimed on it
+
+    @property
+    def live(self) -> bool:
+        """Whether anything more may happen on it without being resumed."""
+        return self.status in (RunStatus.running, RunStatus.waiting)
+
+
+@dataclass(eq=False)
+class Run:
+    """A run, with the fields that it was created with."""
+
+    id: str
+    plan: Plan
+    fields: dict[str, str]
+    created_at: int
+    status: RunStatus = RunStatus.running
+    branch: str = "main"
+    error: str = ""
+    ended_at: int | None = None
+    expires_at: int | None = None
+    branches: dict[str, Branch] = field(default_factory=dict)
+    counters: Counter[str] = field(default_factory=Counter)
+    ledger: dict[LedgerKey, list[int]] = field(default_factory=dict)
+    token: int = 0  #: the newest
+    sequence: int = 0  #: of its newest event
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    pace: RateLimiter | None = None
+
+    @property
+    def relayed(self) -> bool:
+        """Whether its jobs go to a broker of another's, by way of the outbox."""
+        return not self.fields.get("envelope")
+
+    @property
+    def triggers(self) -> str:
+        """The events at which it wants checkpoints: each between commas; "" for none."""
+        return self.fields.get("checkpoint_on", "")
+
+    @property
+    def live(self) -> int:
+        """How many of its branches run or wait."""
+        return sum(branch.live for branch in self.branches.values())
+
+    def goes_on(self, name: str) -> bool:
+        """Whether work on this branch leads to more of it. Several may go on side by side."""
+        return self.branches[name].status is RunStatus.running
+
+    def todo(self, name: str) -> frozenset[str]:
+        """What a branch does itself."""
+        packed = self.branches[name].todo
+        return unpack(self.plan, packed) if packed else frozenset(self.plan.by_key)
+
+    def ancestry(self, name: str) -> Iterator[tuple[str, Branch, float]]:
+        """A branch, its parent and so on, each with the sequence up to which it is seen."""
+        upto = float("inf")
+        while name:
+            branch = self.branches[name]
+            yield name, branch, upto
+            name, upto = branch.parent, min(upto, branch.parent_seq)
+
+    def lines(self, name: str) -> list[Line]:
+        """A branch and its ancestors as `visible` takes them."""
+        found = []
+        for one, branch, _ in self.ancestry(name):
+            hidden = self.todo(one) if branch.todo else branch.void or None
+            done = [Done(task, output.seq, output.used) for task, output in branch.outputs.items()]
+            found.append(Line(one, branch.parent, branch.parent_seq, hidden, done))
+        return found
+
+    def output(self, name: str, task: str) -> Output | None:
+        """The output of a task that is surely committed there: of the nearest branch that has it."""
+        for _, branch, upto in self.ancestry(name):
+            found = branch.outputs.get(task)
+            if found is not None and found.seq <= upto:
+                return found
+        return None
+
+
+@dataclass
+class Worker:
+    """A registered worker."""
+
+    about: str
+    lapses_at: int = 0
+    recheck: int = 0  #: how often claims of its were taken back while it held them
+    beats: int = 0
+
+
+@dataclass
+class Bundle:
+    """A packed crew, and how many live runs use it. ``expires_at`` is None while one does."""
+
+    data: bytes | None
+    active: int = 0
+    needed_until: int = 0
+    expires_at: int | None = None
+
+
+class Memory:
+    """All of it. Whoever reads or writes holds ``changed``, which is told of each event and each message."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self.now = clock
+        self.changed = threading.Condition(threading.RLock())
+        self.runs: dict[str, Run] = {}
+        self.workers: dict[str, Worker] = {}
+        self.claims: defaultdict[str, dict[Place, HeldClaim]] = defaultdict(dict)
+        self.queued: dict[Place, int] = {}  #: sent and not claimed, by when they were sent or last looked at
+        self.due: dict[Place, int] = {}
+        self.outbox: dict[Job, int] = {}
+        self.queues: defaultdict[str, deque[Job]] = defaultdict(deque)
+        self.bundles: dict[str, Bundle] = {}
+        self.leader: tuple[str, int] = ("", 0)
+
+    def run(self, run_id: str) -> Run | None:
+        """A run; None if there is none, or it is over for longer than it is kept."""
+        found = self.runs.get(run_id)
+        if found is not None and found.expires_at is not None and found.expires_at <= self.now():
+            del self.runs[run_id]
+            return None
+        return found
+
+    def bundle(self, sha: str) -> Bundle | None:
+        """A bundle that is still kept."""
+        found = self.bundles.get(sha)
+        if found is not None and found.expires_at is not None and found.expires_at <= self.now():
+            del self.bundles[sha]
+            return None
+        return found
+
+    def has_code(self, sha: str) -> bool:
+        """Whether a run with this bundle can be done; "" needs none."""
+        found = self.bundle(sha)
+        return not sha or (found is not None and found.data is not None)
+
+    def task(self, job: Job) -> Task | None:
+        """The job's task, if it is in flight."""
+        run = self.run(job.run_id)
+        branch = run.branches.get(job.branch) if run is not None else None
+        return branch.tasks.get(job.task) if branch is not None else None
+
+    def held(self, job: Job, token: int) -> Task | None:
+        """The job's task, if this token still holds it."""
+        found = self.task(job)
+        return found if found is not None and found.token == token else None
+
+
+class HasMemory(Protocol):
+    """Who works on it."""
+
+    _memory: Memory
+
+
+S = TypeVar("S", bound=HasMemory)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def atomic(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """All or nothing, and one at a time: a method that nobody comes between."""
+
+    @wraps(method)
+    def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._memory.changed:
+            return method(self, *args, **kwargs)
+
+    return alone

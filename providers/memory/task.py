@@ -1,0 +1,358 @@
+"""What a worker writes while it holds a task: its steps and events, then its output, or that it gives the task back."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, text_of_one
+from runner.core.plan import PlannedTask
+from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.growth import Growth
+from runner.core.redaction import redact
+from runner.core.settings import MAX_HANDOVERS
+from runner.core.states import TaskState
+from runner.journal.acknowledged import Log
+from runner.journal.sent_marks import SentCalls
+from runner.providers.memory import account
+from runner.providers.memory.events import Relatives, close_open, emit
+from runner.providers.memory.state import Memory, OpenEvent, Output, Run, Task, atomic
+from runner.providers.memory.transitions import (
+    checkpoint,
+    complete,
+    fail,
+    give_up,
+    hand_over,
+    requeue,
+    unlock,
+    wait_if_asked,
+)
+
+
+class MemoryTask:
+    """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
+
+    ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
+    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    """
+
+    can_wait = True
+
+    def __init__(
+        self, memory: Memory, claim: Claim, outgoing: Callable[[str], None] | None = None, log: Log | None = None
+    ) -> None:
+        self._memory = memory
+        self._claim = claim
+        self._job = claim.job
+        self._name, self._key = claim.job.branch, claim.job.task
+        self._reached = 0  # records that this attempt came by or made: how far it is
+        self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._out = SentCalls(claim.token, outgoing)
+        self._log = log.claim if log is not None else None
+        self.told = (0, 0)
+
+    def place(self, step: str) -> str:
+        """The journal is its own: the step's name."""
+        return step
+
+    # -- steps
+
+    @atomic
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+        """Note that a step begins: what is done, and that nobody knows of, nobody would count."""
+        self._open.subtract(instead_of)
+        self._open[entry] += 1
+        self._note_open()
+        if not held:
+            self._out.count(entry, 1)
+
+    @atomic
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        self._out.count(entry, 1)
+
+    @atomic
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+        """A begun step raised: it is not in doubt. Where the claim is lost, whoever took it back has counted it."""
+        if not held:
+            self._out.count(entry, -1)
+        self._open[entry] = max(self._open[entry] - 1, 0)
+        if self._memory.held(self._job, self._claim.token) is not None:
+            self._note_open()
+
+    @atomic
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Tally | int,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
+        """Record a step's result, once: who records it again changes nothing."""
+        run, task = self._write("step")
+        served = _tally(replayed)
+        if entry is not None:
+            self._open[entry] = max(self._open[entry] - 1, 0)
+        self._reached += 1 + (served.passed if isinstance(replayed, Tally) else replayed)
+        task.begun = self._under_way()
+        if self._reached > task.reached:  # a task that gets on is not the one that kills its workers
+            task.crashes, task.handed, task.reached = 0, 0, self._reached
+        journal = run.branches[self._name].journals.setdefault(self._key, {})
+        if step not in journal:
+            journal[step] = value
+            if entry is not None:
+                account.add(run, self._name, self._key, "paid", Tally([entry]), usage)
+            account.add(run, self._name, self._key, "replayed", served)
+            run.counters.update(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+            task.prompt_tokens += usage.prompt_tokens
+            task.completion_tokens += usage.completion_tokens
+            if entry is not None and entry.kind == "model" and not told:
+                self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.told())
+        if self._log is not None:
+            self._log.recorded(step, text_of_one(entry) if entry is not None else "", self._open.text())
+        if entry is not None:
+            self._out.count(entry, -1)
+
+    # -- events
+
+    @atomic
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+        self._hold()
+        self._emit(kind, text=redact(text))
+
+    @atomic
+    def tell(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int = 0,
+        started: int = 0,
+        cause: int = 0,
+        ends: str = "",
+        trigger: str = "",
+    ) -> int:
+        """Put an event of the task's code among the run's. Returns its sequence.
+
+        ``ends`` is, for one that opens a scope, the type that ends that when the task is interrupted; ``trigger`` the
+        checkpoint trigger that it is.
+        """
+        run, task = self._hold()
+        parent = parent or task.started
+        relatives = Relatives(parent, started, cause)
+        seq = emit(self._memory, run, kind, self._name, about, relatives, **(more or {}))
+        task.open = [one for one in task.open if one.seq != started]
+        if ends:
+            task.open.append(OpenEvent(seq, parent, ends, about))
+        if trigger and run.goes_on(self._name):
+            checkpoint(self._memory, run, self._name, trigger, self._key)
+        return seq
+
+    # -- the end
+
+    @atomic
+    def commit(
+        self,
+        output: str,
+        unlocks: Iterable[PlannedTask],
+        *,
+        replayed: Tally | int,
+        used: Used = NOTHING,
+        ms: int | None = None,
+    ) -> str:
+        """End the task with its output, a JSON object. Returns the branch's status after it, also a second time."""
+        done = self._done()
+        if done is not None:
+            return done
+        run, _ = self._write("commit")
+        branch = run.branches[self._name]
+        self._end(run, output, replayed=replayed, used=used, ms=ms)
+        if run.goes_on(self._name):
+            for planned in unlocks:
+                if all(key in branch.outputs for key in planned.after):
+                    unlock(self._memory, run, self._name, planned)
+        return self._after(run)
+
+    @atomic
+    def grow(
+        self, growth: Growth, version: str, *, replayed: Tally | int, used: Used = NOTHING, ms: int | None = None
+    ) -> bool:
+        """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+        if self._done() is not None:
+            return True
+        run, _ = self._write("commit")
+        branch = run.branches[self._name]
+        if branch.version != version:
+            return False
+        self._end(run, growth.output, replayed=replayed, used=used, ms=ms, growth=growth)
+        branch.left += len(growth.ready)
+        if run.goes_on(self._name):
+            for planned in growth.ready:
+                unlock(self._memory, run, self._name, planned)
+        self._after(run)
+        return True
+
+    @atomic
+    def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:
+        """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
+        run, task = self._give_back("ask", replayed)
+        branch = run.branches[self._name]
+        branch.journals.get(self._key, {}).pop(step, None)  # what stood there was no answer
+        task.state, task.step, task.question = TaskState.asked, step, question
+        branch.asked += 1
+        self._emit("task_asked")
+        if run.goes_on(self._name):
+            wait_if_asked(self._memory, run, self._name)
+
+    @atomic
+    def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
+        """Hand the task back, to run elsewhere at once. Handed over so often without getting further, it fails."""
+        run, task = self._give_back("release", replayed, goes_on=True)
+        run.counters["recoveries"] += 1
+        self._emit("task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
+        where = {"worker": self._claim.worker, "reason": "its worker was asked to end"}
+        hand_over(self._memory, run, self._name, self._key, **where, most=max_handovers)
+
+    @atomic
+    def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+        """Hand the task back, to run again after ``delay`` seconds."""
+        run, task = self._give_back("retry", replayed)
+        task.failures += 1
+        task.failed += 1
+        task.trace = trace
+        ms = int(delay * 1000)
+        self._emit("task_retried", attempt=task.attempt, delay_ms=ms, reason=redact(reason))
+        if run.goes_on(self._name):
+            task.state = TaskState.delayed
+            self._memory.due[run.id, self._name, self._key] = self._memory.now() + ms
+        else:
+            requeue(self._memory, run, self._name, self._key)
+
+    @atomic
+    def fail(self, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+        """Fail the task for good, and with it the branch."""
+        run, task = self._give_back("fail", replayed)
+        task.trace = trace
+        where = {"worker": self._claim.worker, "reason": redact(reason)}
+        self.told = fail(self._memory, run, self._name, self._key, **where)
+
+    # -- inside
+
+    def _hold(self) -> tuple[Run, Task]:
+        """The run and the task, while the claim holds. Raises `ClaimLost`."""
+        task = self._memory.held(self._job, self._claim.token)
+        run = self._memory.run(self._job.run_id)
+        if task is None or run is None:
+            raise ClaimLost(f"the claim on {self._job.ref} is lost: token {self._claim.token} no longer holds")
+        return run, task
+
+    def _write(self, operation: str) -> tuple[Run, Task]:
+        """The same; and where the claim is lost, the run says that somebody came too late."""
+        try:
+            return self._hold()
+        except ClaimLost:
+            run = self._memory.run(self._job.run_id)
+            if run is not None:
+                about = {"token": self._claim.token, "operation": operation}
+                emit(self._memory, run, "write_refused", self._name, self._key, **about)
+            raise
+
+    def _note_open(self) -> None:
+        if self._log is not None:
+            self._log.began(self._open.text())
+        _, task = self._hold()
+        task.begun = self._under_way()
+
+    def _under_way(self) -> Tally:
+        return Tally({entry: many for entry, many in self._open.items() if many > 0})
+
+    def _emit(self, kind: str, /, **fields: object) -> None:
+        """In the task's own scope."""
+        run, task = self._memory.runs[self._job.run_id], self._memory.task(self._job)
+        parent = task.started if task is not None else 0
+        emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
+
+    def _give_back(self, operation: str, replayed: Tally | int, *, goes_on: bool = False) -> tuple[Run, Task]:
+        run, task = self._write(operation)
+        account.add(run, self._name, self._key, "replayed", _tally(replayed))
+        give_up(self._memory, run, self._name, self._key, goes_on=goes_on)
+        if self._log is not None:
+            self._log.ended(operation)
+        return run, task
+
+    def _done(self) -> str | None:
+        """The branch's status, if this very claim committed before: its answer may have been lost."""
+        run = self._memory.run(self._job.run_id)
+        output = run.branches[self._name].outputs.get(self._key) if run is not None else None
+        if run is None or output is None or output.token != self._claim.token:
+            return None
+        return run.branches[self._name].status.value
+
+    def _end(
+        self,
+        run: Run,
+        output: str,
+        *,
+        replayed: Tally | int,
+        used: Used,
+        ms: int | None,
+        growth: Growth | None = None,
+    ) -> None:
+        """The output, the account, the event and the checkpoint of a task that is done."""
+        branch = run.branches[self._name]
+        task = branch.tasks[self._key]
+        branch.seq += 1
+        seq = branch.seq
+        branch.outputs[self._key] = Output(seq, self._claim.token, used, self._stored(task, seq, output, ms))
+        close_open(self._memory, run, self._name, task)
+        del branch.tasks[self._key]
+        branch.journals.pop(self._key, None)
+        self._memory.claims[self._claim.worker].pop((run.id, self._name, self._key), None)
+        account.add(run, self._name, self._key, "replayed", _tally(replayed))
+        account.add(run, self._name, self._key, "in_doubt", task.begun)  # what its threads are still at
+        relatives = Relatives(task.scope, task.started)
+        ended = emit(self._memory, run, "task_completed", self._name, self._key, relatives, commit_seq=seq)
+        self.told = (ended, 0)
+        if growth is not None:
+            branch.version = str(seq)
+            branch.shared |= growth.put
+            for field in growth.gone:
+                branch.shared.pop(field, None)
+            for kind, text in growth.notes:
+                emit(self._memory, run, kind, self._name, self._key, text=text)
+        checkpoint(self._memory, run, self._name, "task_completed", self._key)
+        branch.left -= 1
+        if self._log is not None:
+            self._log.ended("commit")
+
+    def _after(self, run: Run) -> str:
+        """What becomes of the branch now that the task is done."""
+        branch = run.branches[self._name]
+        if run.goes_on(self._name):
+            if branch.left == 0:
+                self.told = (self.told[0], complete(self._memory, run, self._name))
+            else:
+                wait_if_asked(self._memory, run, self._name)
+        return branch.status.value
+
+    def _stored(self, task: Task, seq: int, output: str, ms: int | None) -> str:
+        """The record, as `runner.providers.records.committed_record` reads it."""
+        about: dict[str, Any] = {"seq": seq, "token": self._claim.token}
+        if task.began is not None:
+            about["by"] = [self._claim.worker, task.attempt, task.began, self._memory.now() - task.began]
+        if task.prompt_tokens or task.completion_tokens:
+            about["tokens"] = [task.prompt_tokens, task.completion_tokens]
+        if ms is not None:
+            about["ms"] = ms
+        return f"{json.dumps(about, ensure_ascii=False)[:-1]}, {output[1:]}"
+
+
+def _tally(count: Tally | int) -> Tally:
+    """Of a tally, or of a number of a person's steps."""
+    return count if isinstance(count, Tally) else Tally({STEP: count})

@@ -1,0 +1,206 @@
+"""The moves that several operations make: each keeps every index true. Whoever makes one holds the lock."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+
+from runner.core.jobs import Job
+from runner.core.ledger import Tally
+from runner.core.plan import PlannedTask
+from runner.core.states import RunStatus, TaskState
+from runner.providers.memory import account
+from runner.providers.memory.events import Relatives, close_open, emit
+from runner.providers.memory.state import Memory, Run, Task
+from runner.providers.records import CheckpointRecord
+
+SHARES_TRIGGER = "task_completed"
+"""The trigger whose checkpoint has the sequence of the commit; any other has one of its own."""
+
+
+# -- sending
+
+
+def send(memory: Memory, run: Run, name: str, key: str) -> None:
+    """Make a job runnable: it counts as queued, and its message is on its way."""
+    task = run.branches[name].tasks[key]
+    task.state = TaskState.queued
+    place, at = (run.id, name, key), memory.now()
+    memory.queued[place] = at
+    job = Job(*place, task.attempt)
+    if run.relayed:
+        memory.outbox[job] = at
+    else:
+        memory.queues[run.fields["queue"]].append(job)
+    memory.changed.notify_all()
+
+
+def unlock(memory: Memory, run: Run, name: str, planned: PlannedTask) -> None:
+    """A task whose prerequisites are committed may run: it is in flight from here on."""
+    # One that is known was in flight under a plan in which less came before it.
+    task = run.branches[name].tasks.setdefault(planned.key, Task())
+    task.attempt += 1
+    task.context, task.timeout = planned.context or (), planned.timeout
+    send(memory, run, name, planned.key)
+
+
+def requeue(memory: Memory, run: Run, name: str, key: str) -> None:
+    """Another attempt may come at once; while the branch is over, it waits for that to be resumed."""
+    if run.goes_on(name):
+        send(memory, run, name, key)
+    else:
+        run.branches[name].tasks[key].state = TaskState.held
+
+
+def hold(memory: Memory, run: Run, name: str, key: str) -> None:
+    """Send a task no more."""
+    run.branches[name].tasks[key].state = TaskState.held
+    memory.queued.pop((run.id, name, key), None)
+    memory.due.pop((run.id, name, key), None)
+
+
+# -- ending a claim
+
+
+def give_up(memory: Memory, run: Run, name: str, key: str, *, goes_on: bool = False, left: Tally | None = None) -> None:
+    """Take a claim back; the next attempt has a new number, the journal stays.
+
+    A step that was begun and not recorded is in doubt: it may have been done, and will be done again. ``left`` says
+    which calls had left the process, where that is known.
+    """
+    task = run.branches[name].tasks[key]
+    close_open(memory, run, name, task, goes_on=goes_on)
+    account.add(run, name, key, "in_doubt", account.doubtful(task.begun, left))
+    memory.claims[task.worker].pop((run.id, name, key), None)
+    task.token, task.worker, task.process, task.nonce = None, "", "", ""
+    task.begun, task.copies = Tally(), 0
+    task.attempt += 1
+
+
+def recall(memory: Memory, run: Run, name: str) -> None:
+    """Take back every claim on a branch, and have the workers look."""
+    for key, task in run.branches[name].tasks.items():
+        if task.token is not None:
+            worker = memory.workers.get(task.worker)
+            if worker is not None:
+                worker.recheck += 1
+            give_up(memory, run, name, key)
+            task.state = TaskState.held
+
+
+def hand_over(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str, most: int) -> None:
+    """Hand a task on to whoever claims it next; the ``most``-th time in a row without getting further, it fails."""
+    task = run.branches[name].tasks[key]
+    task.handed += 1
+    if task.handed < most:
+        requeue(memory, run, name, key)
+    else:
+        why = f"it was handed over {task.handed} times in a row without getting further (last: {reason})"
+        fail(memory, run, name, key, worker=worker, reason=why)
+
+
+def fail(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str) -> tuple[int, int]:
+    """A task failed for good, and so did its branch, if it went on. Returns the sequences of both events."""
+    task = run.branches[name].tasks[key]
+    close_open(memory, run, name, task)
+    task.state, task.error, task.failed_on, task.ended = TaskState.failed, reason, worker, memory.now()
+    told = emit(memory, run, "task_failed", name, key, Relatives(task.scope, task.started), reason=reason)
+    task.scope = task.started = task.claimed = 0  # should it be done once more, that is another start
+    checkpoint(memory, run, name, "task_failed", key)
+    if not run.goes_on(name):
+        return told, 0
+    over = emit(
+        memory, run, "crew_kickoff_failed", name, "", Relatives(started=run.branches[name].scope), reason=reason
+    )
+    checkpoint(memory, run, name, "crew_kickoff_failed")
+    finish(memory, run, name, RunStatus.failed, f"task '{key}': {reason}")
+    return told, over
+
+
+# -- branches
+
+
+def begin(memory: Memory, run: Run, name: str) -> None:
+    """A branch begins to run, or goes on. With the first one of a run, the run needs its bundle."""
+    was_live = run.live > 0
+    branch = run.branches[name]
+    branch.status, branch.error, branch.ended_at = RunStatus.running, "", None
+    if run.branch == name:
+        run.status, run.error, run.ended_at = RunStatus.running, "", None
+    if not was_live:
+        run.expires_at = None
+        use_bundle(memory, run)
+
+
+def use_bundle(memory: Memory, run: Run) -> None:
+    """A live run needs its code."""
+    bundle = memory.bundle(run.fields["bundle"])
+    if bundle is not None:
+        bundle.active += 1
+        bundle.expires_at = None
+
+
+def complete(memory: Memory, run: Run, name: str) -> int:
+    """All is done on a branch. Returns the event's sequence."""
+    told = emit(memory, run, "crew_kickoff_completed", name, "", Relatives(started=run.branches[name].scope))
+    checkpoint(memory, run, name, "crew_kickoff_completed")
+    finish(memory, run, name, RunStatus.completed)
+    return told
+
+
+def finish(memory: Memory, run: Run, name: str, status: RunStatus, error: str = "") -> None:
+    """End a branch: nothing of it is sent any more. With the last one that was live, the run is kept for a while."""
+    branch, at = run.branches[name], memory.now()
+    branch.status, branch.ended_at, branch.error = status, at, error
+    if run.branch == name:
+        run.status, run.error, run.ended_at = status, error, at
+    for key, task in branch.tasks.items():
+        if task.state in (TaskState.queued, TaskState.delayed):
+            hold(memory, run, name, key)
+    if run.live:
+        return
+    run.expires_at = at + int(run.fields["keep"])
+    bundle = memory.bundle(run.fields["bundle"])
+    if bundle is not None:
+        bundle.needed_until = max(bundle.needed_until, run.expires_at)
+        bundle.active = max(bundle.active - 1, 0)
+        if not bundle.active:
+            bundle.expires_at = bundle.needed_until
+
+
+def wait_if_asked(memory: Memory, run: Run, name: str) -> None:
+    """A branch waits, of which all that is left, or all that is in flight, has asked a person something."""
+    branch = run.branches[name]
+    if not branch.asked or (branch.left != branch.asked and len(branch.tasks) != branch.asked):
+        return
+    branch.status = RunStatus.waiting
+    if run.branch == name:
+        run.status = RunStatus.waiting
+    emit(memory, run, "flow_paused", name, "", Relatives(branch.scope))
+    checkpoint(memory, run, name, "flow_paused")
+
+
+def checkpoint(memory: Memory, run: Run, name: str, trigger: str, task: str = "") -> None:
+    """Name the branch's present position, if the run asked for it at this event, and keep the newest ones only."""
+    if ",*," not in run.triggers and f",{trigger}," not in run.triggers:
+        return
+    branch, at = run.branches[name], memory.now()
+    branch.seq += trigger != SHARES_TRIGGER
+    mark = hashlib.sha1(f"{run.id}|{name}|{branch.seq}".encode(), usedforsecurity=False).hexdigest()[:8]
+    id = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(at / 1000))}_{mark}"
+    branch.checkpoints.append(CheckpointRecord(id, name, branch.seq, at, branch.head or branch.start, trigger, task))
+    branch.head = id
+    prune(branch.checkpoints, int(run.fields["max_checkpoints"]) or len(branch.checkpoints))
+
+
+def prune(checkpoints: list[CheckpointRecord], keep: int) -> int:
+    """Keep the newest few. Returns how many went."""
+    excess = max(len(checkpoints) - keep, 0)
+    del checkpoints[:excess]
+    return excess
+
+
+def carry_journal(run: Run, parent: str, name: str, key: str) -> None:
+    """What a task in flight on the branch that was left has recorded is not paid again."""
+    recorded: Mapping[str, str] = run.branches[parent].journals.get(key, {})
+    if recorded:
+        run.branches[name].journals[key] = dict(recorded)

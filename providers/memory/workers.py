@@ -1,0 +1,205 @@
+"""What keeps workers alive to each other, and what a supervisor does about the dead and about lost messages."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from runner.core.jobs import Job, ref
+from runner.core.ledger import Tally
+from runner.core.settings import MAX_HANDOVERS
+from runner.core.states import TaskState
+from runner.providers.memory import transitions
+from runner.providers.memory.events import Relatives, emit
+from runner.providers.memory.state import Memory, Place, Worker, atomic
+from runner.providers.memory.transitions import give_up, hand_over, requeue, send
+from runner.providers.records import Beat, HeldClaim
+
+
+class MemoryWorkers:
+    """The leases, and the indexes that a supervisor looks at."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    # -- leases
+
+    @atomic
+    def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
+        """Prolong the lease; with ``about``, register."""
+        at, found = self._memory.now(), self._memory.workers.get(worker)
+        stood = found is not None
+        if found is None:
+            if not about:
+                return Beat(False, 0, at, (), 0)
+            found = self._memory.workers[worker] = Worker(about)
+        found.about = about or found.about
+        found.lapses_at = at + lease_ms
+        found.beats += 1
+        return Beat(stood, found.recheck, at, tuple(self._memory.claims[worker].values()), found.beats)
+
+    @atomic
+    def lapsed(self, now: int) -> list[tuple[str, int]]:
+        """Workers whose lease has lapsed, and when it did."""
+        every = sorted((one.lapses_at, id) for id, one in self._memory.workers.items())
+        return [(id, at) for at, id in every if at <= now]
+
+    @atomic
+    def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
+        """Lead, go on leading, or take over from one that was seen to be gone."""
+        leader, until = self._memory.leader
+        if until > self._memory.now() and leader not in ("", me, gone):
+            return False
+        self._memory.leader = (me, self._memory.now() + ttl_ms)
+        return True
+
+    # -- claims of the dead
+
+    @atomic
+    def reap(
+        self,
+        worker: str,
+        *,
+        reason: str,
+        max_attempts: int,
+        process: str = "",
+        about: str = "",
+        only_lapsed: bool = False,
+        out: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Take back a worker's claims (or one process's); returns the references handed back.
+
+        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. Where the
+        worker registered anew since it was judged by what it said ``about`` itself, the judgement is void.
+        """
+        found = self._memory.workers.get(worker)
+        if only_lapsed and found is not None and found.lapses_at > self._memory.now():
+            return []
+        if about and (found is None or found.about != about):
+            return []
+        back = []
+        for place, claim in list(self._memory.claims[worker].items()):
+            if process in ("", claim.process):
+                del self._memory.claims[worker][place]
+                if self._recover(place, claim, worker, reason, max_attempts, _left(claim, out or {})):
+                    back.append(claim.ref)
+        if not process:
+            self._memory.workers.pop(worker, None)
+            self._memory.claims.pop(worker, None)
+        return back
+
+    def _recover(self, place: Place, claim: HeldClaim, worker: str, reason: str, most: int, left: Tally | None) -> bool:
+        """Hand one task of a dead process back. The ``most``-th time without getting further, it fails instead."""
+        run_id, name, key = place
+        run = self._memory.run(run_id)
+        task = self._memory.held(Job(run_id, name, key, 0), claim.token)
+        if run is None or task is None:
+            return False
+        give_up(self._memory, run, name, key, goes_on=True, left=left)
+        task.crashes += 1
+        run.counters["recoveries"] += 1
+        about = {"attempt": task.attempt, "worker": worker, "reason": reason}
+        emit(self._memory, run, "task_recovered", name, key, Relatives(task.started), **about)
+        if task.crashes < most:
+            requeue(self._memory, run, name, key)
+        else:
+            times = f"{task.crashes} times in a row without getting further"
+            why = f"it took its worker down {times} (last: {reason})"
+            transitions.fail(self._memory, run, name, key, worker=worker, reason=why)
+        return True
+
+    @atomic
+    def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
+        """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
+        run_id, name, key = claim.ref.split("|", 2)
+        run = self._memory.run(run_id)
+        task = self._memory.held(Job(run_id, name, key, 0), claim.token)
+        if run is None or task is None:
+            return False
+        give_up(self._memory, run, name, key, goes_on=True)
+        run.counters["recoveries"] += 1
+        about = {"attempt": task.attempt, "worker": worker, "reason": reason}
+        emit(self._memory, run, "task_recovered", name, key, Relatives(task.started), **about)
+        hand_over(self._memory, run, name, key, worker=worker, reason=reason, most=max_handovers)
+        return True
+
+    # -- messages
+
+    @atomic
+    def move_due(self, limit: int = 500) -> int:
+        """Send the tasks whose next attempt has come; returns how many."""
+        ripe = self._oldest(self._memory.due, self._memory.now(), limit)
+        for place in ripe:
+            del self._memory.due[place]
+            run = self._memory.run(place[0])
+            task = self._memory.task(Job(*place, 0))
+            if run is not None and task is not None and task.state is TaskState.delayed:
+                send(self._memory, run, place[1], place[2])
+        return len(ripe)
+
+    @atomic
+    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+        """Send again the jobs that nobody claimed and of whose queue nothing is left; returns how many.
+
+        ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
+        sent. Each copy that another broker did not need doubles the time to the next.
+        """
+        at, sent = self._memory.now(), 0
+        empty = {queue for queue, waiting in self._memory.queues.items() if not waiting}
+        for place in self._oldest(self._memory.queued, at - older_ms, limit):
+            run = self._memory.run(place[0])
+            task = self._memory.task(Job(*place, 0))
+            if run is None or task is None or task.state is not TaskState.queued or not run.goes_on(place[1]):
+                del self._memory.queued[place]
+                continue
+            self._memory.queued[place] = at
+            queue = run.fields["queue"]
+            if (depth(queue) if depth is not None else None) if run.relayed else queue not in empty:
+                continue
+            send(self._memory, run, place[1], place[2])
+            if run.relayed:
+                task.copies += 1
+                self._memory.queued[place] += older_ms * (2 ** min(task.copies, 8) - 1)
+            emit(self._memory, run, "job_resent", place[1], place[2], attempt=task.attempt)
+            sent += 1
+        return sent
+
+    def _oldest(self, index: Mapping[Place, int], upto: int, limit: int) -> list[Place]:
+        """The first places of an index, by time and then by name."""
+        found = sorted((at, ref(*place).encode("utf-8", "surrogateescape"), place) for place, at in index.items())
+        return [place for at, _, place in found if at <= upto][:limit]
+
+    @atomic
+    def outbox(self, limit: int = 500) -> list[Job]:
+        """Jobs to send by another broker, oldest first."""
+        found = sorted(self._memory.outbox.items(), key=lambda one: (one[1], f"{one[0].ref}|{one[0].attempt}"))
+        return [job for job, _ in found[:limit]]
+
+    @atomic
+    def sent(self, job: Job) -> None:
+        """A job from the outbox was handed to the broker."""
+        self._memory.outbox.pop(job, None)
+
+    def take(self, queues: Iterable[str], timeout: float | None = 0) -> Job | None:
+        """Take the oldest message of the first of these queues that has one; None if none came in time (seconds)."""
+        wanted = list(queues)
+        with self._memory.changed:
+            waiting = self._memory.changed.wait_for(
+                lambda: next((found for queue in wanted if (found := self._memory.queues[queue])), None), timeout
+            )
+            return waiting.popleft() if waiting else None
+
+    # -- keeping
+
+    @atomic
+    def trim(self) -> int:
+        """Forget runs that are kept no longer; returns how many."""
+        before = len(self._memory.runs)
+        for run_id in list(self._memory.runs):
+            self._memory.run(run_id)
+        for sha in list(self._memory.bundles):
+            self._memory.bundle(sha)
+        return before - len(self._memory.runs)
+
+
+def _left(claim: HeldClaim, out: Mapping[str, str]) -> Tally | None:
+    """The calls that had left the process, where that is known of this claim."""
+    token, _, entries = out.get(claim.process, "").partition(" ")
+    return Tally.read(entries) if token == str(claim.token) else None

@@ -1,0 +1,81 @@
+"""Redis as the store of an engine: one connection for what tasks write, and one beside it for what they read."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.journal.acknowledged import Log
+from runner.providers.redis import jobs
+from runner.providers.redis.address import identity
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.connection import Line, Replicas, patient
+from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.pace import RunPace
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.workers import Workers
+
+
+class RedisStore:
+    """A `runner.engine.ports.Store`. For one caller at a time, as its line is; ``name`` is that of its connections."""
+
+    def __init__(self, url: str, *, name: str, replicas: Replicas) -> None:
+        self.id = identity(url)
+        self._client = patient(url, name=name)
+        self._line = Line(self._client, replicas)
+        self._runs = Runs(self._client)
+        self.workers = Workers(self._client)
+
+    def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
+        """Take the job's task if it is free: one round trip."""
+        return jobs.claim(self._line, job, worker=worker, process=process, unfit=unfit)
+
+    def return_job(self, job: Job) -> None:
+        """Send a received job on, unclaimed."""
+        jobs.return_job(self._line, job)
+
+    def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
+        """The task under its claim."""
+        return ClaimedTask(self._line, claim, sent, log)
+
+    def branch(self, run_id: str, branch: str) -> GrowingBranch:
+        """A branch, to read."""
+        return GrowingBranch(self._client, run_id, branch)
+
+    def pacer(self, run_id: str) -> RunPace:
+        """Counts the run's calls of models."""
+        return RunPace(self._client, run_id)
+
+    def signature(self, run_id: str) -> str:
+        """What signs the run's code; "" for nothing."""
+        return self._runs.field(run_id, "signature")
+
+    def plan(self, run_id: str) -> Plan:
+        """The run's plan. Raises `NotFound`."""
+        return self._runs.plan(run_id)
+
+    def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """The outputs of those of these tasks that are committed on the branch."""
+        found = self._runs.outputs_of(run_id, branch, list(keys))
+        return {key: output.as_task_output(key) for key, output in found.items()}
+
+    def files_left(self, run_id: str, branch: str) -> Sequence[Mapping[str, Any]]:
+        """The files that the committed tasks of a branch left, oldest first."""
+        return self._runs.files_left(run_id, branch)
+
+    def parent(self, run_id: str, branch: str) -> str:
+        """The branch that this one left; "" for none."""
+        return self._runs.parent(run_id, branch)
+
+    def existing(self, run_ids: Sequence[str]) -> Collection[str]:
+        """Those of these runs that the store has."""
+        return self._runs.existing(run_ids)
+
+    def bundle(self, sha: str) -> bytes:
+        """A bundle's data. Raises `NotFound`."""
+        return self._runs.bundle(sha)
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget a bundle's data, if that is what is stored."""
+        return self._runs.drop_bundle(sha, damaged)

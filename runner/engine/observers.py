@@ -1,0 +1,105 @@
+"""Who hears of the tasks that this process performs and changes nothing: logs, metrics, traces.
+
+A package adds one as an entry point of the group ``crew_runner.observers``.
+"""
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+
+from runner.core.jobs import Claim
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.engine.decisions import Decision
+from runner.journal.recorder import Recorder
+
+log = logging.getLogger(__name__)
+
+GROUP = "crew_runner.observers"
+
+
+class Observer:
+    """Each method is a no-op to be overridden. An entry point gives an instance; each process of a worker has its own.
+
+    What a method raises is logged and changes nothing else. The task waits for it: be quick. Its thread is the task's,
+    or, for steps, whichever thread does the step.
+    """
+
+    def task_started(self, claim: Claim) -> None:
+        """A task was claimed and is begun."""
+
+    def step_recorded(self, claim: Claim, step: str, entry: Entry, usage: Usage) -> None:
+        """A step was done and is recorded: a call of a model, with its tokens, a use of a tool, or the author's own.
+
+        Of a replayed one nobody hears.
+        """
+
+    def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
+        """The attempt has ended after so many seconds, and what came of it is stored."""
+
+
+class Observers:
+    """Several as one: what one of them raises reaches neither the task nor the others."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+        self._of_steps = [one for one in observers if type(one).step_recorded is not Observer.step_recorded]
+
+    def task_started(self, claim: Claim) -> None:
+        """Tell each."""
+        for one in self._observers:
+            _tell(one.task_started, claim)
+
+    def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
+        """Tell each."""
+        for one in self._observers:
+            _tell(one.task_ended, claim, decision, seconds)
+
+    def steps(self, claim: Claim, recorder: Recorder) -> Recorder:
+        """The recorder of a task, observed; itself if nobody wants to hear of steps."""
+        return ObservedRecorder(recorder, claim, self._of_steps) if self._of_steps else recorder
+
+
+class ObservedRecorder:
+    """Passes all on to another recorder, and tells of what that has recorded."""
+
+    def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
+        self._recorder, self._claim, self._observers = recorder, claim, observers
+        self.begin_step = recorder.begin_step
+        self.leaves = recorder.leaves
+        self.drop_step = recorder.drop_step
+        self.place = recorder.place
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the task can stop for a person."""
+        return self._recorder.can_wait
+
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Tally,
+        entry: Entry | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
+        """Record it, then tell each."""
+        self._recorder.record_step(step, value, replayed=replayed, entry=entry, usage=usage, told=told)
+        if entry is not None:
+            for one in self._observers:
+                _tell(one.step_recorded, self._claim, step, entry, usage)
+
+
+@functools.cache
+def installed() -> tuple[Observer, ...]:
+    """Those that are installed."""
+    return tuple(point.load() for point in entry_points(group=GROUP))
+
+
+def _tell(hear: Callable[..., None], *about: object) -> None:
+    try:
+        hear(*about)
+    except Exception:
+        log.exception("%s raised; nothing else comes of that", hear.__qualname__)

@@ -1,0 +1,112 @@
+"""The ports behind which the engine's surroundings stand: the store that keeps runs, and one task held in it.
+
+The engine names no store. Redis is one (`runner.providers.redis.store`); who starts the engine gives it one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.ledger import Tally
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import Used
+from runner.core.plan.growth import Branch, Growth
+from runner.journal.acknowledged import Log
+from runner.journal.rate_limit import Pacer
+from runner.journal.recorder import Recorder
+
+
+class ClaimedTask(Recorder, Protocol):
+    """One task under a claim. Every write shows the fencing token, and raises `ClaimLost` if the claim no longer holds.
+
+    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    """
+
+    told: tuple[int, int]
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+
+    def tell(
+        self,
+        kind: str,
+        about: str,
+        *,
+        more: Mapping[str, Any] | None = None,
+        parent: int = 0,
+        started: int = 0,
+        cause: int = 0,
+        ends: str = "",
+        trigger: str = "",
+    ) -> int:
+        """Put an event of the task's code among the run's. Returns its sequence."""
+
+    def commit(
+        self, output: str, unlocks: Iterable[PlannedTask], *, replayed: Tally, used: Used, ms: int | None = None
+    ) -> str:
+        """End the task with its output, a JSON object. Returns the branch's status after it."""
+
+    def grow(self, growth: Growth, version: str, *, replayed: Tally, used: Used, ms: int | None = None) -> bool:
+        """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+
+    def ask(self, step: str, question: str, *, replayed: Tally) -> None:
+        """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
+
+    def release(self, *, replayed: Tally) -> None:
+        """Hand the task back, to run elsewhere at once."""
+
+    def retry(self, delay: float, reason: str, *, replayed: Tally, trace: str = "") -> None:
+        """Hand the task back, to run again after ``delay`` seconds."""
+
+    def fail(self, reason: str, *, replayed: Tally, trace: str = "") -> None:
+        """Fail the task for good, and with it the branch."""
+
+
+class Store(Protocol):
+    """Where runs are kept, as a worker that does their tasks needs it. What it raises for an outage passes by waiting:
+    a store waits itself.
+
+    ``id`` names the store in paths on this machine: without a password, the same for each process that uses it.
+    """
+
+    id: str
+
+    def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
+        """Take the job's task if it is free; one of an ``unfit`` adapter is left to others."""
+
+    def return_job(self, job: Job) -> None:
+        """Send a received job on, unclaimed, for another worker to take."""
+
+    def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
+        """The task under its claim. ``sent`` is told which calls have left, ``log`` what was acknowledged."""
+
+    def branch(self, run_id: str, branch: str) -> Branch:
+        """A branch, to read."""
+
+    def pacer(self, run_id: str) -> Pacer:
+        """Counts the run's calls of models for all its workers together."""
+
+    def signature(self, run_id: str) -> str:
+        """What signs the run's code; "" for nothing."""
+
+    def plan(self, run_id: str) -> Plan:
+        """The run's plan. Raises `NotFound`."""
+
+    def outputs(self, run_id: str, branch: str, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """The outputs of those of these tasks that are committed on the branch."""
+
+    def files_left(self, run_id: str, branch: str) -> Sequence[Mapping[str, Any]]:
+        """The files that the committed tasks of a branch left, oldest first."""
+
+    def parent(self, run_id: str, branch: str) -> str:
+        """The branch that this one left; "" for none."""
+
+    def existing(self, run_ids: Sequence[str]) -> Collection[str]:
+        """Those of these runs that the store has."""
+
+    def bundle(self, sha: str) -> bytes:
+        """A bundle's data. Raises `NotFound`."""
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        """Forget a bundle's data, if that is what is stored. Returns whether it was."""

@@ -1,0 +1,46 @@
+"""Which requests of services that this product does not know are calls of models: said by packages that are installed.
+
+A package adds a parser as an entry point of the group ``crew_runner.call_parsers``.
+"""
+
+import functools
+from importlib.metadata import entry_points
+
+from runner.core.ledger import Usage
+
+GROUP = "crew_runner.call_parsers"
+
+
+class CallParser:
+    """Knows the calls of one service. An entry point gives an instance.
+
+    The endpoints of the known vendors are looked at before, so a parser adds to them and changes none.
+    """
+
+    def may_be(self, method: str, url: str) -> bool:  # noqa: ARG002 - the names are for those who override it
+        """Whether a request may be a call of a model, before its body is read.
+
+        Asked for each HTTP request of a process that performs tasks: be quick.
+        """
+        return False
+
+    def model(self, url: str, body: bytes) -> str | None:  # noqa: ARG002
+        """The name of the model that a request asks, for the ledger. None: it is no call of a model after all."""
+        return None
+
+    def last_line(self, url: str) -> bytes | None:  # noqa: ARG002
+        """What the last line of a streamed answer matches, a regular expression; None: its end is that of its response.
+
+        With one, a stream that broke off before that line is not recorded.
+        """
+        return None
+
+    def usage(self, body: bytes) -> Usage | None:  # noqa: ARG002
+        """The tokens that an answer says it took; None: they are told as one of the known vendors tells them."""
+        return None
+
+
+@functools.cache
+def parsers() -> tuple[CallParser, ...]:
+    """Those that are installed."""
+    return tuple(point.load() for point in entry_points(group=GROUP))

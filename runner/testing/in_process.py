@@ -1,0 +1,178 @@
+"""Crews done in this process: the fleet's executor on a store in memory, without a socket and without a process.
+
+The crew file is packed, loaded and performed as a worker does it; only who carries messages, and who notices what is
+due or lost, is this loop.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runner.bundles import bundle
+from runner.bundles.bundle import Bundle
+from runner.bundles.target import parse_target
+from runner.client.reading.crew import Reading, Request, plan_of
+from runner.core.errors import TimedOut
+from runner.core.inputs import stored
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.plan import Plan
+from runner.engine.decisions import Decision
+from runner.engine.executor import Executor
+from runner.engine.ports import Store
+from runner.journal import task_marks
+from runner.journal.cancellation.async_raise import CancelScope
+from runner.journal.cancellation.gate import Gate
+from runner.providers.memory import MemoryStore
+
+QUEUE = "jobs"
+LEASE = 10**9  #: ms: who works here lives as long as this process
+KEEP = 7 * 24 * 3600 * 1000  #: ms
+AGAIN = 0.005  #: seconds until a stop that would do harm is tried again
+
+
+class Prepared(NamedTuple):
+    """A crew file that was read here, as a run of it is stored."""
+
+    plan: Plan
+    bundle: Bundle
+    fields: dict[str, str]
+
+
+def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepared:
+    """Read a crew file in this process, and pack it."""
+    target = parse_target(str(crew))
+    reading, packed = Reading(Request.of(target, inputs or {})), bundle.pack(target)
+    found = reading.found()
+    plan, given = plan_of(found), {**found["inputs"], **(inputs or {})}
+    triggers = ",".join(found["checkpoints"]["on_events"]) if found["checkpoints"] else ""
+    fields = {
+        "crew": plan.crew,
+        "adapter": found["adapter"],
+        "bundle": packed.sha256,
+        "module": packed.module,
+        "attr": found["attr"],
+        "plan": plan.digest,
+        "inputs": stored(given),
+        "queue": QUEUE,
+        "envelope": "its own queue",
+        "keep": str(KEEP),
+        "checkpoint_on": f",{triggers}," if triggers else "",
+        "max_checkpoints": str((found["checkpoints"] or {}).get("max_checkpoints") or 0),
+    }
+    if plan.grows:
+        fields["beginning"] = stored(reading.beginning(given))
+    return Prepared(plan, packed, fields)
+
+
+class Clock:
+    """Milliseconds that go on only when they are told to."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        """The time."""
+        return self.now
+
+    def go_on(self, ms: int) -> None:
+        """Let time pass."""
+        self.now += ms
+
+
+class TimeoutsOnly:
+    """Who stops the tasks of this process: their timeouts alone. ``draining`` is for a test to set."""
+
+    def __init__(self) -> None:
+        self.draining = False
+
+    def ready(self) -> None:
+        """No signal is of any interest."""
+
+    @contextlib.contextmanager
+    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
+        """The timeout reaches the task while in this context."""
+        span = CancelScope()
+        timer = threading.Timer(timeout, _time_out, (gate, span, timeout)) if timeout else None
+        try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
+            yield
+        finally:
+            span.over()
+            if timer is not None:
+                timer.cancel()
+
+
+def _time_out(gate: Gate, span: CancelScope, timeout: float) -> None:
+    gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
+    while gate.may_break_in(force=True) and not span.break_in(TimedOut):
+        time.sleep(AGAIN)
+
+
+class InProcess:
+    """One worker on a store in memory. ``folder`` is for what is unpacked.
+
+    ``between`` makes the store that the executor sees: a test may stand between the two.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        between: Callable[[MemoryStore], Store] = lambda store: store,
+        worker: str = "w0",
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.clock = Clock()
+        self.store = store or MemoryStore(self.clock)
+        self.runs, self.workers = self.store.runs, self.store.workers
+        self.stops = TimeoutsOnly()
+        self._numbers = 0
+        self.workers.beat(worker, LEASE, "{}")
+        self.executor = Executor(
+            between(self.store),
+            worker=worker,
+            process="p0",
+            cache=folder,
+            stops=self.stops,
+            outgoing=None,
+            page=task_marks.page(None, "p0"),
+            retire=None,
+        )
+
+    def submit(self, crew: Path | str, inputs: Mapping[str, Any] | None = None, **options: str) -> str:
+        """Create a run of a crew file; returns its id. ``options`` are fields of the run."""
+        read = prepare(crew, inputs)
+        self._numbers += 1
+        run_id = f"r-{self._numbers}"
+        self.runs.put_bundle(read.bundle.sha256, read.bundle.data)
+        created = self.runs.create(run_id, read.plan, {**read.fields, **options})
+        assert created == "created", created
+        return run_id
+
+    def step(self) -> tuple[Job, Decision | Refusal] | None:
+        """Do the oldest job; None if there is none."""
+        job = self.workers.take([QUEUE])
+        return (job, self.executor.do(job)) if job is not None else None
+
+    def work(self, *, most: int = 10_000) -> list[tuple[Job, Decision | Refusal]]:
+        """Do jobs until there is nothing to do, and nothing to wait for but people. The clock leaps over delays."""
+        done: list[tuple[Job, Decision | Refusal]] = []
+        while len(done) < most:
+            one = self.step()
+            if one is not None:
+                done.append(one)
+            elif (due := min(self.store.memory.due.values(), default=None)) is not None:
+                self.clock.now = max(self.clock.now, due)
+                self.workers.move_due()
+            else:
+                break
+        return done
+
+    def texts(self, run_id: str, branch: str = "main") -> dict[str, str]:
+        """What is committed, by task."""
+        return {key: output.raw for key, output in self.runs.committed(run_id, branch).items()}

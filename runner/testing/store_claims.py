@@ -1,0 +1,236 @@
+"""What every store does about claims: one holds a task, only it writes, and its steps are not lost."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runner.core.errors import ClaimLost, NotFound
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.ledger import STEP, Entry, Tally, Usage
+from runner.core.plan.dependencies import Used
+from runner.core.states import RunStatus
+from runner.engine.ports import ClaimedTask
+from runner.providers.records import HeldClaim
+from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
+from runner.testing.store_driver import NOTHING_SERVED as NONE
+
+GPT, TOOL = Entry("model", "A", "gpt"), Entry("tool")
+DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
+
+
+WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
+    "record": lambda task: task.record_step("s#1", "1", replayed=NONE),
+    "begin a call": lambda task: task.begin_step(GPT),
+    "note": lambda task: task.note("task_log", "here"),
+    "tell": lambda task: task.tell("my_own", "a"),
+    "commit": lambda task: task.commit('{"raw": "late"}', (), used=Used(), replayed=NONE),
+    "release": lambda task: task.release(replayed=NONE),
+    "retry": lambda task: task.retry(1.0, "it raised", replayed=NONE),
+    "fail": lambda task: task.fail("broken", replayed=NONE),
+    "ask": lambda task: task.ask("q#1", "{}", replayed=NONE),
+}
+
+
+class ClaimConformance:
+    """Laws 1, 2 and 3."""
+
+    # -- accepting
+
+    def test_a_run_is_accepted_once(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        with pytest.raises(AssertionError):
+            driver.submit(plan_of("another"))
+        assert driver.states("r-1") == {"a": "queued"}
+        assert driver.store.plan("r-1") == DIAMOND
+        assert driver.store.existing(["r-1", "r-2"]) == {"r-1"}
+
+    def test_a_run_without_its_code_is_not_accepted(self, driver: StoreDriver) -> None:
+        with pytest.raises(AssertionError):
+            driver.submit(DIAMOND, bundle="sha")
+        assert not driver.runs.put_bundle("sha", None)
+        assert driver.runs.put_bundle("sha", b"code")
+        assert driver.runs.put_bundle("sha", None)
+        driver.submit(DIAMOND, bundle="sha")
+        assert driver.store.bundle("sha") == b"code"
+
+    def test_damaged_code_is_forgotten_if_it_is_what_is_stored(self, driver: StoreDriver) -> None:
+        driver.runs.put_bundle("sha", b"codf")
+        assert not driver.store.drop_bundle("sha", b"code")
+        assert driver.store.drop_bundle("sha", b"codf")
+        with pytest.raises(NotFound):
+            driver.store.bundle("sha")
+
+    def test_what_is_not_there_is_not_found(self, driver: StoreDriver) -> None:
+        for look in (driver.store.plan, driver.runs.get, driver.store.bundle):
+            with pytest.raises(NotFound):
+                look("r-9")
+        assert driver.claim(Job("r-9", "main", "a", 1)) == Refusal("gone")
+        assert driver.store.signature("r-9") == ""
+
+    def test_a_run_goes_through_its_plan(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND, signature="signed")
+        driver.work()
+        assert driver.runs.get("r-1").status is RunStatus.completed
+        assert driver.texts("r-1") == {"a": "a()", "b": "b(a())", "c": "c(a())", "d": "d(b(a()), c(a()))"}
+        assert driver.states("r-1") == {}
+        assert driver.store.signature("r-1") == "signed"
+
+    # -- claims: law 3, and that a committed task never runs again
+
+    def test_a_task_is_claimed_once(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        (job,) = driver.jobs()
+        assert isinstance(driver.claim(job), Claim)
+        assert driver.claim(job) == driver.claim(job, "w1") == Refusal("taken")
+
+    def test_a_committed_task_is_never_given_again(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        (job,) = driver.jobs()
+        claim = driver.claim(job)
+        assert isinstance(claim, Claim)
+        driver.commit(claim)
+        assert driver.claim(job) == Refusal("taken")
+
+    def test_a_claim_needs_a_lease(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        (job,) = driver.jobs()
+        assert driver.claim(job, "a stranger") == Refusal("unregistered")
+        driver.workers.beat("a stranger", LEASE, "{}")
+        assert isinstance(driver.claim(job, "a stranger"), Claim)
+
+    def test_a_claim_comes_with_all_that_is_needed(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND, inputs='{"topic": "ü"}', checkpoint_on=",task_completed,task_failed,")
+        driver.commit(driver.take("a")["a"])
+        claim = driver.take("b", "c")["c"]
+        assert (claim.inputs, claim.recorded, claim.failures, claim.crew) == ({"topic": "ü"}, {}, 0, "a crew")
+        assert {key: record["raw"] for key, record in claim.context.items()} == {"a": "a()"}
+        assert claim.plan_digest == DIAMOND.digest
+        assert claim.scope.triggers == {"task_completed", "task_failed"}
+
+    def test_tokens_only_go_up(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        tokens = []
+        for _ in range(3):
+            claim = driver.take("a")["a"]
+            tokens.append(claim.token)
+            driver.task(claim).release(replayed=NONE)
+        assert tokens == sorted(set(tokens))
+
+    def test_a_job_that_its_worker_cannot_do_comes_again_later(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        (job,) = driver.jobs()
+        assert driver.store.claim(job, worker="w0", process="p0", unfit=["native"]) == Refusal("unfit")
+        assert driver.workers.move_due() == 0
+        driver.go_on(1000)
+        assert driver.workers.move_due() == 1
+        assert driver.take("a")["a"].job == job
+
+    def test_a_job_that_is_sent_on_waits_for_another_worker(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        (job,) = driver.jobs()
+        driver.store.return_job(job)
+        assert list(driver.jobs()) == [job]
+
+    @pytest.mark.parametrize("write", WRITES)
+    @pytest.mark.parametrize("end", ["released", "given to another", "reaped", "taken back", "cancelled"])
+    def test_who_lost_the_claim_is_refused_and_changes_nothing(self, driver: StoreDriver, write: str, end: str) -> None:
+        driver.submit(plan_of("a", "b"), checkpoint_on=",*,")
+        claim = driver.take("a", "b")["a"]
+        driver.task(claim).record_step("s#0", '"paid"', replayed=NONE)
+        match end:
+            case "released":
+                driver.task(claim).release(replayed=NONE)
+            case "given to another":
+                driver.task(claim).release(replayed=NONE)
+                driver.take("a", process="p1")
+            case "reaped":
+                driver.workers.reap("w0", process="p0", reason="gone", max_attempts=9)
+            case "taken back":
+                held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
+                assert driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=9)
+            case "cancelled":
+                driver.runs.cancel("r-1", "enough")
+        before = seen(driver)
+        with pytest.raises(ClaimLost):
+            WRITES[write](driver.task(claim))
+        assert seen(driver) == before
+
+    # -- steps: law 2
+
+    def test_recorded_steps_come_back_to_the_next_claim(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        for step in ("s#1", "s#2"):
+            task.begin_step()
+            task.record_step(step, f'"{step}"', replayed=NONE)
+        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9)
+        again = driver.take("a")["a"]
+        assert again.recorded == {"s#1": '"s#1"', "s#2": '"s#2"'}
+        assert again.job.attempt == 2
+        assert driver.runs.get("r-1").in_doubt == 0
+
+    def test_the_first_record_of_a_step_stands(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        task.record_step("s#1", '"first"', replayed=NONE)
+        task.record_step("s#1", '"second"', replayed=NONE)
+        task.release(replayed=NONE)
+        assert driver.take("a")["a"].recorded == {"s#1": '"first"'}
+        assert driver.runs.get("r-1").paid == 1
+
+    @pytest.mark.parametrize("end", ["reaped", "released", "retried", "failed", "committed", "taken back", "cancelled"])
+    def test_what_was_begun_and_not_recorded_is_in_doubt(self, driver: StoreDriver, end: str) -> None:
+        driver.submit(plan_of("a", "b"))
+        claim = driver.take("a", "b")["a"]
+        task = driver.task(claim)
+        for entry in (GPT, GPT, TOOL):
+            task.begin_step(entry)
+        task.record_step("s#1", "1", entry=GPT, usage=Usage(5, 2), replayed=NONE)
+        task.begin_step(GPT)
+        task.drop_step(GPT)
+        match end:
+            case "reaped":
+                driver.workers.reap("w0", reason="gone", max_attempts=9)
+            case "released":
+                task.release(replayed=NONE)
+            case "retried":
+                task.retry(0, "it raised", replayed=NONE)
+            case "failed":
+                task.fail("broken", replayed=NONE)
+            case "committed":
+                driver.commit(claim, task=task)
+            case "taken back":
+                held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
+                driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=9)
+            case "cancelled":
+                driver.runs.cancel("r-1", "enough")
+        run = driver.runs.get("r-1")
+        assert (run.paid, run.in_doubt, run.tools_in_doubt) == (1, 1, 1)
+        (line,) = driver.runs.ledger("r-1")
+        assert (line.task, line.agent, line.model, line.calls, line.in_doubt) == ("a", "A", "gpt", 1, 1)
+        assert (line.prompt_tokens, line.completion_tokens) == (run.prompt_tokens, run.completion_tokens) == (5, 2)
+
+    def test_a_call_that_never_left_a_dead_process_is_in_no_doubt(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        claim, said = driver.take("a")["a"], [""]
+        task = driver.store.task(claim, lambda text: said.__setitem__(0, text), None)
+        task.begin_step(GPT, held=True)
+        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]})
+        assert driver.runs.get("r-1").in_doubt == 0
+        again = driver.take("a")["a"]
+        task = driver.store.task(again, lambda text: said.__setitem__(0, text), None)
+        task.begin_step(GPT, held=True)
+        task.leaves(GPT)
+        driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]})
+        assert driver.runs.get("r-1").in_doubt == 1
+
+    def test_what_the_journal_served_is_counted(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        served = Tally()
+        served.served(GPT, Usage(7, 3))
+        served.served(STEP, Usage())
+        driver.task(driver.take("a")["a"]).release(replayed=served)
+        run = driver.runs.get("r-1")
+        assert (run.replayed, run.replayed_tokens) == (2, 10)
+        assert driver.runs.ledger("r-1")[0].replayed == 1

@@ -1,0 +1,73 @@
+"""What every store does, wherever it keeps its runs: the laws of the design, each over the port alone."""
+
+import pytest
+
+from runner.testing.store_branches import BranchConformance
+from runner.testing.store_claims import ClaimConformance
+from runner.testing.store_driver import NOTHING_SERVED as NONE
+from runner.testing.store_driver import StoreDriver, plan_of
+from runner.testing.store_endings import EndingConformance
+
+
+class StoreConformance(ClaimConformance, EndingConformance, BranchConformance):
+    """A subclass gives the fixture ``driver``: a `StoreDriver` on an empty store."""
+
+    @pytest.fixture
+    def driver(self) -> StoreDriver:
+        """The store under test, and how its messages and its time go on."""
+        raise NotImplementedError("give a fixture: driver")
+
+    # -- events
+
+    def test_a_run_is_one_tree_of_events(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a", "b: a"))
+        driver.task(driver.take("a")["a"]).release(replayed=NONE)
+        driver.work()
+        assert driver.told("r-1") == [
+            ("crew_kickoff_started", "", 0, 0),
+            ("task_started", "a", 1, 0),
+            ("task_released", "a", 2, 0),
+            ("task_resumed", "a", 2, 0),
+            ("task_completed", "a", 1, 2),
+            ("task_started", "b", 1, 0),
+            ("task_completed", "b", 1, 6),
+            ("crew_kickoff_completed", "", 0, 1),
+        ]
+        events = list(driver.runs.events("r-1"))
+        assert [event.seq for event in events] == list(range(1, 9))
+        assert list(driver.runs.events("r-1", events[5].id)) == events[6:]
+
+    def test_what_an_attempt_left_open_is_closed_the_innermost_first(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"))
+        task = driver.task(driver.take("a")["a"])
+        tool = task.tell("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
+        inner = task.tell("llm_call_started", "a", parent=tool, cause=2, ends="llm_call_failed")
+        done = task.tell("llm_call_started", "a", parent=tool, ends="llm_call_failed")
+        task.tell("llm_call_completed", "a", parent=tool, started=done)
+        task.retry(0, "it raised", replayed=NONE)
+        assert driver.told("r-1")[6:8] == [
+            ("llm_call_failed", "a", tool, inner),
+            ("tool_usage_error", "a", 2, tool),
+        ]
+        events = list(driver.runs.events("r-1"))
+        assert events[2].fields["tool"] == "x"
+        assert events[3].cause == 2
+
+    def test_what_code_tells_can_be_a_checkpoint(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"), checkpoint_on=",tool_usage_finished,")
+        task = driver.task(driver.take("a")["a"])
+        task.tell("tool_usage_finished", "a", trigger="tool_usage_finished")
+        task.tell("tool_usage_error", "a", trigger="tool_usage_error")
+        (one,) = driver.runs.checkpoints("r-1", "main")
+        assert (one.trigger, one.task) == ("tool_usage_finished", "a")
+
+    # -- calls in a minute
+
+    def test_so_many_calls_of_a_minute_and_then_none(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a"))
+        pacer = driver.store.pacer("r-1")
+        assert [pacer.turn([("crew", 2)]), pacer.turn([("crew", 2), ("agent", 9)])] == [0, 0]
+        assert 59 < pacer.turn([("crew", 2)]) <= 60
+        assert pacer.turn([("agent", 9)]) == 0
+        driver.go_on(60_001)
+        assert driver.store.pacer("r-1").turn([("crew", 2)]) == 0

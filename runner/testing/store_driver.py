@@ -1,0 +1,254 @@
+"""A client, a worker and a supervisor in miniature, on a store under test: one call at a time, in this process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from runner.core import output as outputs
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.ledger import Line, Tally
+from runner.core.plan import Plan, PlannedTask, branching
+from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.growth import Growth
+from runner.engine.ports import ClaimedTask, Store
+from runner.providers.records import (
+    Beat,
+    BranchRecord,
+    CheckpointRecord,
+    Committed,
+    Event,
+    HeldClaim,
+    InFlight,
+    Position,
+    Question,
+    RunRecord,
+)
+
+QUEUE = "jobs"
+LEASE = 5000  #: ms
+KEEP = 7 * 24 * 3600 * 1000  #: ms
+NOTHING_SERVED = Tally()
+
+
+class Runs(Protocol):
+    """What clients ask of a store."""
+
+    def put_bundle(self, sha: str, data: bytes | None) -> bool:
+        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
+
+    def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
+        """Accept a run. Returns "created", "exists" or "no bundle"."""
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run. Raises `NotFound`."""
+
+    def branch(self, run_id: str, name: str) -> BranchRecord:
+        """One branch. Raises `NotFound`."""
+
+    def branch_plan(self, run_id: str, branch: str) -> Plan:
+        """What a branch does of the run's plan."""
+
+    def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
+        """The outputs that are seen on a branch, by task."""
+
+    def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
+        """The tasks between waiting and committed."""
+
+    def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
+        """The checkpoints a branch keeps, oldest first."""
+
+    def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
+        """The events after an id."""
+
+    def ledger(self, run_id: str) -> list[Line]:
+        """The run's calls of models."""
+
+    def questions(self, run_id: str, branch: str) -> list[Question]:
+        """What nobody has answered."""
+
+    def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
+        """Answer it. Returns "answered", or why not."""
+
+    def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
+        """Cancel what is live. Returns how it stood."""
+
+    def prune(self, run_id: str, branch: str, keep: int) -> int:
+        """Keep the newest checkpoints. Returns how many went."""
+
+    def resume(
+        self,
+        run: RunRecord,
+        branch: str,
+        *,
+        start: CheckpointRecord | None,
+        fields: dict[str, str],
+        plan: Plan | None,
+        pending: Sequence[PlannedTask] | None = None,
+    ) -> str:
+        """Let a run go on. Returns "resumed", or why not."""
+
+
+class Workers(Protocol):
+    """What workers and supervisors ask of a store."""
+
+    def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
+        """Prolong a lease; with ``about``, register."""
+
+    def reap(
+        self,
+        worker: str,
+        *,
+        reason: str,
+        max_attempts: int,
+        process: str = "",
+        about: str = "",
+        only_lapsed: bool = False,
+        out: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Take back the claims of a dead worker, or of one process of it. Returns their references."""
+
+    def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
+        """Hand back one claim of a worker that lives."""
+
+    def move_due(self, limit: int = 500) -> int:
+        """Send the tasks whose next attempt has come."""
+
+    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+        """Send again what nobody claimed."""
+
+
+def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
+    """A plan from lines like ``"c: a b"``: c waits for a and b, and has their outputs as its context."""
+    found = []
+    for line in tasks:
+        key, _, after = line.partition(":")
+        found.append(PlannedTask(key, tuple(after.split()), tuple(after.split())))
+    return Plan(crew, tuple(found))
+
+
+class StoreDriver(ABC):
+    """Creates runs; takes jobs and does them. A task's output tells which outputs it was made from.
+
+    ``envelope`` is what makes the store deliver a run's messages itself.
+    """
+
+    store: Store
+    runs: Runs
+    workers: Workers
+    envelope: str
+
+    def __init__(self) -> None:
+        self._unclaimed: list[Job] = []
+        for worker in ("w0", "w1"):
+            self.workers.beat(worker, LEASE, "{}")
+
+    @abstractmethod
+    def receive(self) -> Job | None:
+        """Take the oldest message; None if there is none."""
+
+    @abstractmethod
+    def go_on(self, ms: int) -> None:
+        """Let the store's time pass."""
+
+    @abstractmethod
+    def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
+        """A checkpoint, or the newest position of the run's current line."""
+
+    @abstractmethod
+    def leave(
+        self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str], edits: Mapping[str, str]
+    ) -> str:
+        """A new branch there. Returns "forked", or why not."""
+
+    # -- a client
+
+    def submit(self, plan: Plan, run_id: str = "r-1", **options: str) -> str:
+        """Create a run that keeps every checkpoint, unless the options say otherwise."""
+        fields = {
+            **{"crew": plan.crew, "adapter": "native", "bundle": "", "module": "crew", "attr": "crew"},
+            **{"plan": plan.digest, "inputs": "{}", "queue": QUEUE, "keep": str(KEEP), "envelope": self.envelope},
+            **{"checkpoint_on": ",task_completed,", "max_checkpoints": "0"},
+        }
+        assert self.runs.create(run_id, plan, {**fields, **options}) == "created"
+        return run_id
+
+    def resume(self, run_id: str, branch: str = "main", **how: Any) -> str:
+        """Let a run go on."""
+        how = {"start": None, "fields": {}, "plan": None, **how}
+        return self.runs.resume(self.runs.get(run_id), branch, **how)
+
+    def fork(self, run_id: str, name: str, edits: Mapping[str, str], checkpoint: str | None = None) -> str:
+        """A branch with other outputs in the place of some: what used those is done again."""
+        where = self.position(run_id, checkpoint, list(edits))
+        again = branching.redone(where.plan, where.used, frozenset(edits), frozenset())
+        todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+        kept = todo - again - branching.after(where.plan, frozenset(edits))
+        texts = {task: outputs.dump(text, None) for task, text in edits.items()}
+        return self.leave(where, name, todo=todo, kept=kept, edits=texts)
+
+    def texts(self, run_id: str, branch: str = "main") -> dict[str, str]:
+        """What is committed."""
+        return {key: output.raw for key, output in self.runs.committed(run_id, branch).items()}
+
+    def states(self, run_id: str, branch: str = "main") -> dict[str, str]:
+        """The tasks in flight, and how they stand."""
+        return {task.task: task.state for task in self.runs.in_flight(run_id, branch)}
+
+    def told(self, run_id: str) -> list[tuple[str, str, int, int]]:
+        """The events: type, task, and the sequences of parent and start."""
+        return [(e.type, e.fields.get("task", ""), e.parent, e.started) for e in self.runs.events(run_id)]
+
+    # -- a worker
+
+    def jobs(self) -> Iterator[Job]:
+        """Take the messages, oldest first, until none is left."""
+        while (job := self._unclaimed.pop(0) if self._unclaimed else self.receive()) is not None:
+            yield job
+
+    def claim(self, job: Job, worker: str = "w0", process: str = "p0") -> Claim | Refusal:
+        """Ask for a task."""
+        return self.store.claim(job, worker=worker, process=process, unfit=())
+
+    def take(self, *tasks: str, process: str = "p0") -> dict[str, Claim]:
+        """Claim these tasks, or all that are queued. Messages of others stay as they are."""
+        jobs = list(self.jobs())
+        found = {job.task: self.claim(job, process=process) for job in jobs if job.task in tasks or not tasks}
+        self._unclaimed = [job for job in jobs if job.task not in found]
+        assert found.keys() >= set(tasks), f"{sorted(found)} are queued, not {sorted(tasks)}"
+        return {key: one for key, one in found.items() if isinstance(one, Claim)}
+
+    def task(self, claim: Claim) -> ClaimedTask:
+        """What the claim allows."""
+        return self.store.task(claim, None, None)
+
+    def commit(self, claim: Claim, used: Used = NOTHING, task: ClaimedTask | None = None) -> str:
+        """Do the task. Returns its branch's status after it."""
+        job = claim.job
+        text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
+        unlocks = self.runs.branch_plan(job.run_id, job.branch).dependents[job.task]
+        writes = task or self.task(claim)
+        return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, used=used)
+
+    def grow(self, claim: Claim, growth: Growth, version: str) -> bool:
+        """Do a task of a plan that grows."""
+        return self.task(claim).grow(growth, version, replayed=NOTHING_SERVED, used=NOTHING)
+
+    def work(self) -> None:
+        """Do what is queued, and what that unlocks."""
+        for job in self.jobs():
+            claim = self.claim(job)
+            if isinstance(claim, Claim):
+                self.commit(claim)
+
+
+def seen(driver: StoreDriver) -> Any:
+    """All of a run that is not only told: how it stands, what is committed and in flight, its account, checkpoints."""
+    return (
+        driver.runs.get("r-1"),
+        driver.runs.branch("r-1", "main"),
+        driver.runs.committed("r-1", "main"),
+        driver.runs.in_flight("r-1", "main"),
+        driver.runs.checkpoints("r-1", "main"),
+        driver.runs.ledger("r-1"),
+        driver.workers.move_due(),
+    )

@@ -1,0 +1,187 @@
+"""Native crews on the executor: graphs, steps, retries, timeouts, crashes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runner.core.states import RunStatus
+from runner.engine.decisions import Commit, Fail, Lost, Retry
+from runner.providers.memory.task import MemoryTask
+from runner.testing.in_process import InProcess
+
+pytestmark = pytest.mark.fast
+
+GRAPH = """
+    def collect(ctx):
+        trace("collect")
+        return {"pages": [ctx.inputs["topic"], "b"]}
+
+    def count(ctx):
+        return f"{len(ctx.outputs['collect'].json_dict['pages'])} pages"
+
+    def shout(ctx):
+        return ctx.outputs["collect"].json_dict["pages"][0].upper()
+
+    def join(ctx):
+        return f"{ctx.outputs['count'].raw}: {ctx.outputs['shout'].raw}"
+
+    one = Task(name="collect", run=collect)
+    two = Task(name="count", run=count, context=[one])
+    three = Task(name="shout", run=shout, context=[one])
+    crew = Crew(tasks=[one, two, three, Task(name="join", run=join, context=[two, three])], process=Process.graph,
+                checkpoint=CheckpointConfig(max_checkpoints=2))
+    """
+
+STEPS = """
+    def work(ctx):
+        first = ctx.step("first", lambda: trace("first") or 1)
+        if not Path(str(TRACE) + ".go").exists():
+            {trouble}
+        second = ctx.step("second", lambda: trace("second") or 2)
+        return f"{{first}} {{second}}"
+
+    crew = Crew(tasks=[Task(name="work", run=work, {options})])
+    """
+
+
+def steps(trouble: str, options: str = "") -> str:
+    return STEPS.format(trouble=trouble, options=options)
+
+
+def test_a_graph_goes_through_with_its_context(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(GRAPH, {"topic": "owls"})
+    assert [type(decision) for _, decision in here.work()] == [Commit] * 4
+    assert here.runs.get(run).status is RunStatus.completed
+    assert here.texts(run)["join"] == "2 pages: OWLS"
+    assert len(here.runs.checkpoints(run, "main")) == 2
+
+
+def test_what_is_delivered_twice_is_done_once(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    begun(GRAPH, {"topic": "owls"})
+    job, _ = here.step() or pytest.fail("nothing to do")
+    again = here.executor.do(job)
+    assert getattr(again, "reason", None) == "taken"
+    assert done() == ["collect"]
+
+
+def test_a_task_that_raised_goes_on_from_its_recorded_steps(
+    here: InProcess, begun: Callable[..., str], done: Any, tmp_path: Any
+) -> None:
+    run = begun(steps("raise ValueError('not yet')", "max_retries=3"))
+    job, decision = here.step() or pytest.fail("nothing to do")
+    assert isinstance(decision, Retry)
+    assert decision.reason.startswith("ValueError: not yet")
+    assert here.step() is None, "its delay is not over"
+    (tmp_path / "trace.go").touch()
+    (found,) = here.work()
+    assert isinstance(found[1], Commit)
+    assert found[0].attempt == job.attempt + 1
+    assert done() == ["first", "second"]
+    assert (here.runs.get(run).paid, here.runs.get(run).replayed, here.runs.get(run).in_doubt) == (2, 1, 0)
+
+
+def test_so_many_retries_and_then_the_run_fails(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(steps("raise ValueError('never')", "max_retries=2"))
+    decisions = [decision for _, decision in here.work()]
+    assert [type(decision) for decision in decisions] == [Retry, Retry, Fail]
+    assert here.runs.get(run).status is RunStatus.failed
+    assert "never" in here.runs.get(run).error
+
+
+def test_a_failed_run_is_resumed_from_what_was_paid(
+    here: InProcess, begun: Callable[..., str], done: Any, tmp_path: Any
+) -> None:
+    run = begun(steps("raise ValueError('broken')"))
+    here.work()
+    (tmp_path / "trace.go").touch()
+    assert here.runs.resume(here.runs.get(run), "main", start=None, fields={}, plan=None) == "resumed"
+    here.work()
+    assert here.texts(run) == {"work": "1 2"}
+    assert done() == ["first", "second"]
+
+
+def test_a_timeout_reaches_a_task_between_its_steps(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    run = begun(steps("while True: pass", "timeout=0.05"))
+    (found,) = here.work()
+    assert isinstance(found[1], Fail)
+    assert "longer than its timeout of 0.05 s" in here.runs.get(run).error
+    assert done() == ["first"]
+
+
+def test_a_worker_that_drains_sends_its_job_on(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(GRAPH, {"topic": "owls"})
+    here.stops.draining = True
+    assert getattr((here.step() or ("", None))[1], "reason", None) == "draining"
+    here.stops.draining = False
+    here.work()
+    assert here.runs.get(run).status is RunStatus.completed
+
+
+def test_who_lost_the_claim_does_no_other_step_and_commits_nothing(
+    here: InProcess, begun: Callable[..., str], done: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begun(steps("pass"))
+    give = here.store.task
+
+    def give_and_reap(*args: Any) -> MemoryTask:
+        """The worker is taken for dead right after the first record of its task."""
+        task = give(*args)
+        record = task.record_step
+
+        def record_and_reap(*args: Any, **kwargs: Any) -> None:
+            record(*args, **kwargs)
+            here.workers.reap("w0", process="p0", reason="it froze", max_attempts=9)
+
+        monkeypatch.setattr(task, "record_step", record_and_reap)
+        return task
+
+    monkeypatch.setattr(here.store, "task", give_and_reap)
+    _, decision = here.step() or pytest.fail("nothing to do")
+    assert isinstance(decision, Lost)
+    assert here.texts(run) == {}
+    assert done() == ["first"]
+    monkeypatch.setattr(here.store, "task", give)
+    here.work()
+    assert here.texts(run) == {"work": "1 2"}
+    assert done() == ["first", "second"]
+
+
+def test_a_crew_that_is_sent_an_exit_fails_its_task_and_not_its_worker(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    run = begun(steps("raise SystemExit(3)"))
+    here.work()
+    assert here.runs.get(run).status is RunStatus.failed
+
+
+def test_an_import_that_is_missing_is_told(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(steps("import a_package_nobody_has"))
+    here.work()
+    assert "a_package_nobody_has" in here.runs.get(run).error
+
+
+def test_a_fork_with_an_edited_output_does_what_used_it(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    run = begun(GRAPH, {"topic": "owls"})
+    here.work()
+    where = here.runs.position(run, outputs=["count"])
+    edits = {"count": '{"raw": "no pages"}'}
+    todo, nothing = frozenset({"join"}), frozenset[str]()
+    assert here.runs.fork(where, "side", todo=todo, kept=nothing, edits=edits, overrides={}) == "forked"
+    here.work()
+    assert here.texts(run, "side")["join"] == "no pages: OWLS"
+    assert done() == ["collect"]
+
+
+def test_events_of_a_task_are_one_tree(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(steps("raise ValueError('not yet')", "max_retries=1"))
+    here.work()
+    told = [(event.type, event.parent, event.started) for event in here.runs.events(run)]
+    assert told == [
+        ("crew_kickoff_started", 0, 0),
+        ("task_started", 1, 0),
+        ("task_retried", 2, 0),
+        ("task_resumed", 2, 0),
+        ("task_failed", 1, 2),
+        ("crew_kickoff_failed", 0, 1),
+    ]

@@ -1,0 +1,95 @@
+"""Flows on the executor: plans that grow, what their tasks share, and a person's answer."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runner.core.states import RunStatus
+from runner.engine.decisions import Ask, Grown
+from runner.journal.answers import Answer
+from runner.testing.in_process import InProcess
+
+pytestmark = pytest.mark.fast
+
+LOOP = """
+    class Counts(Flow[dict]):
+        @start()
+        def begin(self):
+            self.state["n"] = self.state.get("n", 0)
+            return "go"
+
+        @router(or_(begin, "again"))
+        def look(self):
+            self.state["n"] += 1
+            trace(f"look {self.state['n']}")
+            return "again" if self.state["n"] < 3 else "enough"
+
+        @listen("enough")
+        def end(self):
+            return {"n": self.state["n"]}
+    """
+
+ASKS = """
+    class Asks(Flow[dict]):
+        @start()
+        def draft(self):
+            self.step("write", trace, "write")
+            colour = self.pause("Which colour?")
+            return f"a {colour} draft"
+
+        @start()
+        def beside(self):
+            trace("beside")
+
+        @listen(draft)
+        def publish(self, text):
+            trace(f"publish {text}")
+            return text
+    """
+
+
+def test_a_flow_grows_until_its_router_says_enough(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    run = begun(LOOP)
+    decisions = [decision for _, decision in here.work()]
+    assert {type(decision) for decision in decisions} == {Grown}
+    assert here.runs.get(run).status is RunStatus.completed
+    assert done() == ["look 1", "look 2", "look 3"]
+    assert here.store.branch(run, "main").history()[-1].key == "end"
+
+
+def test_a_flow_waits_for_a_person_and_goes_on_with_the_answer(
+    here: InProcess, begun: Callable[..., str], done: Any
+) -> None:
+    run = begun(ASKS)
+    decisions = {job.task: type(decision) for job, decision in here.work()}
+    assert decisions == {"draft": Ask, "beside": Grown}
+    assert here.runs.get(run).status is RunStatus.waiting
+    (question,) = here.runs.questions(run, "main")
+    assert question.message == "Which colour?"
+    assert here.runs.answer(run, "main", question, Answer("blue").dump()) == "answered"
+    here.work()
+    assert here.runs.get(run).status is RunStatus.completed
+    assert sorted(done()) == ["beside", "publish a blue draft", "write"]
+    assert here.runs.get(run).paid == 1
+
+
+def test_two_methods_that_change_the_state_side_by_side_both_count(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun("""
+        class Both(Flow[dict]):
+            @start()
+            def one(self):
+                self.state["one"] = 1
+
+            @start()
+            def two(self):
+                self.state["two"] = 2
+
+            @listen(and_(one, two))
+            def end(self):
+                return dict(self.state)
+        """)
+    here.work()
+    assert here.runs.get(run).status is RunStatus.completed
+    found = here.runs.committed(run, "main")["end"].json
+    assert (found["one"], found["two"]) == (1, 2)

@@ -1,0 +1,60 @@
+"""Histories of several workers on one store in memory, each from a seed: what `ops/simulate` does, on little."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from runner.core.jobs import Job
+from runner.providers.memory.state import Memory, Task
+
+pytestmark = pytest.mark.fast
+
+SIMULATE = Path(__file__).parents[2] / "ops" / "simulate"
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[ModuleType]:
+    """The module that simulates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SIMULATE)
+        import world
+
+        yield world
+    for name in ("world", "account", "actors", "simulated"):
+        sys.modules.pop(name, None)
+
+
+def test_the_laws_hold_in_a_hundred_histories(world: ModuleType, tmp_path: Path) -> None:
+    for seed in range(100):
+        world.World(seed, tmp_path).run()
+
+
+def test_a_seed_gives_the_same_history_again(world: ModuleType, tmp_path: Path) -> None:
+    for seed in range(8):
+        first, second = world.World(seed, tmp_path), world.World(seed, tmp_path)
+        first.run()
+        second.run()
+        assert first.trace == second.trace
+        assert first.account.paid == second.account.paid
+
+
+def test_a_store_that_breaks_a_law_is_found_out(
+    world: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lost the claim may write all the same."""
+
+    def held(memory: Memory, job: Job, token: int) -> Task | None:
+        task = memory.task(job)
+        return task if task is not None and task.token else None
+
+    monkeypatch.setattr(Memory, "held", held)
+
+    def histories() -> None:
+        for seed in range(100):
+            world.World(seed, tmp_path).run()
+
+    with pytest.raises(world.Wrong, match=r"^seed \d+"):
+        histories()

@@ -1,0 +1,81 @@
+"""Each store passes the published suite."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from redis import Redis
+
+from runner.core.jobs import Job
+from runner.providers.memory import MemoryStore
+from runner.providers.records import Position
+from runner.providers.redis import forks
+from runner.providers.redis.connection import Replicas
+from runner.providers.redis.envelope import template
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import RedisStore
+from runner.testing import RedisServer, StoreConformance
+from runner.testing.store_driver import QUEUE, StoreDriver
+
+from .checks import job_of
+from .conftest import Clock
+
+
+class OnMemory(StoreDriver):
+    envelope = "to its own queue"
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+        self.store = MemoryStore(lambda: self.now)
+        self.runs, self.workers = self.store.runs, self.store.workers
+        super().__init__()
+
+    def receive(self) -> Job | None:
+        return self.store.workers.take([QUEUE])
+
+    def go_on(self, ms: int) -> None:
+        self.now += ms
+
+    def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
+        return self.store.runs.position(run_id, checkpoint=checkpoint, outputs=outputs)
+
+    def leave(self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str],
+              edits: Mapping[str, str]) -> str:  # fmt: skip
+        return self.store.runs.fork(where, name, todo=todo, kept=kept, edits=edits, overrides=where.overrides)
+
+
+class OnRedis(StoreDriver):
+    envelope = template(QUEUE)
+
+    def __init__(self, url: str, redis: Redis, clock: Clock) -> None:
+        self.redis, self.clock = redis, clock
+        self.store = RedisStore(url, name="runner:w0:p0", replicas=Replicas())
+        self.runs, self.workers = Runs(redis), self.store.workers
+        super().__init__()
+
+    def receive(self) -> Job | None:
+        message = self.redis.rpop(QUEUE)
+        return Job(*job_of(message)) if message else None
+
+    def go_on(self, ms: int) -> None:
+        self.clock.go_on(ms)
+
+    def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
+        return forks.position(self.redis, run_id, checkpoint=checkpoint, outputs=outputs)
+
+    def leave(self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str],
+              edits: Mapping[str, str]) -> str:  # fmt: skip
+        how = {"todo": todo, "kept": kept, "edits": edits, "overrides": where.overrides}
+        return forks.create(self.redis, where, name, **how)
+
+
+@pytest.mark.fast
+class TestMemory(StoreConformance):
+    @pytest.fixture
+    def driver(self) -> StoreDriver:
+        return OnMemory()
+
+
+class TestRedis(StoreConformance):
+    @pytest.fixture
+    def driver(self, server: RedisServer, redis: Redis, clock: Clock) -> StoreDriver:
+        return OnRedis(server.url, redis, clock)
