@@ -38,6 +38,16 @@ def signals_go_to_others() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def environment_is_put_back() -> Iterator[None]:
+    """Commands put their options into the environment, and some tests run them in this process: the next has none of it."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[RedisServer]:
     """One server for the whole session; tests use `server`, which empties it."""

@@ -1,0 +1,14 @@
+"""What one test leaves in the environment, no other finds: they stand in this order in one process."""
+
+import os
+
+import pytest
+
+from runner.cli.options import apply_environment
+
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_an_option_of_a_command_ends_with_its_test(time):
+    assert "redis://of-this-test" not in os.environ.values()
+    apply_environment(redis_url="redis://of-this-test", broker_url="redis://of-this-test")
+    assert os.environ["RUNNER_BROKER_URL"] == "redis://of-this-test"
