@@ -15,7 +15,7 @@ from kombu.asynchronous import get_event_loop
 from kombu.transport import TRANSPORT_ALIASES, redis
 
 from runner.providers.redis import address
-from runner.providers.redis.connection import NoticingClient
+from runner.providers.redis.connection import NoticingClient, noticing_connections
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 
 PAUSE = 0.2  #: seconds until the broker is asked again
@@ -74,10 +74,14 @@ class Poller(redis.MultiChannelPoller):
 
 
 class _Noticing:
-    """Commands whose refusals are noticed."""
+    """Connections and commands whose refusals are noticed."""
 
     def _get_client(self) -> Any:
         return NoticingClient
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]
+        return found | {"connection_class": noticing_connections(found["connection_class"])}
 
 
 class Channel(_Noticing, redis.Channel):

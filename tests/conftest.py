@@ -40,7 +40,7 @@ def signals_go_to_others() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
-    """Commands put their options into the environment, and some tests run them in this process: the next has none of it."""
+    """Commands put their options there, and some tests run them in this process: the next has none of it."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys():

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
-from redis import Redis
+from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import (
@@ -29,7 +29,6 @@ from runner.providers.redis.patience import (
     brief,
     in_words,
     not_now,
-    noticing,
     remedy,
     retry_while_unavailable,
 )
@@ -43,12 +42,29 @@ Client: TypeAlias = Any
 """A redis-py client that decodes. Its own annotations allow bytes everywhere, which never come."""
 
 
+class _NoticingConnection:
+    """Raises a `NotNow` for each answer that is one, also while it begins, or for a subscription."""
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        """Read one answer."""
+        try:
+            return super().read_response(*args, **options)  # type: ignore[misc]
+        except ResponseError as error:
+            raise not_now(error) or error from None
+
+
+@lru_cache(maxsize=8)  # kombu makes a class for each channel
+def noticing_connections(kind: type[Any]) -> type[Any]:
+    """The same class of redis-py's connections, of which each raises a `NotNow` for each answer that is one."""
+    return kind if issubclass(kind, _NoticingConnection) else type(kind.__name__, (_NoticingConnection, kind), {})
+
+
 class _Noticing:
-    """Raises a `NotNow` for each answer that is one, also out of a pipeline."""
+    """Raises a `NotNow` for each answer that is one, also among those of a transaction."""
 
     def parse_response(self, connection: Any, command_name: str, **options: Any) -> Any:
         """Read one answer."""
-        answer = noticing(partial(super().parse_response, connection, command_name, **options))  # type: ignore[misc]
+        answer = super().parse_response(connection, command_name, **options)  # type: ignore[misc]
         for one in answer if command_name == "_" and isinstance(answer, list) else ():  # what EXEC gives
             if found := not_now(one):
                 raise found
@@ -57,10 +73,6 @@ class _Noticing:
 
 class NoticingPipeline(_Noticing, Pipeline):
     """Commands in one round trip, asked once."""
-
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Do them all. Returns their answers."""
-        return noticing(partial(super().execute, raise_on_error))  # a connection may be refused as it begins
 
 
 class NoticingClient(_Noticing, Redis):
@@ -71,10 +83,6 @@ class NoticingClient(_Noticing, Redis):
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """Commands in one round trip."""
         return self.pipelines(self.connection_pool, self.response_callbacks, transaction, shard_hint)
-
-    def execute_command(self, *command: Any, **options: Any) -> Any:
-        """Send a command and return its answer."""
-        return noticing(partial(super().execute_command, *command, **options))
 
 
 class WaitingPipeline(NoticingPipeline):
@@ -199,12 +207,13 @@ class Line:
             self._send(*command)
             self._read_unread()
             return self._connection.read_response()
-        except ResponseError as error:
-            if (found := not_now(error)) is not None:
-                self.missed()
-                if found.moved:
-                    self.close()
-            raise found or error from None
+        except NotNow as refusal:
+            self.missed()
+            if refusal.moved:
+                self.close()
+            raise
+        except ResponseError:
+            raise
         except BaseException:
             self.close()
             self.missed()
@@ -317,10 +326,15 @@ def _open(
     if not url.startswith("unix:"):
         options |= {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}
     try:
+        pool: Any
         if (watched := address.watched(url)) is not None:
             pool = _master_of(watched, options)
-            return noticing(partial(kind, connection_pool=pool, single_connection_client=single))
-        return noticing(partial(kind.from_url, url, single_connection_client=single, **options))
+        else:
+            pool = ConnectionPool.from_url(url, **options)
+        pool.connection_class = noticing_connections(pool.connection_class)
+        client = kind(connection_pool=pool, single_connection_client=single)
+        client.auto_close_connection_pool = True
+        return client
     except ValueError as error:
         raise address.refused(url, *([str(error)] if "scheme" in str(error) else [])) from None
 

@@ -180,9 +180,9 @@ def test_all_calls_in_flight_at_a_crash_are_in_doubt(
 
     def kill_when_all_are_there(request: Any) -> str:
         if not killed.is_set() and all_there.wait(60) == 0:
-            killed.set()
             for child in worker.children():
                 os.kill(child, signal.SIGKILL)
+            killed.set()  # on from here they are answered
         assert killed.wait(60)
         return f"<{request.text}>"
 
