@@ -175,7 +175,7 @@ class MemoryTask:
         self._end(run, output, replayed=replayed, used=used, ms=ms)
         if run.goes_on(self._name):
             for planned in unlocks:
-                if all(key in branch.outputs for key in planned.after):
+                if planned.may_run(branch.outputs):
                     unlock(self._memory, run, self._name, planned)
         return self._after(run)
 

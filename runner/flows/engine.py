@@ -18,6 +18,7 @@ from pydantic_core import to_jsonable_python
 from runner.core import backoff
 from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, said
 from runner.core.ledger import STEP, Entry
+from runner.engine import local
 from runner.events import (
     BaseEvent,
     FlowFailedEvent,
@@ -158,7 +159,8 @@ class _Run:
                 state.progress[id(flow)] = Progress(given=flow.given)
         self._open_scope(state)
         try:
-            await self._perform_all([call for call in calls if call.key not in flow._asked])
+            ready = [call for call in calls if call.key not in flow._asked]
+            await local.aperform(lambda call: asyncio.create_task(self._perform(call), name=call.key), ready)
         except BaseException as error:
             reason = f"{type(error).__name__}: {said(error)}"
             self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=reason))
@@ -182,24 +184,6 @@ class _Run:
         result = flow.method_outputs[-1] if flow._method_outputs else None
         self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state)))
         return result
-
-    async def _perform_all(self, calls: list[Call]) -> None:
-        tasks: set[asyncio.Task[list[Call]]] = set()
-        failure: BaseException | None = None
-        try:
-            tasks |= {asyncio.create_task(self._perform(call), name=call.key) for call in calls}
-            while tasks:
-                done, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in sorted(done, key=lambda task: task.get_name()):
-                    error = task.exception()
-                    failure = failure or error
-                    if error is None and failure is None:
-                        tasks |= {asyncio.create_task(self._perform(call), name=call.key) for call in task.result()}
-        finally:
-            for task in tasks:  # only where this is cancelled itself
-                task.cancel()
-        if failure is not None:
-            raise failure
 
     async def _perform(self, call: Call) -> list[Call]:
         """One call, from its started event to the calls that it triggers."""

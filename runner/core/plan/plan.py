@@ -7,7 +7,7 @@ same one, and the digest tells if it did.
 import gc
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,6 +26,10 @@ class PlannedTask(NamedTuple):
     after: tuple[str, ...] = ()
     context: tuple[str, ...] | None = None
     timeout: float | None = None
+
+    def may_run(self, committed: Container[str]) -> bool:
+        """Whether everything that it waits for is committed."""
+        return all(key in committed for key in self.after)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ class Plan:
 
 def frontier(plan: Plan, committed: Set[str]) -> list[PlannedTask]:
     """The tasks that may run now: not committed, and everything they wait for is."""
-    return [t for t in plan.tasks if t.key not in committed and all(key in committed for key in t.after)]
+    return [task for task in plan.tasks if task.key not in committed and task.may_run(committed)]
 
 
 def waits(plan: Plan, committed: Set[str]) -> dict[str, int]:

@@ -5,7 +5,7 @@ import contextvars
 import json
 import threading
 from collections.abc import Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ from runner.core.errors import BadInput
 from runner.core.idempotency import origin
 from runner.core.interpolation import interpolate
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan, branching, frontier
+from runner.core.plan import Plan, PlannedTask, branching, frontier
 from runner.core.plan.dependencies import EDITED, UNKNOWN
 from runner.crews.crew import Crew, CrewOutput
 from runner.crews.kickoff.attempts import Attempts, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
-from runner.engine import adapters
+from runner.engine import adapters, local
 from runner.engine.adapter import Adapter
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
@@ -158,34 +158,24 @@ class CrewRun:
         return result
 
     def _do_tasks(self) -> None:
-        flying = dict[Future[TaskOutput], str]()
         # Of a restored crew, what is done again may lie before what stands: its place in the order is kept.
         plan = branching.part(self._plan, self._plan.by_key.keys() - self._done.keys())
-        failure: BaseException | None = None
         threads = max(1, min(32, len(plan.tasks)))
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
+
+            def begin(task: PlannedTask) -> "Future[list[PlannedTask]]":
+                # Each task has a context of its own: what one opens and closes is not open in another.
+                return pool.submit(contextvars.copy_context().run, self._one, plan, task.key)
+
             try:
-                while failure is None and len(self._done) < len(self._plan.tasks):
-                    for task in frontier(plan, self._done.keys()):
-                        if task.key not in flying.values():
-                            # Each task has a context of its own: what one opens and closes is not open in another.
-                            context = contextvars.copy_context()
-                            flying[pool.submit(context.run, self._one, task.key)] = task.key
-                    finished, _ = wait(flying, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        key = flying.pop(future)
-                        failure = failure or future.exception()
-                        if future.exception() is None:
-                            self._done[key] = future.result()
-                wait(flying)  # beside one that failed, others end as they would
+                local.perform(begin, frontier(plan, self._done.keys()))
             except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
                 self._attempts.stop("the kickoff was interrupted")
                 raise
-        if failure is not None:
-            raise failure
 
-    def _one(self, key: str) -> TaskOutput:
-        """Do one task. Its events and its output are in the state at one moment, or not at all."""
+    def _one(self, plan: Plan, key: str) -> list[PlannedTask]:
+        """Do one task, and say which may run now. Its events and its output are in the state at one moment, or not at
+        all."""
         task = self._crew.by_key[key]
         with inside(task):
             with self._lock:
@@ -205,7 +195,8 @@ class CrewRun:
                 task.output = output
                 self._progress.finish(key, output, used)
                 event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
-        return output
+                self._done[key] = output
+                return [one for one in plan.dependents[key] if one.may_run(self._done)]
 
     def _result(self) -> CrewOutput:
         last = self._done[self._plan.result]
