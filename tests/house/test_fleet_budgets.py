@@ -1,0 +1,158 @@
+"""What a task and a step cost on the fleet, in counts that no load changes. A figure is raised by a line in a diff.
+
+The executor of a worker does the jobs of a run here, on a real server. What one more of them costs is the difference
+between a long run and a short one.
+"""
+
+import gc
+import json
+import math
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from redis import Redis
+
+from runner.core.jobs import Job
+from runner.engine.decisions import Commit
+from runner.engine.executor import Executor
+from runner.journal import task_marks
+from runner.providers.redis import claimed
+from runner.providers.redis.connection import Replicas
+from runner.providers.redis.envelope import template
+from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import RedisStore
+from runner.providers.redis.workers import Workers
+from runner.testing import RedisServer
+from runner.testing.in_process import LEASE, QUEUE, TimeoutsOnly, prepare
+
+SHORT, LONG = 10, 60
+
+CREWS = {
+    "task": """
+        from runner import Crew, Task
+
+        crew = Crew(tasks=[Task(name=f"task-{number}", run=lambda ctx: "done") for number in range(10, 10 + MANY)])
+        """,
+    "step": """
+        from runner import Crew, Task
+
+        def work(ctx):
+            for number in range(10, 10 + MANY):
+                ctx.step("one", int, number)
+            return "done"
+
+        crew = Crew(tasks=[Task(name="all", run=work)])
+        """,
+}
+
+
+class Cost(NamedTuple):
+    """What one more of them costs."""
+
+    calls: float  #: of Python functions
+    sent: float  #: commands, by the worker
+    trips: float  #: times that it waited for the server
+    inside: float  #: commands that scripts called
+    received: float  #: bytes, by the server
+    answered: float  #: bytes, by the server
+
+
+BUDGETS = {
+    "task": Cost(calls=785, sent=2, trips=2, inside=63, received=880, answered=815),
+    "step": Cost(calls=236, sent=2, trips=1, inside=11, received=595, answered=24),
+}
+MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
+
+
+class Counter:
+    """A profile function: counts Python calls, and what goes through sockets."""
+
+    def __init__(self) -> None:
+        self.calls = self.sent = self.trips = 0
+        self._waits = False
+
+    def __call__(self, frame: object, event: str, function: object) -> None:
+        if event == "call":
+            self.calls += 1
+        elif event == "c_call":
+            name = getattr(function, "__name__", "")
+            if name == "sendall":
+                self.sent += 1
+                self._waits = True
+            elif name in ("recv", "recv_into") and self._waits:
+                self.trips += 1
+                self._waits = False
+
+
+class Worker:
+    """One worker's executor on a server, in this process."""
+
+    def __init__(self, server: RedisServer, redis: Redis, folder: Path) -> None:
+        self.redis, self.folder = redis, folder
+        Workers(redis).beat("w0", LEASE, "{}")
+        self.executor = Executor(
+            RedisStore(server.url, name="runner:w0", replicas=Replicas()),
+            worker="w0",
+            process="p0",
+            cache=folder / "cache",
+            stops=TimeoutsOnly(),
+            outgoing=None,
+            page=task_marks.page(None, "p0"),
+            retire=None,
+        )
+
+    def submit(self, code: str, many: int) -> None:
+        """Have a run of a crew in the queue."""
+        folder = self.folder / f"crew-{many}"
+        folder.mkdir(exist_ok=True)
+        (folder / "crew.py").write_text(f"MANY = {many}\n{textwrap.dedent(code)}")
+        read, runs = prepare(folder / "crew.py"), Runs(self.redis)
+        runs.put_bundle(read.bundle.sha256, read.bundle.data)
+        run = f"r-{self.redis.incr('of-the-test'):04}"
+        assert runs.create(run, read.plan, {**read.fields, "envelope": template(QUEUE)}) == "created"
+
+    def jobs(self) -> Iterator[Job]:
+        """What waits, oldest first."""
+        while message := self.redis.rpop(QUEUE):
+            yield Job(*json.loads(json.loads(message)["body"])[1].values())
+
+    def cost(self, code: str, many: int) -> Cost:
+        """Do a run; what that cost."""
+        self.submit(code, many)
+        counter = Counter()
+        self.redis.config_resetstat()
+        for job in self.jobs():
+            gc.disable()  # what listens to it is called, too
+            sys.setprofile(counter)
+            try:
+                decision = self.executor.do(job)
+            finally:
+                sys.setprofile(None)
+                gc.enable()
+            assert isinstance(decision, Commit)
+        called = sum(one["calls"] for name, one in self.redis.info("commandstats").items() if name != "cmdstat_rpop")
+        through = self.redis.info("stats")
+        inside = called - counter.sent
+        return Cost(
+            *(counter.calls, counter.sent, counter.trips, inside),
+            *(through["total_net_input_bytes"], through["total_net_output_bytes"]),
+        )
+
+
+@pytest.mark.parametrize("what", CREWS)
+def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
+    monkeypatch.setattr(claimed, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
+    worker, budget = Worker(server, redis, tmp_path), BUDGETS[what]
+    for many in (SHORT, LONG):  # what is done once in a process is done
+        worker.cost(CREWS[what], many)
+    short, long = worker.cost(CREWS[what], SHORT), worker.cost(CREWS[what], LONG)
+    found = Cost(*((after - before) / (LONG - SHORT) for before, after in zip(short, long, strict=True)))
+    counted = (found.sent, found.trips, found.inside)
+    assert tuple(map(round, counted)) == (budget.sent, budget.trips, budget.inside), "to be written down if it is less"
+    assert found.calls <= budget.calls * MARGIN
+    assert found.received <= budget.received
+    assert found.answered <= budget.answered
