@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
+import hiredis
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import (
     AuthenticationError,
+    DataError,
     NoPermissionError,
     RedisError,
     ResponseError,
@@ -239,7 +241,11 @@ class Line:
         if self._closed:
             self._connection.connect()  # it would go to the same server again by itself, whoever is the master now
             self._closed = False
-        self._connection.send_command(*command)
+        try:
+            packed = hiredis.pack_command(command)
+        except TypeError as error:
+            raise DataError(str(error)) from None
+        self._connection.send_packed_command((packed,))
 
     def settle(self) -> None:
         """Read all that is unread: from here on `fresh` says whether it was taken."""

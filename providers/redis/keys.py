@@ -70,6 +70,7 @@ All keys of a run expire ``keep`` after its last branch is over (7 days by defau
 
 import hashlib
 import zlib
+from functools import lru_cache
 
 from runner.core.jobs import ref
 
@@ -115,6 +116,7 @@ TEMPLATES: dict[str, str] = {
 """Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
 
 
+@lru_cache(maxsize=256)
 def home_of(run_id: str) -> str:
     """The partition in which a run lives."""
     return home(zlib.crc32(run_id.encode()) % PARTITIONS)
@@ -135,11 +137,13 @@ def key(name: str, /, **parts: str) -> str:
     return TEMPLATES[name].format(**parts)
 
 
+@lru_cache(maxsize=256)
 def run_key(run_id: str) -> str:
     """The run's own hash."""
     return key("run_key", home=home_of(run_id), run_id=run_id)
 
 
+@lru_cache(maxsize=256)
 def branch_key(run_id: str, branch: str) -> str:
     """The branch's own hash."""
     return key("branch_key", run=run_key(run_id), name=branch)

@@ -71,13 +71,14 @@ class LuaScript:
         builders = [_builder(key) for key in TEMPLATES if f"{key}(" in body]
         self.text = " ".join([*checks, *binds, *builders, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
-        self._names = frozenset(self.keys + self.argv)
+        self._order = (*self.keys, *self.argv)
+        self._names = frozenset(self._order)
 
     def arguments(self, slots: dict[str, Any]) -> list[Any]:
         """The slots in the order Redis wants them, key count first. Raises TypeError on a wrong name."""
         if slots.keys() != self._names:
             raise TypeError(f"{self.name}.lua takes {self.keys + self.argv}, got {sorted(slots)}")
-        return [len(self.keys), *(slots[key] for key in self.keys), *(slots[arg] for arg in self.argv)]
+        return [len(self.keys), *map(slots.__getitem__, self._order)]
 
     def __call__(self, client: Executor, **slots: Any) -> Any:
         """Run it: one round trip, two the first time a server sees it."""

@@ -245,7 +245,7 @@ def workdirs(store: str, cache: Path) -> Path:
 
 def new_place(root: Path, worker: str) -> Path:
     """Where a new one may be."""
-    return root / worker / uuid.uuid4().hex
+    return root.joinpath(worker, uuid.uuid4().hex)
 
 
 def _lay(folder: Path, files: Files) -> None:

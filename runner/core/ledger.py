@@ -46,7 +46,8 @@ class Tally(Counter[Entry]):
     def __init__(self, *given: Any) -> None:
         self.tokens: Counter[Entry] = Counter()
         self.passed = 0
-        super().__init__(*given)
+        if given:
+            super().__init__(*given)
 
     def served(self, entry: Entry, usage: Usage) -> None:
         """One more, from the journal."""

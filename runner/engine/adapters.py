@@ -34,6 +34,7 @@ def adapter_of(thing: object) -> Adapter | None:
     return next((adapter for plugin in plugins() if (adapter := plugin.adapter_of(thing)) is not None), None)
 
 
+@functools.cache
 def disposable() -> frozenset[str]:
     """The names of the adapters that have a process for each task."""
     return frozenset(name for plugin in plugins() if plugin.disposable for name in plugin.names)

@@ -100,7 +100,8 @@ class Executor:
         self._stops = stops
         self._outgoing = outgoing
         self._page = page
-        self._cache = cache
+        self._homes = homes(store.id, cache)
+        self._workdirs = task_files.workdirs(store.id, cache)
         self._retire = retire
         self._observers = Observers((LogObserver(), *observers.installed()))
 
@@ -132,7 +133,7 @@ class Executor:
         gate = Gate()
         task = self._store.task(claim, self._outgoing, self._page.log)
         journal = Journal(claim.recorded, self._observers.steps(claim, task), gate)
-        place = task_files.new_place(task_files.workdirs(self._store.id, self._cache), self._worker)
+        place = task_files.new_place(self._workdirs, self._worker)
         folder = AttemptFolder(claim, self._store, self._code, place)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         context, events = contextvars.Context(), TaskEvents(claim, task, gate)
@@ -245,7 +246,7 @@ class Executor:
         """Where the run keeps on this machine what is in no store."""
         store = self._store
         parent = partial(store.parent, job.run_id)
-        return Home(homes(store.id, self._cache), store.id, job.run_id, job.branch, parent, store.existing)
+        return Home(self._homes, store.id, job.run_id, job.branch, parent, store.existing)
 
     def _plan_of(self, claim: Claim, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

@@ -101,6 +101,8 @@ class EventBus:
 
     def listens(self, *event_types: str) -> bool:
         """Whether some handler would be told, in this context, of an event of one of these types."""
+        if not self._handlers:
+            return False
         classes = [found for kind in event_types if (found := event_class(kind)) is not None]
         wanted = {"*", BaseEvent, *event_types, *(base for found in classes for base in found.__mro__)}
         heard = _audience.get()

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import threading
+import uuid
 from typing import Literal, get_args
 
 import pytest
@@ -24,6 +25,7 @@ from runner.events import (
     TaskFailedEvent,
     TaskStartedEvent,
     ToolUsageErrorEvent,
+    ids,
     load_event,
     signal_event,
 )
@@ -198,6 +200,13 @@ def test_a_signal_has_an_event(name):
 def test_another_signal_has_none():
     with pytest.raises(ValueError, match="is not a valid SignalType"):
         signal_event(signal.SIGUSR1)
+
+
+@pytest.mark.parametrize("run", ["r-1", "r-ü", ""])
+def test_every_reader_makes_the_same_id_of_run_and_number(run):
+    for number in range(1, 200):
+        assert ids.event_id_of(run, number) == str(uuid.uuid5(ids._NAMESPACE, f"{run}/{number}"))
+    assert ids.event_id_of(run, 0) is None
 
 
 def test_a_name_that_is_not_there_says_so():
