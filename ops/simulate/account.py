@@ -6,10 +6,7 @@ from typing import Any
 
 from actors import Actor
 
-from runner.core.jobs import Refusal
 from runner.providers.memory import MemoryStore
-
-LEASE = 5000  #: ms
 
 
 class Account:
@@ -58,16 +55,6 @@ class SeenStore:
             return found
 
         return call
-
-    def claim(self, job: Any, **how: Any) -> Any:
-        """Where the lease was lost, the next heartbeat registers anew."""
-        self._actor.point()
-        found = self._store.claim(job, **how)
-        if found == Refusal("unregistered"):
-            self._store.workers.beat(self._actor.worker, LEASE, "{}")
-            found = self._store.claim(job, **how)
-        self._actor.point()
-        return found
 
     def task(self, claim: Any, sent: Any, log: Any) -> Any:
         """Its writes are seen likewise."""

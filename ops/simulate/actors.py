@@ -9,13 +9,14 @@ class Killed(BaseException):
 
 
 class Actor:
-    """One process of a worker. It stands still at each `point` until it is told to go on."""
+    """One process of a worker. It stands still at each `point` until told to go on, and sleeps until ``wakes``."""
 
     here = threading.local()  #: ``one`` is the actor whose thread this is
 
     def __init__(self, worker: str, process: str) -> None:
         self.worker, self.process = worker, process
         self.busy = self.dead = False
+        self.wakes = 0.0
         self.error: BaseException | None = None
         self._go, self._stands = threading.Lock(), threading.Lock()  # free where there is something to go on with
         self._go.acquire()
@@ -45,6 +46,11 @@ class Actor:
             self._go.acquire()
         if self.dead:
             raise Killed
+
+    def sleep(self, until: float) -> None:
+        """Stand still until then at least; or die."""
+        self.wakes = until
+        self.point()
 
     def _run(self, work: Callable[[], object]) -> None:
         Actor.here.one = self

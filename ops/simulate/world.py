@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from account import LEASE, Account, SeenStore
+from account import Account, SeenStore
 from actors import Actor, point
 
 from runner.core import backoff
@@ -23,10 +23,12 @@ from runner.engine.executor import Executor
 from runner.journal import task_marks
 from runner.journal.answers import Answer
 from runner.providers.memory import MemoryStore
-from runner.testing.in_process import QUEUE, Clock, InProcess, Prepared, TimeoutsOnly, prepare
+from runner.testing import ManualClock
+from runner.testing.in_process import QUEUE, InProcess, Prepared, TimeoutsOnly, prepare
 
 CREWS = Path(__file__).parent / "crews"
 WORKERS = 3
+LEASE = 5000  #: ms
 MOST_TURNS = 20_000
 RUN = "r-1"
 
@@ -35,13 +37,24 @@ class Wrong(AssertionError):
     """A law was broken. The message begins with the seed."""
 
 
+class ActorsClock(ManualClock):
+    """The world's time, as one of its actors sees it: who sleeps lets others go on."""
+
+    def __init__(self, actor: Actor, clock: ManualClock) -> None:
+        self._actor = actor
+        self.now, self.monotonic = clock.now, clock.monotonic
+
+    def sleep(self, seconds: float, /) -> None:
+        self._actor.sleep(self.now() + seconds)
+
+
 class World:
     """A run of one crew, and those who do it. ``faults`` is how much trouble there is, until it stops."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self._folder = seed, folder
         self.random = random.Random(seed)
-        self.clock, self.account = Clock(), Account()
+        self.clock, self.account = ManualClock(), Account()
         self.store = MemoryStore(self.clock)
         self.crew = self.random.choice(["graph", "graph", "flow"])
         self.faults = self.random.randint(0, 12)
@@ -79,7 +92,7 @@ class World:
     def _turn(self) -> None:
         waiting = self.store.memory.queues[QUEUE]
         acts: list[tuple[int, Callable[[], None]]] = [(1, self._pass_time)]
-        if self._busy():
+        if self._awake():
             acts.append((12, self._go_on))
         if waiting and self._idle():
             acts.append((6, self._deliver))
@@ -93,7 +106,7 @@ class World:
         self.random.choices(choices, weights)[0]()
 
     def _go_on(self) -> None:
-        actor = self.random.choice(self._busy())
+        actor = self.random.choice(self._awake())
         actor.go_on()
         if actor.error is not None:
             raise self._wrong(f"an executor raised {actor.error!r}") from actor.error
@@ -107,7 +120,7 @@ class World:
     def _pass_time(self) -> None:
         """Leases are prolonged, the dead are noticed, what is due is sent, what is lost again; people answer."""
         ms = self.random.choice([10, 500, 2000])
-        self.clock.go_on(ms)
+        self.clock.advance(ms / 1000)
         workers = self.store.workers
         for worker, actor in self._actors.items():
             if actor.dead:
@@ -115,7 +128,7 @@ class World:
                 self._actors[worker] = self._actor(worker)
             elif worker not in self._frozen and not workers.beat(worker, LEASE).stood:
                 workers.beat(worker, LEASE, "{}")
-        for worker, _ in workers.lapsed(self.clock()):
+        for worker, _ in workers.lapsed(self.store.memory.now()):
             self._recovered(workers.reap(worker, reason="its lease lapsed", max_attempts=99, only_lapsed=True))
         self._frozen.clear()
         workers.move_due()
@@ -140,7 +153,7 @@ class World:
         worker = self.random.choice(list(self._actors))
         self._fault(f"{worker} freezes")
         self._frozen.add(worker)
-        self.clock.go_on(LEASE)
+        self.clock.advance(LEASE / 1000)
 
     def _lose_message(self) -> None:
         self._fault(f"{self.store.workers.take([QUEUE])} is lost")
@@ -203,6 +216,9 @@ class World:
     def _busy(self) -> list[Actor]:
         return [actor for actor in self._actors.values() if actor.busy]
 
+    def _awake(self) -> list[Actor]:
+        return [actor for actor in self._busy() if actor.wakes <= self.clock.now()]
+
     def _idle(self) -> list[Actor]:
         return [actor for actor in self._actors.values() if not actor.busy and not actor.dead]
 
@@ -221,6 +237,7 @@ class World:
             outgoing=None,
             page=task_marks.page(None, actor.process),
             retire=None,
+            clock=ActorsClock(actor, self.clock),
         )
 
     def _recovered(self, references: list[str]) -> None:
@@ -231,7 +248,7 @@ class World:
         self._note(what)
 
     def _note(self, what: str) -> None:
-        self.trace.append(f"{self.clock.now} {what}")
+        self.trace.append(f"{self.store.memory.now()} {what}")
 
     def _wrong(self, what: str) -> Wrong:
         return Wrong("\n".join([f"seed {self.seed}, {self.crew}: {what}", *self.trace]))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from runner.core.clock import Clock
 from runner.core.jobs import Job
 from runner.core.ledger import Tally
 from runner.core.plan import Plan
@@ -208,8 +209,8 @@ class Bundle:
 class Memory:
     """All of it. Whoever reads or writes holds ``changed``, which is told of each event and each message."""
 
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self.now = clock
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
         self.changed = threading.Condition(threading.RLock())
         self.runs: dict[str, Run] = {}
         self.workers: dict[str, Worker] = {}
@@ -220,6 +221,10 @@ class Memory:
         self.queues: defaultdict[str, deque[Job]] = defaultdict(deque)
         self.bundles: dict[str, Bundle] = {}
         self.leader: tuple[str, int] = ("", 0)
+
+    def now(self) -> int:
+        """The time in milliseconds."""
+        return round(self.clock.now() * 1000)
 
     def run(self, run_id: str) -> Run | None:
         """A run; None if there is none, or it is over for longer than it is kept."""

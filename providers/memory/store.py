@@ -1,11 +1,11 @@
 """Runs in the memory of one process, behind the port that the engine knows."""
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import NotFound
 from runner.core.jobs import Claim, Job, Refusal, Scope
 from runner.core.output import TaskOutput
@@ -25,19 +25,14 @@ from runner.providers.records import HeldClaim
 NOT_FIT_MS = 1000  #: after which a job that its worker cannot do comes again, to others
 
 
-def wall_clock() -> int:
-    """The time in milliseconds."""
-    return time.time_ns() // 1_000_000
-
-
 class MemoryStore:
     """A `runner.engine.ports.Store` for one process and any number of its threads.
 
-    ``runs`` is what clients ask, ``workers`` what keeps workers alive to each other. The ``clock`` gives milliseconds:
-    every lease, delay and lifetime goes by it.
+    ``runs`` is what clients ask, ``workers`` what keeps workers alive to each other. Every lease,
+    delay and lifetime goes by the ``clock``, in whole milliseconds.
     """
 
-    def __init__(self, clock: Callable[[], int] = wall_clock) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
         self.id = f"memory-{uuid.uuid4().hex}"
         self._memory = self.memory = Memory(clock)
         self.runs = MemoryRuns(self._memory)
@@ -169,7 +164,7 @@ class MemoryStore:
         if run is None:
             raise NotFound(f"there is no run {run_id}")
         if run.pace is None:
-            run.pace = RateLimiter(clock=lambda: self._memory.now() / 1000)
+            run.pace = RateLimiter(clock=self._memory.clock)
         return run.pace
 
     def signature(self, run_id: str) -> str:

@@ -6,7 +6,6 @@ Calls of `LLM` are journaled where they leave the process. Those of other models
 import copy
 import inspect
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -87,7 +86,7 @@ def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch:
 def wait(job: Job) -> None:
     """Until the model may be asked."""
     for seconds in job.journal.pauses():
-        time.sleep(seconds)
+        job.journal.clock.sleep(seconds)
 
 
 def _ask_ours(

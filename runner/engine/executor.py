@@ -6,7 +6,6 @@ Performing a task gives a decision; storing it is a step of its own. Everything 
 import contextvars
 import json
 import socket
-import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,6 +17,7 @@ from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
 from runner.core import backoff, fault_points
 from runner.core import output as outputs
+from runner.core.clock import SYSTEM
 from runner.core.errors import (
     ClaimLost,
     DiskTrouble,
@@ -43,7 +43,7 @@ from runner.engine.failures import describe, trace_of
 from runner.engine.folder import AttemptFolder
 from runner.engine.logs import LogObserver
 from runner.engine.observers import Observers
-from runner.engine.ports import ClaimedTask, Store
+from runner.engine.ports import ClaimedTask, Clock, Store
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Work
 from runner.journal.cancellation.gate import Gate
@@ -91,8 +91,10 @@ class Executor:
         outgoing: Outgoing,
         page: Page,
         retire: Retire,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._code = CodeCache(store, cache)
         self._signatures = Signatures(store.signature)
         self._worker = worker
@@ -119,9 +121,9 @@ class Executor:
                 return claim
             self._page.claimed(job.ref, claim.token)
             self._observers.task_started(claim)
-            began = time.monotonic()
+            began = self._clock.monotonic()
             decision = self._do(claim)
-            self._observers.task_ended(claim, decision, time.monotonic() - began)
+            self._observers.task_ended(claim, decision, self._clock.monotonic() - began)
             return decision
         finally:
             self._page.over()
@@ -130,9 +132,9 @@ class Executor:
         if self._retire is not None and adapters.is_disposable(claim.adapter):
             self._retire(claim.adapter)
         fault_points.reached("claimed, not begun")
-        gate = Gate()
+        gate = Gate(self._clock)
         task = self._store.task(claim, self._outgoing, self._page.log)
-        journal = Journal(claim.recorded, self._observers.steps(claim, task), gate)
+        journal = Journal(claim.recorded, self._observers.steps(claim, task), gate, clock=self._clock)
         place = task_files.new_place(self._workdirs, self._worker)
         folder = AttemptFolder(claim, self._store, self._code, place)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
@@ -155,23 +157,23 @@ class Executor:
 
     def _claim(self, job: Job) -> Claim | Refusal:
         """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
-        end = time.monotonic() + REGISTER_WAIT
+        end = self._clock.monotonic() + REGISTER_WAIT
         while True:
             unfit = adapters.disposable() if self._retire is None else ()
             claim = self._store.claim(job, worker=self._worker, process=self._process, unfit=unfit)
             if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
                 return claim
-            if time.monotonic() > end or self._stops.draining:
+            if self._clock.monotonic() > end or self._stops.draining:
                 self._store.return_job(job)
                 return claim
-            time.sleep(0.05)
+            self._clock.sleep(0.05)
 
     def _perform(
         self, claim: Claim, task: ClaimedTask, journal: Journal, gate: Gate, events: TaskEvents, folder: AttemptFolder
     ) -> Decision:
         failed: BaseException
         loaded: Loaded | None = None
-        began = time.monotonic()
+        began = self._clock.monotonic()
         events.begin()
         try:
             self._signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
@@ -210,13 +212,13 @@ class Executor:
                 assert work.line is not None
                 if left:
                     grow.record.update(task_files.beside(outputs.load(grow.record)[0], left))
-                return Grown(grow, work.line, Used(files=bool(left)), int((time.monotonic() - began) * 1000))
+                return Grown(grow, work.line, Used(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
             used = replace(
                 work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key))), files=bool(left)
             )
             output = folder.with_files(output, left, loaded)
             unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
-            return Commit(output, unlocks, used, int((time.monotonic() - began) * 1000))
+            return Commit(output, unlocks, used, int((self._clock.monotonic() - began) * 1000))
         except ClaimLost:
             return Lost()
         except InputRequired as asked:

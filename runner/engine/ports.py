@@ -1,11 +1,13 @@
-"""The ports behind which the engine's surroundings stand: the store that keeps runs, and one task held in it.
+"""The ports behind which the engine's surroundings stand: the store that keeps runs, one task held in it, the clock.
 
-The engine names no store. Redis is one (`runner.providers.redis.store`); who starts the engine gives it one.
+The engine names none of them. Redis is one store (`runner.providers.redis.store`), the system's is one clock; who
+starts the engine gives it both.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from runner.core.clock import Clock as Clock
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.ledger import Tally
 from runner.core.output import TaskOutput

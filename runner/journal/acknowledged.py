@@ -11,11 +11,12 @@ well. The oldest goes when the ring is full.
 import json
 import mmap
 import struct
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from json.encoder import encode_basestring_ascii
 from typing import Any
+
+from runner.core.clock import SYSTEM, Clock
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
@@ -38,8 +39,9 @@ class Acknowledged:
 class Log:
     """The ring of one process. ``claim`` is for what it is told of the claim that it was given last."""
 
-    def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int) -> None:
+    def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int, clock: Clock = SYSTEM) -> None:
         self._memory, self._start, self._size = memory, start, size
+        self._clock = clock
         self.claim = ClaimLog(self, "", 0)
 
     def claimed(self, ref: str, token: int) -> "ClaimLog":
@@ -51,7 +53,7 @@ class Log:
     def add(self, claim: str, *what: str) -> None:
         """A line."""
         said = ", ".join(map(encode_basestring_ascii, what))
-        line = f"[{time.monotonic():.3f}, {claim}, {said}]\n".encode()
+        line = f"[{self._clock.monotonic():.3f}, {claim}, {said}]\n".encode()
         room = self._size - _HEAD.size
         if len(line) > room // 4:
             return  # a name of many kilobytes
@@ -88,18 +90,19 @@ class ClaimLog:
 class Logs:
     """The rings of a worker's processes, one for each place in its pool."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         self._size = max(SMALLEST, min(LARGEST, ALL // max(places, 1)))
         self._memory = mmap.mmap(-1, self._size * places)  # what is never written takes no room
 
     def log(self, place: int) -> Log:
         """That of this place."""
-        return Log(self._memory, place * self._size, self._size)
+        return Log(self._memory, place * self._size, self._size, self._clock)
 
     def claims(self) -> list[Acknowledged]:
         """What is remembered, by claim."""
         found: dict[tuple[str, int], Acknowledged] = {}
-        since = time.monotonic() - WINDOW
+        since = self._clock.monotonic() - WINDOW
         for start in range(0, len(self._memory), self._size):
             for at, ref, token, kind, *what in _lines(self._memory, start, self._size):
                 if at >= since:

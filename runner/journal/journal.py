@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.core import fault_points
+from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
 from runner.journal import frames, values
@@ -47,10 +48,12 @@ class Journal:
         *,
         watched: bool = False,
         replay_from_start: bool = True,
+        clock: Clock = SYSTEM,
     ) -> None:
         self._recorded = dict(recorded)
         self._recorder = recorder
         self.gate = self._gate = gate
+        self.clock = clock
         self._occurrences: Counter[str] = Counter()
         self._calls, self._reached = Places(self._recorded), Reached(self._recorded)
         self._doing = frames.Doing()
@@ -212,10 +215,11 @@ class Journal:
         return Frame(self, place.key, entry, outer), place, recorded
 
     def pauses(self) -> Iterator[float]:
-        """How long to sleep until the next call of a model may be made: see `runner.journal.rate_limit`."""
+        """How long to sleep by the ``clock`` until the next call of a model may be made: see `rate_limit`."""
         by = caller.get()
         own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
-        return pauses(self.pacer if self.standin is None else None, [*self.limits.items(), *own], self._gate)
+        pacer = self.pacer if self.standin is None else None
+        return pauses(pacer, [*self.limits.items(), *own], self._gate, self.clock)
 
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""

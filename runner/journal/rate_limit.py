@@ -5,11 +5,11 @@ fleet the minutes are the run's, in the store, and hold for all workers together
 """
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from runner.core.clock import SYSTEM, Clock
 from runner.journal.cancellation.gate import Gate
 
 MINUTE = 60.0
@@ -27,9 +27,9 @@ class Pacer(Protocol):
 
 
 class RateLimiter:
-    """Counts here, in this process. The ``clock`` gives seconds."""
+    """Counts here, in this process."""
 
-    def __init__(self, minute: float = MINUTE, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, minute: float = MINUTE, clock: Clock = SYSTEM) -> None:
         self._minute = minute
         self._clock = clock
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class RateLimiter:
 
     def turn(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear how long there is none."""
-        now = self._clock()
+        now = self._clock.monotonic()
         with self._lock:
             wait = 0.0
             for name, most in limits:
@@ -58,10 +58,10 @@ class RateLimiter:
         return RateLimiter, (self._minute,)
 
 
-def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate) -> Iterator[float]:
-    """How long to sleep, again and again, until it is a call's turn. Raises the stop, if the task is to stop."""
+def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate, clock: Clock = SYSTEM) -> Iterator[float]:
+    """How long to sleep by this clock, again and again, until it is a call's turn. Raises the stop of its task."""
     while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
-        end = time.monotonic() + left
-        while (left := end - time.monotonic()) > 0:
+        end = clock.monotonic() + left
+        while (left := end - clock.monotonic()) > 0:
             gate.check()
             yield min(left, LOOK)

@@ -15,10 +15,10 @@ import mmap
 import os
 import struct
 import tempfile
-import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from runner.core.clock import SYSTEM, Clock
 from runner.core.ledger import Entry, Tally
 
 CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
@@ -145,7 +145,7 @@ def remove(path: str) -> None:
             Path(path).unlink()
 
 
-def sweep(store: str, needed: Collection[str]) -> None:
+def sweep(store: str, needed: Collection[str], clock: Clock = SYSTEM) -> None:
     """Take away what dead workers left behind, but for the files ``needed`` by who hands the tasks of ``store`` back.
 
     Those of another store's workers stay for an hour: who looks for them is not known here.
@@ -154,7 +154,7 @@ def sweep(store: str, needed: Collection[str]) -> None:
         with contextlib.suppress(OSError):
             if str(path) in needed or not _abandoned(path):
                 continue
-            if path.name.endswith(_mark(store)) or time.time() - path.stat().st_ctime > ABANDONED:
+            if path.name.endswith(_mark(store)) or clock.now() - path.stat().st_ctime > ABANDONED:
                 path.unlink()
 
 

@@ -28,6 +28,8 @@ class TestMine(ProviderConformance):
     @pytest.fixture
     def location(self, tmp_path): return str(tmp_path / "checkpoints")
 
+from runner.testing import ManualClock              # time that a test lets pass: MemoryStore(ManualClock())
+
 from runner.testing import StoreConformance         # the same for stores of runs; a `StoreDriver` drives one
 """
 
@@ -36,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 from runner.modelserver import Answer, Call, ModelRequest, ModelServer, Rule
 
 if TYPE_CHECKING:
+    from runner.testing.clock import ManualClock
     from runner.testing.conformance import ProviderConformance
     from runner.testing.fault_proxy import Command, Cut, Delay, Fault, FaultProxy, Lose, Refuse
     from runner.testing.fleet import Fleet, RedisServer, WorkerProcess, children_of, eventually
@@ -51,6 +54,7 @@ __all__ = [
     "FaultProxy",
     "Fleet",
     "Lose",
+    "ManualClock",
     "ModelRequest",
     "ModelServer",
     "ProviderConformance",
@@ -73,6 +77,10 @@ def __getattr__(name: str) -> Any:
         from runner.testing import fault_proxy
 
         return getattr(fault_proxy, name)
+    if name == "ManualClock":
+        from runner.testing import clock
+
+        return clock.ManualClock
     if name not in ("ProviderConformance", "StoreConformance"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest

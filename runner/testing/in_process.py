@@ -26,6 +26,7 @@ from runner.journal import task_marks
 from runner.journal.cancellation.async_raise import CancelScope
 from runner.journal.cancellation.gate import Gate
 from runner.providers.memory import MemoryStore
+from runner.testing.clock import ManualClock
 
 QUEUE = "jobs"
 LEASE = 10**9  #: ms: who works here lives as long as this process
@@ -65,21 +66,6 @@ def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepar
     if plan.grows:
         fields["beginning"] = stored(reading.beginning(given))
     return Prepared(plan, packed, fields)
-
-
-class Clock:
-    """Milliseconds that go on only when they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-
-    def __call__(self) -> int:
-        """The time."""
-        return self.now
-
-    def go_on(self, ms: int) -> None:
-        """Let time pass."""
-        self.now += ms
 
 
 class TimeoutsOnly:
@@ -127,7 +113,7 @@ class InProcess:
         worker: str = "w0",
         store: MemoryStore | None = None,
     ) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.store = store or MemoryStore(self.clock)
         self.runs, self.workers = self.store.runs, self.store.workers
         self.stops = TimeoutsOnly()
@@ -142,6 +128,7 @@ class InProcess:
             outgoing=None,
             page=task_marks.page(None, "p0"),
             retire=None,
+            clock=self.clock,
         )
 
     def submit(self, crew: Path | str, inputs: Mapping[str, Any] | None = None, **options: str) -> str:
@@ -167,7 +154,7 @@ class InProcess:
             if one is not None:
                 done.append(one)
             elif (due := min(self.store.memory.due.values(), default=None)) is not None:
-                self.clock.now = max(self.clock.now, due)
+                self.clock.advance(max(0.0, due / 1000 - self.clock.now()))
                 self.workers.move_due()
             else:
                 break

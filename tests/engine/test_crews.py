@@ -7,8 +7,9 @@ import pytest
 
 from runner.core.states import RunStatus
 from runner.engine.decisions import Commit, Fail, Lost, Retry
+from runner.engine.executor import REGISTER_WAIT
 from runner.providers.memory.task import MemoryTask
-from runner.testing.in_process import InProcess
+from runner.testing.in_process import LEASE, InProcess
 
 pytestmark = pytest.mark.fast
 
@@ -42,6 +43,16 @@ STEPS = """
         return f"{{first}} {{second}}"
 
     crew = Crew(tasks=[Task(name="work", run=work, {options})])
+    """
+
+
+LIMITED = """
+    class Own(BaseLLM):
+        def call(self, messages, tools=None, **options):
+            return "said"
+
+    one = Agent(role="A", llm=Own("own"))
+    crew = Crew(tasks=[Task(name=name, description="it", agent=one) for name in "abc"], max_rpm=1)
     """
 
 
@@ -116,6 +127,25 @@ def test_a_worker_that_drains_sends_its_job_on(here: InProcess, begun: Callable[
     here.stops.draining = False
     here.work()
     assert here.runs.get(run).status is RunStatus.completed
+
+
+def test_a_job_waits_for_its_workers_lease_and_is_then_sent_on(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(GRAPH, {"topic": "owls"})
+    here.workers.reap("w0", reason="its lease lapsed", max_attempts=9)
+    began = here.clock.now()
+    assert getattr((here.step() or ("", None))[1], "reason", None) == "unregistered"
+    assert REGISTER_WAIT < here.clock.now() - began < REGISTER_WAIT + 1
+    here.workers.beat("w0", LEASE, "{}")
+    here.work()
+    assert here.runs.get(run).status is RunStatus.completed
+
+
+def test_a_minute_of_a_limit_is_one_of_the_clock(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun(LIMITED)
+    began = here.clock.now()
+    here.work()
+    assert here.texts(run) == {"a": "said", "b": "said", "c": "said"}
+    assert 120 <= here.clock.now() - began < 121
 
 
 def test_who_lost_the_claim_does_no_other_step_and_commits_nothing(

@@ -30,6 +30,7 @@ from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import template
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
+from runner.testing import ManualClock
 
 from .checks import Laws, agree, job_of, moved
 from .conftest import Clock, LossyLine
@@ -53,7 +54,8 @@ class Operations(RuleBasedStateMachine):
         self.redis, self.line, self.clock, self.nonces = redis, line, clock, nonces
         self.store = Runs(redis)
         self.fleet = Workers(redis)
-        self.memory = MemoryStore(lambda: clock.now)
+        self.time = ManualClock(clock.now / 1000)
+        self.memory = MemoryStore(self.time)
         self.laws = Laws()
         self.claims: list[Claim] = []
         self.delivered: list[Job] = []
@@ -257,6 +259,7 @@ class Operations(RuleBasedStateMachine):
     def oversee(self, ms: int, older: int, *, sent: bool) -> None:
         """Time passes; then what a supervisor does. It may die before it says that a job was ``sent``."""
         self.clock.go_on(ms)
+        self.time.advance(ms / 1000)
         assert self.fleet.move_due() == self.memory.workers.move_due()
         self.check()
         assert self.fleet.resend(older) == self.memory.workers.resend(older)

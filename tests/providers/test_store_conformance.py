@@ -13,7 +13,7 @@ from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import template
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
-from runner.testing import RedisServer, StoreConformance
+from runner.testing import ManualClock, RedisServer, StoreConformance
 from runner.testing.store_driver import QUEUE, StoreDriver
 
 from .checks import job_of
@@ -24,8 +24,8 @@ class OnMemory(StoreDriver):
     envelope = "to its own queue"
 
     def __init__(self) -> None:
-        self.now = 1_700_000_000_000
-        self.store = MemoryStore(lambda: self.now)
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
         self.runs, self.workers = self.store.runs, self.store.workers
         super().__init__()
 
@@ -33,7 +33,7 @@ class OnMemory(StoreDriver):
         return self.store.workers.take([QUEUE])
 
     def go_on(self, ms: int) -> None:
-        self.now += ms
+        self.clock.advance(ms / 1000)
 
     def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
         return self.store.runs.position(run_id, checkpoint=checkpoint, outputs=outputs)

@@ -7,40 +7,26 @@ from runner.core.errors import Interrupted
 from runner.journal import rate_limit
 from runner.journal.cancellation.gate import Gate
 from runner.journal.rate_limit import RateLimiter, pauses
-from runner.testing import ModelServer
+from runner.testing import ManualClock, ModelServer
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    one = Clock()
-    monkeypatch.setattr(rate_limit, "time", one)
-    return one
-
-
-def test_a_turn_is_there_when_a_minute_has_gone_since_the_first(clock: Clock) -> None:
-    pace = RateLimiter(clock=clock.monotonic)
+def test_a_turn_is_there_when_a_minute_has_gone_since_the_first() -> None:
+    clock = ManualClock()
+    pace = RateLimiter(clock=clock)
     both = [("crew", 3), ("agent A", 2)]
     assert [pace.turn(both), pace.turn([("crew", 3)]), pace.turn(both)] == [0, 0, 0]
-    clock.now += 20
+    clock.advance(20)
     assert pace.turn([("crew", 3)]) == 40
     assert pace.turn([("agent A", 2)]) == 40, "nothing was taken in vain"
-    clock.now += 40
+    clock.advance(40)
     assert [pace.turn(both), pace.turn(both)] == [0, 0]
     assert pace.turn(both) == 60
 
 
-def test_who_waits_can_be_stopped(clock: Clock) -> None:
-    gate, pace = Gate(), RateLimiter()
+def test_who_waits_can_be_stopped() -> None:
+    gate, pace, clock = Gate(), RateLimiter(), ManualClock()
     pace.turn([("crew", 1)])
-    slept = pauses(pace, [("crew", 1)], gate)
+    slept = pauses(pace, [("crew", 1)], gate, clock)
     assert next(slept) == rate_limit.LOOK
     gate.ask(Interrupted("the worker is draining"))
     with pytest.raises(Interrupted):

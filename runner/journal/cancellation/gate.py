@@ -6,14 +6,16 @@ is recorded; inside a write to the store never. One gate stands beside one task 
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
+
+from runner.core.clock import SYSTEM, Clock
 
 
 class Gate:
     """Asked by the one who stops (a signal handler, a timer, another thread) and passed by the task itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock = clock
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.
         self._lock = threading.RLock()
         self._calls = 0
@@ -48,12 +50,12 @@ class Gate:
     @contextlib.contextmanager
     def person(self) -> Iterator[None]:
         """The task waits for a person at the terminal: a timeout does not count that."""
-        began = time.monotonic()
+        began = self._clock.monotonic()
         self._nobody_asked.clear()
         try:
             yield
         finally:
-            self._with_person += time.monotonic() - began
+            self._with_person += self._clock.monotonic() - began
             self._nobody_asked.set()
 
     def with_person(self) -> float:

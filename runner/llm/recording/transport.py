@@ -5,7 +5,6 @@ recorded when its answer is whole. Anything else passes, and so does everything 
 """
 
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -41,7 +40,7 @@ def install(library: Any) -> None:
         if (answer := passing.replay()) is not None:
             return answer
         for seconds in passing.pauses():
-            time.sleep(seconds)
+            passing.clock.sleep(seconds)
         with passing:
             response = passing.refused(handle(self, passing.turned()))
             if response is not None:
@@ -59,7 +58,7 @@ def install(library: Any) -> None:
         if (answer := passing.replay()) is not None:
             return answer
         for seconds in passing.pauses():
-            await _sleep(seconds)
+            await passing.clock.sleep_async(seconds)
         with passing:
             response = passing.refused(await handle_async(self, passing.turned()))
             if response is not None:
@@ -98,7 +97,7 @@ class _Passing:
         self, library: Any, request: Any, asked: wire.Request, journal: Any, stray: bool, *, asynchronous: bool = False
     ) -> None:
         self._library, self._request, self._asked = library, request, asked
-        self._journal = journal
+        self._journal, self.clock = journal, journal.clock
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
         self._instead = chosen() or named(journal.standin or "")
         self._asynchronous = asynchronous
@@ -238,17 +237,6 @@ class _Passing:
     def _heard(self, answer: wire.Answer, *, replayed: bool) -> None:
         if self._caller.heard is not None:
             self._caller.heard(Heard(self._call.entry.model, answer.usage, replayed))
-
-
-async def _sleep(seconds: float) -> None:
-    import asyncio  # only a program that awaits pays for it
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:  # the libraries run under trio, too
-        await sys.modules["trio"].sleep(seconds)
-    else:
-        await asyncio.sleep(seconds)
 
 
 def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:

@@ -1,0 +1,33 @@
+"""Simulated time, for the engine and a store in memory."""
+
+START = 1_700_000_000  #: seconds since 1970
+
+
+class ManualClock:
+    """A `runner.engine.ports.Clock` that goes on only when it is told to, or when somebody sleeps: then at once.
+
+    Counted in nanoseconds, so that it is exact however often it goes on.
+    """
+
+    def __init__(self, start: float = START) -> None:
+        self._ns = round(start * 1e9)
+
+    def now(self) -> float:
+        """The time, in seconds since 1970."""
+        return self._ns / 1e9
+
+    def monotonic(self) -> float:
+        """The same."""
+        return self._ns / 1e9
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._ns += round(seconds * 1e9)
+
+    def sleep(self, seconds: float, /) -> None:
+        """Let so much time pass, without waiting."""
+        self.advance(seconds)
+
+    async def sleep_async(self, seconds: float, /) -> None:
+        """The same."""
+        self.advance(seconds)
