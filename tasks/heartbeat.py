@@ -306,6 +306,7 @@ class Heartbeat(threading.Thread):
     # -- draining
 
     def _drain(self) -> None:
+        """Tell the tasks to stop. Those that have not when the drain timeout is long over are taken back."""
         if not self._drain_seen:
             self._drain_seen = True
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2

@@ -71,7 +71,7 @@ def run(
 
 
 def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float) -> int:
-    """Until the worker ends. One that was asked to and does not is killed: the supervisors hand on what it held."""
+    """Until the worker ends, or is killed when it was asked to and the drain timeout is long over: others go on."""
     patience = WorkerSettings().drain_timeout + MARGIN
     end: float | None = None
     while True:

@@ -106,7 +106,7 @@ class TaskStops:
             timer.cancel()
 
     def drain(self, cause: str = "SIGTERM") -> None:
-        """Take no more tasks; stop those between steps now, those in a call when it ends or the time is up."""
+        """Take no more tasks; stop those between steps now, others as their call ends or after the drain timeout."""
         if not self._draining:
             self.mark(cause)
         self._draining = True

@@ -155,7 +155,7 @@ class Supervisor:
         return self._pause
 
     def _reap_disconnected(self) -> None:
-        """A process that died closed its sockets. Seen twice, so that one that reconnects has the time to say so."""
+        """A worker is dead when its sockets closed. Seen twice, so that one that reconnects has the time to say so."""
         by_client = {
             int(worker.fields["client_id"]): worker
             for worker in self._known
@@ -176,7 +176,7 @@ class Supervisor:
         self._missing = set(gone)
 
     def _reap_lapsed(self) -> None:
-        """A machine that vanished or froze closes nothing: its lease lapses."""
+        """A worker is dead, too, when its lease lapses: a machine that vanished or froze closes no socket."""
         now = self._workers.now()
         gone = []
         for worker_id, lapses_at in self._workers.lapsed(now):

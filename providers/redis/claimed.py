@@ -335,6 +335,7 @@ class ClaimedTask:
         self._out.sure()
 
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
+        """Run a script that checks the fencing token. Raises `ClaimLost`."""
         with self._lock:
             answer = script(self._line, **self._who, **slots)
         if answer[0] == "refused":

@@ -6,6 +6,6 @@ LONGEST = 300.0
 
 
 def delay(failures: int, first: float, rand: random.Random | None = None) -> float:
-    """Seconds before attempt ``failures + 1``: doubling from ``first``, at most five minutes, half of it jitter."""
+    """The retry delay before attempt ``failures + 1``, in seconds: from ``first`` doubling to five minutes, half jitter."""
     whole = min(first * 2.0 ** min(failures - 1, 30), LONGEST)
     return whole / 2 + (rand or random.Random()).uniform(0, whole / 2)

@@ -103,7 +103,7 @@ def planned(crew: Crew, task: Task, context: TaskContext) -> str:
 def checked(
     task: Task, doer: Agent | None, context: TaskContext, work: Work, attempt: Callable[[], TaskOutput]
 ) -> TaskOutput:
-    """The output of the first attempt that passes all guardrails. Raises `GuardrailFailed`."""
+    """The first output that passes all guardrails, up to the guardrail retry limit. Raises `GuardrailFailed`."""
     checks, most = task.checks, task.guardrail_max_retries
     if doer is not None and task.run is None and doer.guardrail is not None:
         most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries

@@ -189,7 +189,7 @@ def _complain(behavior: MismatchBehavior, error: Exception) -> None:
 
 
 def place(event: BaseEvent) -> Stack:
-    """Give an event its parent and its start, and return the stack as it is after it, which is not yet set.
+    """Give an event its ``parent_event_id`` and its start, and return the stack as it is after it, not yet set.
 
     An end closes the innermost scope that it belongs to, and all that was left open inside of that; one that belongs
     to none closes nothing.

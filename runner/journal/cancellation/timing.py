@@ -14,7 +14,7 @@ SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of
 
 @contextlib.contextmanager
 def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
-    """Break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
+    """The task timeout: break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
     if timeout is None:
         yield
         return

@@ -113,7 +113,7 @@ class _Passing:
     # -- served
 
     def replay(self) -> Any:
-        """The recorded answer, if there is one."""
+        """The recorded answer of the model, if there is one."""
         if self._call.recorded is None:
             return None
         self._call.check()
