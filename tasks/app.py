@@ -1,28 +1,16 @@
 """The Celery app. Celery carries messages of ids; everything that must not be lost is in the store."""
 
-import contextlib
 import os
-import time
 from typing import Any
 from urllib.parse import quote
 
 from celery import Celery
-from kombu.connection import Connection
 from kombu.entity import Queue
 
-from runner.core.errors import RunnerError, StoreUnreachable, UsageError, said
-from runner.core.jobs import Job
-from runner.core.redaction import redact_url
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
-from runner.providers.redis.connection import reach, waiting
-from runner.providers.redis.envelope import JOB, job_arguments
 from runner.providers.redis.protocol import served
-
-BROKER_TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
-BROKER_PAUSE = 5.0  #: seconds until one that did not is asked again
-NO_SUCH_QUEUE = "404"  #: AMQP's, and what kombu makes of it elsewhere
 
 
 def state_url() -> str:
@@ -126,78 +114,3 @@ def make_app() -> Celery:
 
 
 app = make_app()
-
-
-def check_broker() -> None:
-    """Raise `StoreUnreachable`, with the address tried, unless the broker answers and lets us in."""
-    if own_broker():
-        return
-    url = os.environ["RUNNER_BROKER_URL"]
-    if url.startswith(SCHEMES):
-        with waiting(url) as client:
-            reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")
-        return
-    connection: Any = None
-    try:
-        connection = Connection(broker_url(), connect_timeout=5)  # type: ignore[no-untyped-call]
-        connection.connect()
-    except RunnerError:
-        raise
-    except (KeyError, ValueError, ImportError) as error:  # a scheme that kombu knows not, or a URL that it cannot read
-        raise UsageError(
-            f"{redact_url(url)} is not a broker's URL ({said(error)}): "
-            "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
-        ) from None
-    except Exception as error:  # each transport has its own
-        raise StoreUnreachable(
-            f"the broker at {connection.as_uri()} cannot be reached or refuses us: {said(error)}. Start it, or name "
-            "another with --broker-url."
-        ) from None
-    finally:
-        if connection is not None:
-            connection.release()
-
-
-def send(job: Job, queue: str) -> None:
-    """Hand a job to the broker (where the broker is not the state's Redis)."""
-    arguments: dict[str, Any] = job_arguments(job.run_id, job.branch, job.task, job.attempt)
-    app.send_task(
-        JOB,
-        kwargs=arguments,
-        queue=queue,
-        task_id=job.message_id,
-        shadow=job.task,
-        argsrepr="()",
-        kwargsrepr=repr(arguments),
-        ignore_result=True,
-    )
-
-
-class QueueDepth:
-    """How many messages wait in a queue of the broker. For one thread: it keeps a connection."""
-
-    def __init__(self) -> None:
-        self._connection: Any = None
-        self._silent_until = 0.0
-
-    def __call__(self, queue: str) -> int | None:
-        """What the broker says; 0 where it has no such queue, None where it does not answer."""
-        if time.monotonic() < self._silent_until:
-            return None
-        try:
-            if self._connection is None:
-                limits = dict.fromkeys(("read_timeout", "write_timeout", "socket_timeout"), BROKER_TIMEOUT)
-                self._connection = app.connection_for_read(
-                    connect_timeout=BROKER_TIMEOUT,
-                    transport_options={**app.conf.broker_transport_options, **limits, "client_name": "runner:depth"},
-                )
-            with self._connection.channel() as channel:
-                return int(channel.queue_declare(queue, passive=True).message_count)
-        except Exception as error:  # each transport has its own
-            if str(getattr(error, "reply_code", "")) == NO_SUCH_QUEUE:
-                return 0
-            connection, self._connection = self._connection, None
-            self._silent_until = time.monotonic() + BROKER_PAUSE
-            with contextlib.suppress(Exception):
-                connection.release()
-            return None

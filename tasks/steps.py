@@ -13,14 +13,13 @@ from celery import bootsteps
 from celery.signals import after_setup_logger, after_setup_task_logger, worker_process_init, worker_shutting_down
 from celery.worker import state
 
-from runner.core.jobs import Job
 from runner.core.redaction import redact_handlers
 from runner.core.settings import WorkerSettings
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS
-from runner.providers.redis.runs import Runs
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, pool, transport
+from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
 from runner.tasks.supervisor import Supervisor
@@ -103,16 +102,7 @@ class SupervisorStep(bootsteps.StartStopStep):
 def make_supervisor(name: str) -> Supervisor:
     """A supervisor on this process's settings."""
     url = celery_side.state_url()
-    runs = Runs(connect(url, name=f"runner:{name}:outbox"))
-
-    def send(job: Job) -> None:
-        # Also where our broker is the state's Redis: a run may have been submitted with another one named, and its
-        # outbox is emptied to wherever there are workers.
-        celery_side.send(job, runs.field(job.run_id, "queue"))
-
-    return Supervisor(
-        lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), send, celery_side.QueueDepth()
-    )
+    return Supervisor(lambda: connect(url, name=f"runner:{name}", single=True), name, WorkerSettings(), CeleryBroker())
 
 
 @after_setup_logger.connect

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 
 from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
+from runner.engine.ports import Broker
 from runner.journal import sent_marks
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 log = logging.getLogger(__name__)
@@ -44,22 +46,20 @@ class IntervalSchedule:
 
 
 class Supervisor:
-    """The loop. ``send`` hands a job to a broker that is not this Redis; ``depth`` tells how long a queue of it is."""
+    """The loop. The ``broker`` carries the jobs that this Redis does not deliver itself; without one they stay here."""
 
     def __init__(
         self,
         connect: Callable[[], Client],
         name: str,
         settings: WorkerSettings,
-        send: Callable[[Job], None] | None = None,
-        depth: Callable[[str], int | None] | None = None,
+        broker: Broker | None = None,
     ) -> None:
         self._connect = connect
         self._name = name
         self._settings = settings
         self._term_ms = int(min(LONGEST_TERM, settings.lease) * 1000)
-        self._send = send
-        self._depth = depth
+        self._broker = broker
         self._stopped = False
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._leading = False
@@ -147,7 +147,9 @@ class Supervisor:
             self._workers.move_due()
             self._empty_outbox()
         if self._table.due("lost", min(0.5, self._settings.resend_after)):
-            self._workers.resend(int(self._settings.resend_after * 1000), depth=self._depth)
+            self._workers.resend(
+                int(self._settings.resend_after * 1000), depth=self._broker.depth if self._broker else None
+            )
         if self._table.due("overtaken", OVERTAKEN):
             self._resend_overtaken()
         if self._table.due("expired", 60.0):
@@ -216,8 +218,11 @@ class Supervisor:
         self._overtaken = missing - self._overtaken
 
     def _empty_outbox(self) -> None:
-        if self._send is None:
+        """Also where the broker is this Redis: a run may have been submitted with another one named, and its outbox is
+        emptied to wherever there are workers."""
+        if self._broker is None:
             return
+        runs = Runs(self._workers.client)
         for job in self._workers.outbox():
-            self._send(job)
+            self._broker.send(job, runs.field(job.run_id, "queue"))
             self._workers.sent(job)

@@ -8,6 +8,7 @@ import random
 import sys
 import tempfile
 import types
+from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -18,11 +19,12 @@ from account import Account, SeenStore
 from actors import Actor, point
 
 from runner.core import backoff
+from runner.core.jobs import Job
 from runner.core.states import RunStatus, TaskState
 from runner.engine.executor import Executor
 from runner.journal import task_marks
 from runner.journal.answers import Answer
-from runner.providers.memory import MemoryStore
+from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
 from runner.testing.in_process import QUEUE, InProcess, Prepared, TimeoutsOnly, prepare
 
@@ -56,6 +58,8 @@ class World:
         self.random = random.Random(seed)
         self.clock, self.account = ManualClock(), Account()
         self.store = MemoryStore(self.clock)
+        self.broker = MemoryBroker()
+        self.relayed = self.random.random() < 0.3  #: whether its jobs go by the broker
         self.crew = self.random.choice(["graph", "graph", "flow"])
         self.faults = self.random.randint(0, 12)
         self.troubles = self.random.randint(0, 3)
@@ -76,7 +80,7 @@ class World:
         simulated.world = self
         read = crew_of(self.crew)
         self.store.runs.put_bundle(read.bundle.sha256, read.bundle.data)
-        self.store.runs.create(RUN, read.plan, read.fields)
+        self.store.runs.create(RUN, read.plan, {**read.fields, **({"envelope": ""} if self.relayed else {})})
         try:
             for _ in range(MOST_TURNS):
                 if self.store.runs.status(RUN) is RunStatus.completed and not self._busy():
@@ -90,7 +94,7 @@ class World:
         raise self._wrong(f"it hangs: {self.store.runs.in_flight(RUN, 'main')}")
 
     def _turn(self) -> None:
-        waiting = self.store.memory.queues[QUEUE]
+        waiting = self._queue
         acts: list[tuple[int, Callable[[], None]]] = [(1, self._pass_time)]
         if self._awake():
             acts.append((12, self._go_on))
@@ -112,7 +116,7 @@ class World:
             raise self._wrong(f"an executor raised {actor.error!r}") from actor.error
 
     def _deliver(self) -> None:
-        actor, job = self.random.choice(self._idle()), self.store.workers.take([QUEUE])
+        actor, job = self.random.choice(self._idle()), self._queue.popleft()
         self._note(f"{job} to {actor.worker}")
         executor = self._executors.get(actor) or self._executors.setdefault(actor, self._executor(actor))
         actor.begin(lambda: executor.do(job))
@@ -132,7 +136,11 @@ class World:
             self._recovered(workers.reap(worker, reason="its lease lapsed", max_attempts=99, only_lapsed=True))
         self._frozen.clear()
         workers.move_due()
-        workers.resend(1000)
+        workers.resend(1000, depth=self.broker.depth)
+        for job in workers.outbox():
+            self.broker.send(job, QUEUE)
+            if self.random.random() < 0.9:  # who sent it may have died before it said so
+                workers.sent(job)
         for question in self.store.runs.questions(RUN, "main"):
             self.store.runs.answer(RUN, "main", question, Answer("blue").dump())
 
@@ -156,12 +164,11 @@ class World:
         self.clock.advance(LEASE / 1000)
 
     def _lose_message(self) -> None:
-        self._fault(f"{self.store.workers.take([QUEUE])} is lost")
+        self._fault(f"{self._queue.popleft()} is lost")
 
     def _double_message(self) -> None:
-        queue = self.store.memory.queues[QUEUE]
-        self._fault(f"{queue[0]} is doubled")
-        queue.append(queue[0])
+        self._fault(f"{self._queue[0]} is doubled")
+        self._queue.append(self._queue[0])
 
     def _cancel(self) -> None:
         """A person stops the run, and lets it go on."""
@@ -212,6 +219,11 @@ class World:
                 raise self._wrong(what)
 
     # -- pieces
+
+    @property
+    def _queue(self) -> deque[Job]:
+        """The messages on their way to workers."""
+        return (self.broker if self.relayed else self.store.memory).queues[QUEUE]
 
     def _busy(self) -> list[Actor]:
         return [actor for actor in self._actors.values() if actor.busy]

@@ -100,9 +100,9 @@ def apply_environment(*, redis_url: str | None = None, broker_url: str | None = 
 def check_broker() -> None:
     """Raise `StoreUnreachable` unless a broker that was named answers."""
     if os.environ.get("RUNNER_BROKER_URL"):
-        from runner.tasks.app import check_broker  # Celery takes a while to import
+        from runner.tasks.broker import CeleryBroker  # Celery takes a while to import
 
-        check_broker()
+        CeleryBroker().check()
 
 
 def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The ports behind which the engine's surroundings stand: the store that keeps runs, one task held in it, the clock.
+"""The ports behind which the engine's surroundings stand: the store of runs, one task held in it, broker and clock.
 
-The engine names none of them. Redis is one store (`runner.providers.redis.store`), the system's is one clock; who
-starts the engine gives it both.
+The engine names none of them. Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
+(`runner.tasks.broker`), the system's is one clock; who starts the engine gives it what it needs.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -112,3 +112,16 @@ class Store(Protocol):
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored. Returns whether it was."""
+
+
+class Broker(Protocol):
+    """What carries jobs to workers where the store does not deliver them itself. It may lose and repeat them."""
+
+    def send(self, job: Job, queue: str) -> None:
+        """Hand a job on to whoever takes from this queue. Raises what its transport raises where it cannot."""
+
+    def depth(self, queue: str) -> int | None:
+        """How many messages wait in a queue; 0 where there is none of this name, None where it does not answer."""
+
+    def check(self) -> None:
+        """Raise `StoreUnreachable` unless it answers and lets us in."""

@@ -1,5 +1,6 @@
 """What a task, a step and a verb cost, in counts that no load changes. A figure is raised by a line in a diff."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -27,6 +28,13 @@ def test_a_verb_imports_what_it_needs(verb):
     ours = [name for name in names if name.partition(".")[0] == "runner"]
     assert len(ours) <= MODULES[verb], f"{verb or 'runner'} --help imports {len(ours)} modules of ours"
     assert not [name for name in names if name.partition(".")[0] in HEAVY]
+
+
+def test_a_command_on_the_states_own_redis_imports_nothing_of_celery():
+    code = "import sys, runner.cli.submit as verb; verb.options.check_broker(); print(*sys.modules)"
+    environment = {name: value for name, value in os.environ.items() if name != "RUNNER_BROKER_URL"}
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert not {"celery", "kombu"}.intersection(said.stdout.split())
 
 
 def of_steps(many: int) -> Crew:

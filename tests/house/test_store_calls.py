@@ -11,7 +11,7 @@ PLACE = {"providers/redis/patience.py", "providers/redis/connection.py"}
 PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
 
-WAITING = {("runner/client/store.py", "open_store"), ("tasks/app.py", "check_broker")}
+WAITING = {("runner/client/store.py", "open_store"), ("tasks/broker.py", "check")}
 """Who makes clients that wait for so long: for people, who are then told, with exit code 4."""
 
 WATCHING = {

@@ -1,18 +1,25 @@
 """Messages get lost; jobs do not."""
 
 from collections.abc import Iterator
+from functools import partial
+from threading import Thread
 
 import pytest
 
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.plan import Plan
+from runner.core.settings import WorkerSettings
 from runner.core.states import RunStatus
+from runner.providers.memory import MemoryBroker
 from runner.providers.redis import keys, lost_messages
+from runner.providers.redis.connection import connect
 from runner.providers.redis.jobs import return_job
+from runner.tasks.supervisor import Supervisor
+from runner.testing import RedisServer, eventually
 
 from .checks import job_of
 from .conftest import Clock
-from .driver import QUEUE, Driver, plan_of
+from .driver import LEASE, QUEUE, Driver, plan_of
 
 WIDE = plan_of(*(f"t{i}" for i in range(8)))
 LONG = plan_of(*(f"{'a name over which the index of jobs gets long, ' * 2}{i}" for i in range(8)))
@@ -111,6 +118,23 @@ def test_another_broker_gets_jobs_until_it_is_said_that_it_has_them(driver: Driv
     assert driver.workers.outbox() == []
     driver.commit(driver.claim(job))
     assert [job.task for job in driver.workers.outbox()] == ["b"]
+
+
+def test_the_supervisor_hands_them_to_its_broker(driver: Driver, elsewhere: str, server: RedisServer) -> None:
+    (job,) = driver.workers.outbox()
+    for worker in ("w0", "w1"):
+        driver.workers.beat(worker, LEASE, '{"server": "another", "client_id": 1}')
+    broker = MemoryBroker()
+    one = Supervisor(partial(connect, server.url, single=True), "s", WorkerSettings(), broker)
+    thread = Thread(target=one.run)
+    thread.start()
+    try:
+        eventually(lambda: broker.depth(QUEUE), why="it is sent")
+    finally:
+        one.stop()
+        thread.join()
+    assert list(broker.queues[QUEUE]) == [job]
+    assert driver.workers.outbox() == []
 
 
 def test_another_broker_may_lose_them_too(driver: Driver, elsewhere: str, clock: Clock) -> None:

@@ -14,6 +14,7 @@ from runner.client import Client
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.redis.protocol import queue_of
 from runner.tasks import app as celery_side
+from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Stall
 from runner.testing import RedisServer, children_of
 
@@ -115,15 +116,13 @@ def test_a_job_that_waits_in_another_brokers_queue_is_not_sent_again(
         eventually(lambda: other.llen(late) == 5, why="they are sent again")
 
 
-def test_how_long_a_queue_is_says_the_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_how_long_a_queue_is_says_the_broker(tmp_path: Path) -> None:
     with Celery(broker="memory://") as memory:
-        monkeypatch.setattr(celery_side, "app", memory)
-        depth = celery_side.QueueDepth()
+        depth = CeleryBroker(memory).depth
         assert depth("q") == 0, "there is no such queue"
         with memory.connection_for_write() as connection, connection.SimpleQueue("q") as queue:
             for i in range(3):
                 queue.put({"i": i})
             assert depth("q") == 3
     with Celery(broker=f"redis+socket://{tmp_path}/nobody") as nobody:
-        monkeypatch.setattr(celery_side, "app", nobody)
-        assert celery_side.QueueDepth()("q") is None, "nobody answers"
+        assert CeleryBroker(nobody).depth("q") is None, "nobody answers"

@@ -1,0 +1,23 @@
+"""Queues in the memory of one process, for runs whose store does not deliver their jobs itself."""
+
+from collections import defaultdict, deque
+
+from runner.core.jobs import Job
+
+
+class MemoryBroker:
+    """A `runner.engine.ports.Broker` that loses nothing by itself: its ``queues`` are a test's to change."""
+
+    def __init__(self) -> None:
+        self.queues: defaultdict[str, deque[Job]] = defaultdict(deque)
+
+    def send(self, job: Job, queue: str) -> None:
+        """Append a job to a queue."""
+        self.queues[queue].append(job)
+
+    def depth(self, queue: str) -> int | None:
+        """How many jobs wait in a queue."""
+        return len(self.queues[queue])
+
+    def check(self) -> None:
+        """It always answers."""

@@ -1,0 +1,95 @@
+"""The broker as Celery reaches it: a Redis, or whatever else kombu knows."""
+
+import contextlib
+import os
+import time
+from typing import Any
+
+from celery import Celery
+from kombu.connection import Connection
+
+from runner.core.errors import RunnerError, StoreUnreachable, UsageError, said
+from runner.core.jobs import Job
+from runner.core.redaction import redact_url
+from runner.providers.base import REDIS_SCHEMES
+from runner.providers.redis.connection import reach, waiting
+from runner.providers.redis.envelope import JOB, job_arguments
+from runner.tasks.app import app as the_app
+from runner.tasks.app import broker_url, own_broker
+
+TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
+PAUSE = 5.0  #: seconds until one that did not is asked again
+NO_SUCH_QUEUE = "404"  #: AMQP's, and what kombu makes of it elsewhere
+
+
+class CeleryBroker:
+    """The `runner.engine.ports.Broker` of a Celery app. For one thread: it keeps a connection."""
+
+    def __init__(self, app: Celery = the_app) -> None:
+        self._app = app
+        self._connection: Any = None
+        self._silent_until = 0.0
+
+    def send(self, job: Job, queue: str) -> None:
+        """Hand a job on, as a message of ids."""
+        arguments: dict[str, Any] = job_arguments(job.run_id, job.branch, job.task, job.attempt)
+        self._app.send_task(
+            JOB,
+            kwargs=arguments,
+            queue=queue,
+            task_id=job.message_id,
+            shadow=job.task,
+            argsrepr="()",
+            kwargsrepr=repr(arguments),
+            ignore_result=True,
+        )
+
+    def depth(self, queue: str) -> int | None:
+        """How many messages wait in a queue; 0 where there is none of this name, None where nobody answers."""
+        if time.monotonic() < self._silent_until:
+            return None
+        try:
+            if self._connection is None:
+                limits = dict.fromkeys(("read_timeout", "write_timeout", "socket_timeout"), TIMEOUT)
+                options = {**self._app.conf.broker_transport_options, **limits, "client_name": "runner:depth"}
+                self._connection = self._app.connection_for_read(connect_timeout=TIMEOUT, transport_options=options)
+            with self._connection.channel() as channel:
+                return int(channel.queue_declare(queue, passive=True).message_count)
+        except Exception as error:  # each transport has its own
+            if str(getattr(error, "reply_code", "")) == NO_SUCH_QUEUE:
+                return 0
+            connection, self._connection = self._connection, None
+            self._silent_until = time.monotonic() + PAUSE
+            with contextlib.suppress(Exception):
+                connection.release()
+            return None
+
+    def check(self) -> None:
+        """Raise `StoreUnreachable`, with the address tried, unless it answers and lets us in; `UsageError` for a URL
+        that names no broker."""
+        if own_broker():
+            return
+        url = os.environ["RUNNER_BROKER_URL"]
+        if url.startswith(REDIS_SCHEMES):
+            with waiting(url) as client:
+                reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")
+            return
+        connection: Any = None
+        try:
+            connection = Connection(broker_url(), connect_timeout=5)  # type: ignore[no-untyped-call]
+            connection.connect()
+        except RunnerError:
+            raise
+        except (KeyError, ValueError, ImportError) as error:  # a scheme unknown to kombu, or a URL that it cannot read
+            raise UsageError(
+                f"{redact_url(url)} is not a broker's URL ({said(error)}): "
+                "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
+            ) from None
+        except Exception as error:  # each transport has its own
+            raise StoreUnreachable(
+                f"the broker at {connection.as_uri()} cannot be reached or refuses us: {said(error)}. Start it, or "
+                "name another with --broker-url."
+            ) from None
+        finally:
+            if connection is not None:
+                connection.release()
