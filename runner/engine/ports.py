@@ -1,15 +1,17 @@
 """The ports behind which the engine's surroundings stand: the store of runs, one task held in it, broker and clock.
 
+A store has three sides: `Store` for what performs tasks, `Runs` for clients, `Workers` for who sees that jobs are done.
+
 The engine names none of them. Redis is one store (`runner.providers.redis.store`), Celery reaches the brokers
 (`runner.tasks.broker`), the system's is one clock; who starts the engine gives it what it needs.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from runner.core.clock import Clock as Clock
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import Tally
+from runner.core.ledger import Line, Tally
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import Used
@@ -17,6 +19,17 @@ from runner.core.plan.growth import Branch, Growth
 from runner.journal.acknowledged import Log
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder
+from runner.providers.records import (
+    Beat,
+    BranchRecord,
+    CheckpointRecord,
+    Committed,
+    Event,
+    HeldClaim,
+    InFlight,
+    Question,
+    RunRecord,
+)
 
 
 class ClaimedTask(Recorder, Protocol):
@@ -112,6 +125,99 @@ class Store(Protocol):
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored. Returns whether it was."""
+
+
+class Runs(Protocol):
+    """The runs of a store, as clients ask for them."""
+
+    def put_bundle(self, sha: str, data: bytes | None) -> bool:
+        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
+
+    def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
+        """Accept a run. Returns "created", "exists" or "no bundle"."""
+
+    def get(self, run_id: str) -> RunRecord:
+        """The run. Raises `NotFound`."""
+
+    def branch(self, run_id: str, name: str) -> BranchRecord:
+        """One branch. Raises `NotFound`."""
+
+    def branch_plan(self, run_id: str, branch: str) -> Plan:
+        """What a branch does of the run's plan."""
+
+    def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
+        """The outputs that are seen on a branch, by task."""
+
+    def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
+        """The tasks between waiting and committed."""
+
+    def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
+        """The checkpoints a branch keeps, oldest first."""
+
+    def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
+        """The events after an id."""
+
+    def ledger(self, run_id: str) -> list[Line]:
+        """The run's calls of models."""
+
+    def questions(self, run_id: str, branch: str) -> list[Question]:
+        """What nobody has answered."""
+
+    def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
+        """Answer it. Returns "answered", or why not."""
+
+    def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
+        """Cancel what is live. Returns how it stood."""
+
+    def prune(self, run_id: str, branch: str, keep: int) -> int:
+        """Keep the newest checkpoints. Returns how many went."""
+
+    def resume(
+        self,
+        run: RunRecord,
+        branch: str,
+        *,
+        start: CheckpointRecord | None,
+        fields: dict[str, str],
+        plan: Plan | None,
+        pending: Sequence[PlannedTask] | None = None,
+    ) -> str:
+        """Let a run go on. Returns "resumed", or why not."""
+
+
+class Workers(Protocol):
+    """The workers of a store, their leases and the jobs on their way, as workers and supervisors ask for them."""
+
+    def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
+        """Prolong a lease; with ``about``, register."""
+
+    def reap(
+        self,
+        worker: str,
+        *,
+        reason: str,
+        max_attempts: int,
+        process: str = "",
+        about: str = "",
+        only_lapsed: bool = False,
+        out: Mapping[str, str] | None = None,
+    ) -> list[str]:
+        """Take back the claims of a dead worker, or of one process of it. Returns their references."""
+
+    def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
+        """Hand back one claim of a worker that lives."""
+
+    def move_due(self, limit: int = 500) -> int:
+        """Send the tasks whose next attempt has come."""
+
+    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+        """Send again what nobody claimed."""
+
+    def outbox(self, limit: int = 500) -> list[Job]:
+        """Jobs of runs whose messages the store does not deliver itself, oldest first: for a `Broker`."""
+
+    def sent(self, job: Job) -> None:
+        """A job from the outbox was handed to the broker."""
 
 
 class Broker(Protocol):

@@ -234,3 +234,18 @@ class ClaimConformance:
         run = driver.runs.get("r-1")
         assert (run.replayed, run.replayed_tokens) == (2, 10)
         assert driver.runs.ledger("r-1")[0].replayed == 1
+
+    # -- another broker
+
+    def test_what_the_store_does_not_deliver_waits_in_the_outbox(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a", "b: a"), envelope="")
+        (job,) = driver.workers.outbox()
+        assert job == Job("r-1", "main", "a", 1)
+        assert driver.receive() is None
+        assert driver.workers.outbox() == [job], "who took it may have died before it was sent"
+        driver.workers.sent(job)
+        assert driver.workers.outbox() == []
+        claim = driver.claim(job)
+        assert isinstance(claim, Claim)
+        driver.commit(claim)
+        assert [job.task for job in driver.workers.outbox()] == ["b"]

@@ -1,120 +1,30 @@
 """A client, a worker and a supervisor in miniature, on a store under test: one call at a time, in this process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from runner.core import output as outputs
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import Line, Tally
+from runner.core.ledger import Tally
 from runner.core.plan import Plan, PlannedTask, branching
 from runner.core.plan.dependencies import NOTHING, Used
 from runner.core.plan.growth import Growth
-from runner.engine.ports import ClaimedTask, Store
-from runner.providers.records import (
-    Beat,
-    BranchRecord,
-    CheckpointRecord,
-    Committed,
-    Event,
-    HeldClaim,
-    InFlight,
-    Position,
-    Question,
-    RunRecord,
-)
+from runner.engine.ports import ClaimedTask, Runs, Store, Workers
+from runner.providers.records import Position
+
+if TYPE_CHECKING:  # mypy holds both stores to their ports
+    from runner.providers.memory.runs import MemoryRuns
+    from runner.providers.memory.workers import MemoryWorkers
+    from runner.providers.redis import runs, workers
+
+    _RUNS: tuple[type[Runs], ...] = (MemoryRuns, runs.Runs)
+    _WORKERS: tuple[type[Workers], ...] = (MemoryWorkers, workers.Workers)
 
 QUEUE = "jobs"
 LEASE = 5000  #: ms
 KEEP = 7 * 24 * 3600 * 1000  #: ms
 NOTHING_SERVED = Tally()
-
-
-class Runs(Protocol):
-    """What clients ask of a store."""
-
-    def put_bundle(self, sha: str, data: bytes | None) -> bool:
-        """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
-
-    def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
-        """Accept a run. Returns "created", "exists" or "no bundle"."""
-
-    def get(self, run_id: str) -> RunRecord:
-        """The run. Raises `NotFound`."""
-
-    def branch(self, run_id: str, name: str) -> BranchRecord:
-        """One branch. Raises `NotFound`."""
-
-    def branch_plan(self, run_id: str, branch: str) -> Plan:
-        """What a branch does of the run's plan."""
-
-    def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
-        """The outputs that are seen on a branch, by task."""
-
-    def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
-        """The tasks between waiting and committed."""
-
-    def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
-        """The checkpoints a branch keeps, oldest first."""
-
-    def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
-        """The events after an id."""
-
-    def ledger(self, run_id: str) -> list[Line]:
-        """The run's calls of models."""
-
-    def questions(self, run_id: str, branch: str) -> list[Question]:
-        """What nobody has answered."""
-
-    def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
-        """Answer it. Returns "answered", or why not."""
-
-    def cancel(self, run_id: str, reason: str, branch: str | None = None) -> str:
-        """Cancel what is live. Returns how it stood."""
-
-    def prune(self, run_id: str, branch: str, keep: int) -> int:
-        """Keep the newest checkpoints. Returns how many went."""
-
-    def resume(
-        self,
-        run: RunRecord,
-        branch: str,
-        *,
-        start: CheckpointRecord | None,
-        fields: dict[str, str],
-        plan: Plan | None,
-        pending: Sequence[PlannedTask] | None = None,
-    ) -> str:
-        """Let a run go on. Returns "resumed", or why not."""
-
-
-class Workers(Protocol):
-    """What workers and supervisors ask of a store."""
-
-    def beat(self, worker: str, lease_ms: int, about: str = "") -> Beat:
-        """Prolong a lease; with ``about``, register."""
-
-    def reap(
-        self,
-        worker: str,
-        *,
-        reason: str,
-        max_attempts: int,
-        process: str = "",
-        about: str = "",
-        only_lapsed: bool = False,
-        out: Mapping[str, str] | None = None,
-    ) -> list[str]:
-        """Take back the claims of a dead worker, or of one process of it. Returns their references."""
-
-    def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
-        """Hand back one claim of a worker that lives."""
-
-    def move_due(self, limit: int = 500) -> int:
-        """Send the tasks whose next attempt has come."""
-
-    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again what nobody claimed."""
 
 
 def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
