@@ -5,6 +5,7 @@ its job is done, and the pool writes to a child only between jobs: so no job is 
 """
 
 import contextlib
+import gc
 import logging
 import os
 import sys
@@ -55,6 +56,11 @@ class Pool(AsynPool):
     """The pool, in the worker's main process."""
 
     Worker = Child
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        gc.collect()
+        gc.freeze()  # it stays: a collector that walked through it in a child would give that a copy of it all
+        super().__init__(*args, **kwargs)
 
     def create_result_handler(self) -> Any:
         """The one who hears what children tell."""
