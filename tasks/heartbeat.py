@@ -208,11 +208,14 @@ class Heartbeat(threading.Thread):
         while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
             self._track_children()
             sock = self._socket()
-            watched: list[Any] = [*([sock] if sock else []), self._wake_r, *self._pidfds.values()]
-            readable, _, _ = select.select(watched, [], [], min(left, 0.1))
+            # No select: it knows the first 1,024 descriptors of a process only.
+            watched = select.poll()
+            for fd in (*([sock.fileno()] if sock else []), self._wake_r, *self._pidfds.values()):
+                watched.register(fd, select.POLLIN)
+            readable = {fd for fd, _ in watched.poll(min(left, 0.1) * 1000)}
             if self._wake_r in readable and os.read(self._wake_r, 64).strip(CHILD):
                 return
-            if sock in readable:  # nothing is asked, so this is its end
+            if sock and sock.fileno() in readable:  # nothing is asked, so this is its end
                 self._disconnect()
                 return
             dead = [pid for pid, fd in self._pidfds.items() if fd in readable]
