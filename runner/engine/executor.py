@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
-from runner.core import backoff, fault_points
+from runner.core import fault_points
 from runner.core import output as outputs
 from runner.core.clock import SYSTEM
 from runner.core.errors import (
@@ -23,7 +23,6 @@ from runner.core.errors import (
     DiskTrouble,
     InputRequired,
     Interrupted,
-    MissingDependency,
     TaskTimeout,
     TimedOut,
 )
@@ -36,6 +35,7 @@ from runner.core.plan.branching import branch_plan
 from runner.core.plan.dependencies import Used
 from runner.core.plan.growth import Branch, Grow
 from runner.engine import adapters, observers
+from runner.engine.attempt import NOT_INSTALLED, next_delay
 from runner.engine.code_cache import CodeCache, Loaded, Signatures
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.engine.event_relay import TaskEvents
@@ -229,12 +229,6 @@ class Executor:
             return Release()
         except TimedOut as stopped:
             failed = TaskTimeout(str(gate.stopping)).with_traceback(stopped.__traceback__)
-        except MissingDependency as missing:
-            why = f"{missing} (on worker host {socket.gethostname()}); install it there and resume the run"
-            return Fail(why, trace_of(missing))
-        except ImportError as error:  # an import inside a function
-            why = f"{loader.explain(error, Path())} (on worker host {socket.gethostname()})"
-            return Fail(f"{why}; install it there and resume the run", trace_of(error))
         except BaseException as error:  # sys.exit() in a task fails the task, not its worker
             failed = error
         if isinstance(gate.stopping, ClaimLost):
@@ -340,14 +334,17 @@ def _exits(error: BaseException) -> bool:
 
 
 def _after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Decision:
-    reason, trace = describe(error), trace_of(error)
-    failures = claim.failures + 1
+    failures, host = claim.failures + 1, f"(on worker host {socket.gethostname()})"
     if _is_of_the_disk(error) and failures < DISK_ATTEMPTS:
-        return Retry(backoff.delay(failures, 1.0), f"{reason} (on worker host {socket.gethostname()})", trace)
-    if loaded is None:  # where it was submitted from, the code could be read
-        return Fail(f"{reason} (on worker host {socket.gethostname()})", trace)
-    allowed, first = loaded.adapter.retry(loaded.crew, claim.job.task)
-    return Retry(backoff.delay(failures, first), reason, trace) if failures <= allowed else Fail(reason, trace)
+        retries, reason = (DISK_ATTEMPTS, 1.0), f"{describe(error)} {host}"
+    elif loaded is None:  # where it was submitted from, the code could be read
+        retries, reason = (0, 0.0), f"{describe(error)} {host}"
+    else:
+        retries, reason = loaded.adapter.retry(loaded.crew, claim.job.task), describe(error)
+    if isinstance(error, NOT_INSTALLED):  # also by an import inside a function
+        reason = f"{loader.explain(error, Path())} {host}; install it there and resume the run"
+    delay, trace = next_delay(error, failures, retries), trace_of(error)
+    return Fail(reason, trace) if delay is None else Retry(delay, reason, trace)
 
 
 def _is_of_the_disk(error: BaseException) -> bool:

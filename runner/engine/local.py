@@ -1,10 +1,13 @@
-"""A plan performed in this process, as `kickoff()` does it: what is begun when, and how it ends."""
+"""A plan performed in this process, as `kickoff()` does it: what begins when, and how often it is attempted."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Generic, TypeVar
 
+from runner.engine.attempt import Retries, next_delay
+
+R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
 
@@ -55,3 +58,39 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
             one.cancel()
     if schedule.failure is not None:
         raise schedule.failure
+
+
+def until_done(attempt: Callable[[int], R], retries: Retries, pause: Callable[[float], object]) -> R:
+    """The result of the first attempt that gives one. Raises what the last one raised.
+
+    Args:
+        attempt: is told how many failed before it.
+        retries: how the task is retried.
+        pause: waits between attempts, for so many seconds.
+    """
+    failures = 0
+    while True:
+        try:
+            return attempt(failures)
+        except Exception as error:
+            failures += 1
+            delay = next_delay(error, failures, retries)
+            if delay is None:
+                raise
+        pause(delay)
+
+
+async def auntil_done(
+    attempt: Callable[[int], Awaitable[R]], retries: Retries, pause: Callable[[float], Awaitable[object]]
+) -> R:
+    """`until_done` on this event loop."""
+    failures = 0
+    while True:
+        try:
+            return await attempt(failures)
+        except Exception as error:
+            failures += 1
+            delay = next_delay(error, failures, retries)
+            if delay is None:
+                raise
+        await pause(delay)

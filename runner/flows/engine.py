@@ -15,7 +15,6 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from runner.core import backoff
 from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, said
 from runner.core.ledger import STEP, Entry
 from runner.engine import local
@@ -190,27 +189,25 @@ class _Run:
         flow, method = self.flow, self.flow.flow_definition().methods[call.method]
         caused_by = flow._finished_events.get(call.by)
         with triggered_by_scope(caused_by) if caused_by else contextlib.nullcontext():
-            execution = self._execution(call)
-            self._begin(execution)
-            for attempt in range(1, method.max_retries + 2):
-                try:
-                    with self._at_work(execution):
-                        outcome = await self._attempt(execution)
-                    triggered = self._commit(execution, outcome)
-                    persistence.keep(flow, call.method)
-                    return triggered
-                except InputRequired:
-                    self._paused(execution)
-                    return []
-                except Exception as error:
-                    committed = isinstance(error, FlowLoop | persistence.PersistenceFailed)
-                    if attempt > method.max_retries or committed:
-                        if not committed:
-                            self._emit_of(MethodExecutionFailedEvent, call, error=error)
-                        raise
-                await asyncio.sleep(backoff.delay(attempt, method.retry_delay))
-                execution = self._execution(call)
-        raise AssertionError("unreachable")
+            first = self._execution(call)
+            self._begin(first)
+
+            async def attempt(failures: int) -> tuple[Execution, Outcome]:
+                execution = self._execution(call) if failures else first
+                with self._at_work(execution):
+                    return execution, await self._attempt(execution)
+
+            try:
+                done = await local.auntil_done(attempt, (method.max_retries, method.retry_delay), asyncio.sleep)
+            except InputRequired:
+                self._paused(call)
+                return []
+            except Exception as error:
+                self._emit_of(MethodExecutionFailedEvent, call, error=error)
+                raise
+            triggered = self._commit(*done)
+            persistence.keep(flow, call.method)
+            return triggered
 
     async def _attempt(self, execution: Execution) -> Outcome:
         timeout = execution.method.timeout
@@ -301,11 +298,11 @@ class _Run:
         params = {f"_{i}": argument for i, argument in enumerate(execution.arguments())}
         self._emit_of(MethodExecutionStartedEvent, call, params=params, state=_seen(execution.base))
 
-    def _paused(self, execution: Execution) -> None:
-        context = self.flow._asked[execution.call.key].context
+    def _paused(self, call: Call) -> None:
+        context = self.flow._asked[call.key].context
         self._emit_of(
             MethodExecutionPausedEvent,
-            execution.call,
+            call,
             flow_id=context.flow_id,
             message=context.message,
             emit=context.emit,

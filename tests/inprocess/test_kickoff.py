@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import signal
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import CheckpointConfig, Crew, Process, Task
+from runner.core import backoff
 from runner.core.errors import BadCrew, BadInput, TaskTimeout
 from runner.events import BaseEvent, event_bus
 
@@ -89,8 +91,8 @@ def test_tasks_side_by_side_really_are(process):
 
 
 def test_a_retry_keeps_the_steps(monkeypatch):
-    paid, naps = [], []
-    monkeypatch.setattr(time, "sleep", naps.append)
+    paid, asked = [], []
+    monkeypatch.setattr(backoff, "delay", lambda *about: asked.append(about) or 0.0)
 
     def flaky(ctx: Any) -> str:
         ctx.step("pay", paid.append, ctx.inputs["n"])
@@ -101,8 +103,40 @@ def test_a_retry_keeps_the_steps(monkeypatch):
     crew = Crew(tasks=[Task(name="a", run=flaky, max_retries=2, retry_delay=4)])
     assert crew.kickoff({"n": 7}).raw == "attempt 3"
     assert paid == [7], "paid once"
-    assert [round(nap / first) for nap, first in zip(naps, (4, 8), strict=True)] in ([0, 0], [0, 1], [1, 0], [1, 1])
-    assert 2 <= naps[0] <= 4 <= naps[1] <= 8, "doubling, half of it jitter"
+    assert asked == [(1, 4.0), (2, 4.0)]
+
+
+def test_ctrl_c_does_not_wait_for_the_next_attempt(monkeypatch):
+    tries = []
+
+    def interrupt(*_: Any) -> float:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return 3600.0
+
+    def fail(ctx: Any) -> None:
+        tries.append(ctx.attempt)
+        raise LookupError
+
+    monkeypatch.setattr(backoff, "delay", interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Crew(tasks=[Task(name="a", run=fail, max_retries=1)]).kickoff()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert tries == [1]
+
+
+def test_what_is_not_installed_is_not_tried_again():
+    tries = []
+
+    def fail(ctx: Any) -> None:
+        tries.append(ctx.attempt)
+        import no_such_module_at_all  # noqa: F401
+
+    with pytest.raises(ImportError):
+        Crew(tasks=[Task(name="a", run=fail, max_retries=3)]).kickoff()
+    assert tries == [1]
 
 
 def test_what_a_task_raises_comes_out_once_its_attempts_are_used_up():

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-import time
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 from runner.bundles import task_files
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles
-from runner.core import backoff
 from runner.core import output as outputs
 from runner.core.errors import Interrupted
 from runner.core.idempotency import originating
@@ -20,6 +19,7 @@ from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import Plan
 from runner.core.plan.dependencies import Used
 from runner.crews.crew import Crew
+from runner.engine import local
 from runner.engine.adapter import Adapter
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation, Work
@@ -137,27 +137,22 @@ class Attempts:
         """What the idempotency keys of its tasks begin with."""
         self._gates = set[StateGate]()
         self._stop: Interrupted | None = None
+        self._stopped = threading.Event()
 
     def stop(self, why: str) -> None:
         """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
         self._stop = Interrupted(why)
         for gate in list(self._gates):
             gate.ask(self._stop)
+        self._stopped.set()
 
     def perform(self, key: str) -> tuple[TaskOutput, Used]:
         """The output of the first attempt that gives one, and what that used. Raises what the last one raised."""
         progress = self._progress.task(key)
-        allowed, first = self._adapter.retry(self._crew, key)
-        for attempt in range(1, allowed + 2):
-            try:
-                return self._once(key, progress, attempt)
-            except Exception:
-                if attempt > allowed:
-                    raise
-                time.sleep(backoff.delay(attempt, first))
-        raise AssertionError("unreachable")
+        retries = self._adapter.retry(self._crew, key)
+        return local.until_done(partial(self._once, key, progress), retries, self._stopped.wait)
 
-    def _once(self, key: str, progress: TaskProgress, attempt: int) -> tuple[TaskOutput, Used]:
+    def _once(self, key: str, progress: TaskProgress, failures: int) -> tuple[TaskOutput, Used]:
         gate, steps, task = (
             StateGate(self._lock),
             Steps(progress, self._nest, key, self.usage),
@@ -180,7 +175,7 @@ class Attempts:
         work = Work(
             run_id="here",
             branch="main",
-            attempt=attempt,
+            attempt=failures + 1,
             key=key,
             plan=self._plan,
             inputs=self._inputs,
@@ -189,7 +184,7 @@ class Attempts:
             note=note,
             conversation=KeptConversation(progress, self._lock),
             watch=lambda name, function: ToolObserver(task, name, function),
-            failed=attempt - 1,
+            failed=failures,
         )
         planned = self._plan.by_key[key]
         here = task_files.current.set(
