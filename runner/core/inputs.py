@@ -1,7 +1,7 @@
 """What may be given to a run: JSON under names that have a line, no deeper and no larger than all who read it take."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from runner.core import names
@@ -71,3 +71,14 @@ def _bad_name(name: object) -> str:
         return "an input has an empty name"
     why = names.why_not(name)
     return f"the name of the input {name[:80]!r} {why}" if why else ""
+
+
+def refuse_missing(needed: Set[str], inputs: Mapping[str, Any]) -> None:
+    """Raise `BadInput` if the crew needs an input that is not there."""
+    missing = sorted(needed - inputs.keys())
+    if missing:
+        names = " and ".join(repr(name) for name in missing)
+        needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
+        raise BadInput(
+            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
+        )

@@ -4,7 +4,7 @@ With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and che
 """
 
 from runner.crews.kickoff.agents import ask, prepare_asking
-from runner.crews.kickoff.crews import kickoff, prepare_kickoff, refuse_missing, write_file
+from runner.crews.kickoff.crews import kickoff, prepare_kickoff, write_file
 from runner.crews.kickoff.threads import in_thread
 from runner.snapshots.restore import apply_checkpoint, restore, take_up
 
@@ -15,7 +15,6 @@ __all__ = [
     "kickoff",
     "prepare_asking",
     "prepare_kickoff",
-    "refuse_missing",
     "restore",
     "take_up",
     "write_file",

@@ -12,6 +12,7 @@ from typing import Any
 from runner.core import output as outputs
 from runner.core.errors import BadInput
 from runner.core.idempotency import origin
+from runner.core.inputs import refuse_missing
 from runner.core.interpolation import interpolate
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask, branching, frontier
@@ -78,7 +79,7 @@ def prepare_kickoff(
         for callback in crew.before_kickoff_callbacks:
             changed = callback(given)
             given = given if changed is None else dict(changed)
-    refuse_missing(plan, given)
+    refuse_missing(plan.inputs, given)
     run = CrewRun(crew, adapter, plan, given, state, progress)
     run.begin(restored=known is not None)
     return run
@@ -260,17 +261,6 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:
     """Whether two outputs say the same."""
     return one is not None and (one.raw, one.json_dict) == (other.raw, other.json_dict)
-
-
-def refuse_missing(plan: Plan, inputs: Mapping[str, Any]) -> None:
-    """Raise `BadInput` if the crew needs an input that is not there."""
-    missing = sorted(plan.inputs - inputs.keys())
-    if missing:
-        names = " and ".join(repr(name) for name in missing)
-        needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
-        raise BadInput(
-            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
-        )
 
 
 def write_file(name: str, text: str, inputs: Mapping[str, Any]) -> Path:
