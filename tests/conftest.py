@@ -1,5 +1,6 @@
 """Real servers, real workers. A test waits for what it expects, with a deadline, and says what it saw instead."""
 
+import contextlib
 import functools
 import os
 import textwrap
@@ -12,6 +13,9 @@ from redis import Redis
 
 from runner.client import Client
 from runner.testing import Fleet, RedisServer, eventually
+from runner.testing import fleet as testing_fleet
+
+from .support.fork_server import ForkServer
 
 
 def _not_at_us(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
@@ -46,6 +50,14 @@ def environment_is_put_back() -> Iterator[None]:
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
+@pytest.fixture(autouse=True, scope="session")
+def processes_are_forked() -> Iterator[None]:
+    """Commands and workers have imported already what they need."""
+    with contextlib.closing(ForkServer()) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(testing_fleet, "launch", server.popen)
+        yield
 
 
 @pytest.fixture(scope="session")

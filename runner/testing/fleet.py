@@ -21,6 +21,9 @@ from runner.testing import leftovers
 
 T = TypeVar("T")
 
+launch: "Callable[..., subprocess.Popen[Any]]" = subprocess.Popen
+"""How a fleet's processes are started."""
+
 
 def eventually(look: Callable[[], T], *, within: float = 30.0, why: str = "") -> T:
     """The first true answer of ``look``. Raises `AssertionError` with the last one when the time is up."""
@@ -200,7 +203,7 @@ class Fleet:
         """Start ``runner worker``; with two processes unless the arguments say otherwise."""
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("wb") as out:
-            process = subprocess.Popen(
+            process = launch(
                 [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
@@ -213,14 +216,21 @@ class Fleet:
         self, *arguments: str, timeout: float = 120, cwd: Path | None = None, **environment: str
     ) -> "subprocess.CompletedProcess[str]":
         """Run a ``runner`` command to its end."""
-        return subprocess.run(
-            [self.python, "-m", "runner", *arguments],
-            env=self.environment(**environment), capture_output=True, text=True, timeout=timeout, check=False, cwd=cwd,
-        )  # fmt: skip
+        command = [self.python, "-m", "runner", *arguments]
+        pipe = subprocess.PIPE
+        with launch(
+            command, env=self.environment(**environment), stdout=pipe, stderr=pipe, text=True, cwd=cwd
+        ) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def popen(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
         """Start a ``runner`` command, in a process group of its own."""
-        process = subprocess.Popen(
+        process = launch(
             [self.python, "-m", "runner", *arguments],
             env=self.environment(**environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,

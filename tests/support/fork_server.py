@@ -1,0 +1,291 @@
+"""Starts ``runner`` commands and workers by forking a process that has imported already what they import.
+
+A worker started by itself is busy for a second or two importing; there are hundreds in these tests. What is started is
+a process like any other: of its own pid, environment, folder, files and signals; only what an interpreter reads as it
+starts (its options, ``PYTHON…`` variables, the locale) is the server's, and who wants another is given a real start.
+"""
+
+import array
+import atexit
+import contextlib
+import importlib
+import json
+import logging
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+_READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "COVERAGE", "MALLOC")
+"""How the names of variables begin that an interpreter, or the C library, reads as it starts."""
+
+_COMMAND = ["-m", "runner"]
+_MAIN = ["-P", "-m", "runner.tasks.worker"]
+
+# What a worker and the verbs have imported; not `runner.tasks`, whose app is made for the environment that it finds.
+_LISTING = """
+import sys
+import runner.tasks.jobs, runner.tasks.pool, runner.tasks.steps, runner.tasks.worker
+import celery.concurrency.prefork, celery.concurrency.thread, celery.worker.worker, kombu.transport.redis
+from runner.cli import fleet, look, steer, submit, tasks
+print(*sys.modules)
+"""
+
+
+def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
+
+
+# -- the tests' side
+
+
+class ForkServer:
+    """One for a test process. `popen` is `subprocess.Popen` to its callers."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._before: dict[str, str] = {}
+
+    def popen(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+        """Start a command: forked where it is one of ``runner``'s, for this interpreter and a like environment."""
+        environment = options.get("env") or os.environ
+        ours = list(command[:3]) == [sys.executable, *_COMMAND] and "flower" not in command[3:4]
+        if ours and _read_at_start(environment) == _read_at_start(os.environ):
+            return _Forked(self, command, **options)
+        return subprocess.Popen(command, **options)
+
+    def fork(self, order: Mapping[str, Any], files: Sequence[int]) -> tuple[int, socket.socket]:
+        """Have a process started. Returns its pid, and whence its exit status comes."""
+        here, there = socket.socketpair()
+        with there:
+            server = self._started()
+            server.sendmsg(
+                [json.dumps(order).encode()],
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [there.fileno(), *files]))],
+            )
+        pid = int(here.recv(32))
+        return pid, here
+
+    def _started(self) -> socket.socket:
+        if self._socket is None or self._before != _read_at_start(os.environ):
+            self.close()
+            self._before = _read_at_start(os.environ)
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", __file__, str(theirs.fileno())],
+                    pass_fds=[theirs.fileno()],
+                    env={name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")},
+                    start_new_session=True,
+                )
+        return self._socket
+
+    def close(self) -> None:
+        """End it; what it started lives on."""
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.wait()
+            self._socket = None
+
+
+class _Forked(subprocess.Popen[Any]):
+    """A process that the server started for us. It is the server's child: from there comes its exit status."""
+
+    def __init__(self, server: ForkServer, command: Sequence[str], **options: Any) -> None:
+        self._server = server
+        self._status: socket.socket | None = None
+        super().__init__(command, **options)
+
+    def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *more: Any) -> None:
+        """As CPython 3.11 to 3.14 call it."""
+        pass_fds, cwd, env, _startup, _flags, shell, *pipes = more[:12]
+        assert (preexec_fn, pass_fds, shell) == (None, (), False)
+        streams = [given if given != -1 else at for at, given in enumerate((pipes[0], pipes[3], pipes[5]))]
+        order = {
+            "arguments": list(map(os.fspath, args[3:])),
+            "environment": dict(os.environ if env is None else env),
+            "folder": os.fspath(cwd or Path.cwd()),
+            "own session": more[-2],
+        }
+        self.pid, self._status = self._server.fork(order, streams)
+        self._child_created = True
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        assert self._status is not None
+        if wait_flags == os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
+            return 0, 0
+        with self._status:
+            told = self._status.recv(32)
+        return self.pid, int(told) if told else signal.SIGKILL  # the server itself is gone
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        if self.returncode is None and self._status is not None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+            try:
+                if self.returncode is None:
+                    pid, status = self._try_wait(os.WNOHANG)
+                    if pid:
+                        self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+
+# -- the server's side
+
+
+def main(number: int) -> None:
+    """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
+    listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
+    for name in listed.stdout.split():
+        if not name.startswith(("runner.tasks", "__")):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+    orders = socket.socket(fileno=number)
+    watched: dict[int, tuple[int, socket.socket]] = {}
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    while True:
+        for ready, _ in poll.poll():
+            if ready in watched:
+                pid, tell = watched.pop(ready)
+                poll.unregister(ready)
+                os.close(ready)
+                with tell, contextlib.suppress(OSError):  # who asked may be gone
+                    tell.send(str(os.waitpid(pid, 0)[1]).encode())
+                continue
+            data, files = _order(orders)
+            if not data:
+                return
+            order = json.loads(data)
+            if (pid := os.fork()) == 0:
+                _become(lambda order=order, files=files: _as_ordered(order, files))
+            tell = socket.socket(fileno=files[0])
+            tell.send(str(pid).encode())
+            for one in files[1:]:
+                os.close(one)
+            end = os.pidfd_open(pid)
+            watched[end] = (pid, tell)
+            poll.register(end, select.POLLIN)
+
+
+def _order(orders: socket.socket) -> tuple[bytes, list[int]]:
+    data, ancillary, _, _ = orders.recvmsg(1 << 20, socket.CMSG_SPACE(64))
+    numbers = array.array("i")
+    for _, _, sent in ancillary:
+        numbers.frombytes(sent[: len(sent) - len(sent) % numbers.itemsize])
+    return data, list(numbers)
+
+
+def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
+    """In the new process: be the command that was ordered."""
+    if order["own session"]:
+        os.setsid()
+    for at, number in enumerate(files[1:]):
+        os.dup2(number, at)
+    os.chdir(order["folder"])
+    subprocess.Popen = _InPlace  # type: ignore[misc]
+    _run("runner", order["arguments"], order["environment"], [order["folder"], *_path], ())
+
+
+class _InPlace(subprocess.Popen[Any]):
+    """In a worker's parent: the worker proper is forked of it, where it would be started."""
+
+    def __init__(self, args: Any, *more: Any, **options: Any) -> None:
+        self._forks = (
+            not isinstance(args, (str, bytes))
+            and list(args) == [sys.executable, *_MAIN]
+            and "runner.tasks.app" not in sys.modules
+        )
+        super().__init__(args, *more, **options)
+
+    def _execute_child(self, *given: Any) -> None:
+        if not self._forks:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        _, _, preexec_fn, _, pass_fds, _, environment = given[:7]
+        self.pid = os.fork()
+        if self.pid == 0:
+
+            def as_worker() -> None:
+                if preexec_fn is not None:
+                    preexec_fn()
+                _run("runner.tasks.worker", [], environment, _path, pass_fds)
+
+            _become(as_worker)
+        self._child_created = True
+
+
+def _become(something: Callable[[], None]) -> NoReturn:
+    """In a new process: be that, and end as an interpreter ends. No way leads back."""
+    code = 1
+    try:
+        for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            with contextlib.suppress(OSError, ValueError):
+                signal.signal(signum, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        try:
+            something()
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            code = 120
+        sys.stderr.flush()
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _run(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], path: Sequence[str], keep: Sequence[int]
+) -> None:
+    """Be ``python -m module``, with no file open but the standard ones and those to ``keep``."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
+        if number > 2 and number not in keep:  # whoever has it still may close it: it stays taken
+            with contextlib.suppress(OSError):
+                os.dup2(nothing, number, inheritable=False)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if os.isatty(1) else -1)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[:] = path
+    sys.argv = [module, *arguments]
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
+    fault_points.arm(os.environ.get("RUNNER_CRASH_AT", ""))
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    from runner.core import fault_points
+
+    _path = list(sys.path)
+    main(int(sys.argv[1]))

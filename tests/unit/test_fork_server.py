@@ -1,0 +1,83 @@
+"""A command that is forked is one like any other: its arguments, environment, folder, files, exit code and end."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..support.fork_server import ForkServer
+
+COMMAND = [sys.executable, "-m", "runner"]
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[ForkServer]:
+    server = ForkServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["forked", "started"])
+def start(request, forks):
+    def popen(*arguments: str, **options) -> "subprocess.Popen[str]":
+        way = forks.popen if request.param == "forked" else subprocess.Popen
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = way([*COMMAND, *arguments], **pipes, **options)
+        assert (type(process) is subprocess.Popen) == (request.param == "started")
+        return process
+
+    return popen
+
+
+def test_it_says_what_it_says_and_ends_with_its_code(start):
+    with start("show", "--no-such-option") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (2, "")
+    assert "--no-such-option" in err
+
+
+def test_it_is_in_its_folder(start, tmp_path):
+    (tmp_path / "crew.py").write_text("from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=str)])\n")
+    with start("submit", "crew.py", "--dry-run", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "a" in out
+
+
+def test_it_has_its_environment_and_no_other(start):
+    with start("doctor", "--json", env={**os.environ, "RUNNER_REDIS_URL": "redis://127.0.0.1:1/0"}) as process:
+        out, err = process.communicate(timeout=60)
+    assert "127.0.0.1:1" in out + err
+    assert process.returncode != 0
+
+
+def test_it_dies_of_a_signal(start, server):
+    environment = {**os.environ, "RUNNER_REDIS_URL": server.url}
+    with start("worker", env=environment, start_new_session=True) as process:
+        assert os.getpgid(process.pid) == process.pid
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait(timeout=60) == -signal.SIGKILL
+
+
+def test_no_signal_is_ignored_that_an_interpreter_heeds(forks, server, tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        environment = {**os.environ, "RUNNER_REDIS_URL": server.url}
+        process = forks.popen([*COMMAND, "worker"], stdout=log, stderr=log, env=environment, start_new_session=True)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (ignored,) = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigIgn")]
+    process.kill()
+    process.wait(60)
+    assert ignored & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
+
+
+def test_what_an_interpreter_reads_as_it_starts_needs_a_start(forks):
+    environment = {**os.environ, "PYTHONPATH": "/elsewhere"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with forks.popen([*COMMAND, "--version"], env=environment, **pipes) as process:
+        process.communicate(timeout=60)
+    assert type(process) is subprocess.Popen
