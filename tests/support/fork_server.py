@@ -2,7 +2,7 @@
 
 A worker started by itself is busy for a second or two importing; there are hundreds in these tests. What is started is
 a process like any other: of its own pid, environment, folder, files and signals; only what an interpreter reads as it
-starts (its options, ``PYTHON…`` variables, the locale) is the server's, and who wants another is given a real start.
+starts (its options, ``PYTHON…`` variables, the locale) is the server's: there is one for each of those.
 """
 
 import array
@@ -44,57 +44,62 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_READ_AT_START)}
 
 
+def _kind(python: str, environment: Mapping[str, str]) -> tuple[str, ...]:
+    return (python, *map("=".join, sorted(_read_at_start(environment).items())))
+
+
 # -- the tests' side
 
 
 class ForkServer:
-    """One for a test process. `popen` is `subprocess.Popen` to its callers."""
+    """Those of a test process: one for each interpreter. `popen` is `subprocess.Popen` to its callers."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
-        self._before: dict[str, str] = {}
+        self._servers: dict[tuple[str, ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+        self._asked = {_kind(sys.executable, os.environ)}
 
     def popen(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-        """Start a command: forked where it is one of ``runner``'s, for this interpreter and a like environment."""
-        environment = options.get("env") or os.environ
-        ours = list(command[:3]) == [sys.executable, *_COMMAND] and "flower" not in command[3:4]
-        if ours and _read_at_start(environment) == _read_at_start(os.environ):
-            return _Forked(self, command, **options)
+        """Start a command: forked where it is one of ``runner``'s, except Flower, which people look for by its name."""
+        if list(command[1:3]) == _COMMAND and "flower" not in command[3:4]:
+            kind = _kind(command[0], options.get("env") or os.environ)
+            if kind in self._asked:  # what comes once is not worth a server
+                return _Forked(self, command, **options)
+            self._asked.add(kind)
         return subprocess.Popen(command, **options)
 
-    def fork(self, order: Mapping[str, Any], files: Sequence[int]) -> tuple[int, socket.socket]:
+    def fork(self, python: str, order: Mapping[str, Any], files: Sequence[int]) -> tuple[int, socket.socket]:
         """Have a process started. Returns its pid, and whence its exit status comes."""
         here, there = socket.socketpair()
         with there:
-            server = self._started()
-            server.sendmsg(
-                [json.dumps(order).encode()],
-                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [there.fileno(), *files]))],
+            numbers = array.array("i", [there.fileno(), *files])
+            self._server(python, order["environment"]).sendmsg(
+                [json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)]
             )
-        pid = int(here.recv(32))
-        return pid, here
+        return int(here.recv(32)), here
 
-    def _started(self) -> socket.socket:
-        if self._socket is None or self._before != _read_at_start(os.environ):
-            self.close()
-            self._before = _read_at_start(os.environ)
-            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _server(self, python: str, environment: Mapping[str, str]) -> socket.socket:
+        kind = _kind(python, environment)
+        if kind not in self._servers:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            kept = {
+                name: value for name, value in os.environ.items() if not name.startswith((*_READ_AT_START, "RUNNER_"))
+            }
             with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__, str(theirs.fileno())],
+                process = subprocess.Popen(
+                    [python, "-P", __file__, str(theirs.fileno())],
                     pass_fds=[theirs.fileno()],
-                    env={name: value for name, value in os.environ.items() if not name.startswith("RUNNER_")},
+                    env=kept | _read_at_start(environment),
                     start_new_session=True,
                 )
-        return self._socket
+            self._servers[kind] = ours, process
+        return self._servers[kind][0]
 
     def close(self) -> None:
-        """End it; what it started lives on."""
-        if self._socket is not None and self._process is not None:
-            self._socket.close()
-            self._process.wait()
-            self._socket = None
+        """End them; what they started lives on."""
+        for ours, process in self._servers.values():
+            ours.close()
+            process.wait()
+        self._servers.clear()
 
 
 class _Forked(subprocess.Popen[Any]):
@@ -116,7 +121,7 @@ class _Forked(subprocess.Popen[Any]):
             "folder": os.fspath(cwd or Path.cwd()),
             "own session": more[-2],
         }
-        self.pid, self._status = self._server.fork(order, streams)
+        self.pid, self._status = self._server.fork(args[0], order, streams)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -145,11 +150,13 @@ class _Forked(subprocess.Popen[Any]):
 
 def main(number: int) -> None:
     """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
+    adapters.preload("crewai")
     listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
         if not name.startswith(("runner.tasks", "__")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    assert threading.active_count() == 1  # a fork has only the one that forks
     orders = socket.socket(fileno=number)
     watched: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
@@ -170,7 +177,6 @@ def main(number: int) -> None:
             if (pid := os.fork()) == 0:
                 _become(lambda order=order, files=files: _as_ordered(order, files))
             tell = socket.socket(fileno=files[0])
-            tell.send(str(pid).encode())
             for one in files[1:]:
                 os.close(one)
             end = os.pidfd_open(pid)
@@ -190,6 +196,7 @@ def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
     """In the new process: be the command that was ordered."""
     if order["own session"]:
         os.setsid()
+    os.write(files[0], str(os.getpid()).encode())  # from here on it can be signalled as what it is
     for at, number in enumerate(files[1:]):
         os.dup2(number, at)
     os.chdir(order["folder"])
@@ -286,6 +293,7 @@ def _run(
 
 if __name__ == "__main__":
     from runner.core import fault_points
+    from runner.engine import adapters
 
     _path = list(sys.path)
     main(int(sys.argv[1]))

@@ -75,9 +75,12 @@ def test_no_signal_is_ignored_that_an_interpreter_heeds(forks, server, tmp_path)
     assert ignored & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1) == 0
 
 
-def test_what_an_interpreter_reads_as_it_starts_needs_a_start(forks):
-    environment = {**os.environ, "PYTHONPATH": "/elsewhere"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with forks.popen([*COMMAND, "--version"], env=environment, **pipes) as process:
-        process.communicate(timeout=60)
-    assert type(process) is subprocess.Popen
+def test_what_an_interpreter_reads_as_it_starts_is_its_own(forks, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('customized', flush=True)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    kinds = []
+    for _ in range(2):
+        with forks.popen([*COMMAND, "show", "--help"], env=environment, stdout=subprocess.PIPE) as process:
+            out, _ = process.communicate(timeout=60)
+        kinds.append((type(process) is subprocess.Popen, process.returncode, b"customized" in out))
+    assert kinds == [(True, 0, True), (False, 0, False)]  # the second by a server, which was customized itself
