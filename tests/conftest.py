@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,6 +41,12 @@ def signals_go_to_others() -> Iterator[None]:
         patch.setattr(os, "kill", _not_at_us(os.kill))
         patch.setattr(os, "killpg", _not_at_us(os.killpg))
         yield
+
+
+@pytest.fixture
+def started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here each worker and command is started as a person's is, by an interpreter that imports all by itself."""
+    monkeypatch.setattr(testing_fleet, "launch", subprocess.Popen)
 
 
 @pytest.fixture(autouse=True)

@@ -42,6 +42,8 @@ CREW = """
     ])
 """
 
+pytestmark = pytest.mark.usefixtures("started_afresh")
+
 
 @pytest.fixture
 def models() -> Iterator[ModelServer]:

@@ -151,6 +151,7 @@ class _Forked(subprocess.Popen[Any]):
 def main(number: int) -> None:
     """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
     adapters.preload("crewai")
+    process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
         if not name.startswith(("runner.tasks", "__")):
@@ -292,6 +293,7 @@ def _run(
 
 
 if __name__ == "__main__":
+    from runner.adapters.crewai import process_setup
     from runner.core import fault_points
     from runner.engine import adapters
 

@@ -11,7 +11,7 @@ from runner.client import Client
 from runner.providers.redis import keys
 from runner.providers.redis.protocol import PROTOCOL, queue_of
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("started_afresh")]
 
 
 def test_max_checkpoints_and_resuming_from_each_kept_one(

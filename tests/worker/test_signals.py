@@ -7,7 +7,7 @@ import pytest
 
 from runner.client import Client
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("started_afresh")]
 
 TASKS = """
     crew = Crew(tasks=[Task(name="a", run=steps("a", 6, 0.05, held_at=3)), Task(name="b", run=steps("b", 2, 0.01))])
