@@ -150,7 +150,8 @@ class _Forked(subprocess.Popen[Any]):
 
 def main(number: int) -> None:
     """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
-    adapters.preload("crewai")
+    with contextlib.suppress(Exception):  # a worker says it
+        adapters.preload("crewai")
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
