@@ -125,6 +125,11 @@ class _Forked(subprocess.Popen[Any]):
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
+    def __del__(self, *given: Any) -> None:
+        super().__del__(*given)  # which warns where nobody waited
+        if self._status is not None:
+            self._status.close()
+
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         assert self._status is not None
         if wait_flags == os.WNOHANG and not select.select([self._status], [], [], 0)[0]:
