@@ -32,4 +32,4 @@ class Flowing(Flow[dict]):
         return dict(sorted(self.state.items()))
 
 
-crew = Flowing(checkpoint=CheckpointConfig(on_events=["*"], max_checkpoints=3))
+crew = Flowing(checkpoint=CheckpointConfig(on_events=["method_execution_finished"], max_checkpoints=3))
