@@ -31,6 +31,7 @@ class TestMine(ProviderConformance):
 from runner.testing import ManualClock              # time that a test lets pass: MemoryStore(ManualClock())
 
 from runner.testing import StoreConformance         # the same for stores of runs; a `StoreDriver` drives one
+from runner.testing import AdapterConformance       # and for what a package adds: see docs/plugins.md
 """
 
 from typing import TYPE_CHECKING, Any
@@ -42,12 +43,31 @@ if TYPE_CHECKING:
     from runner.testing.conformance import ProviderConformance
     from runner.testing.fault_proxy import Command, Cut, Delay, Fault, FaultProxy, Lose, Refuse
     from runner.testing.fleet import Fleet, RedisServer, WorkerProcess, children_of, eventually
+    from runner.testing.plugins import (
+        AdapterConformance,
+        CallExample,
+        CallParserConformance,
+        CommandConformance,
+        ObserverConformance,
+    )
     from runner.testing.store_conformance import StoreConformance
 
+_PLUGINS = (
+    "AdapterConformance",
+    "CallExample",
+    "CallParserConformance",
+    "CommandConformance",
+    "ObserverConformance",
+)
+
 __all__ = [
+    "AdapterConformance",
     "Answer",
     "Call",
+    "CallExample",
+    "CallParserConformance",
     "Command",
+    "CommandConformance",
     "Cut",
     "Delay",
     "Fault",
@@ -57,6 +77,7 @@ __all__ = [
     "ManualClock",
     "ModelRequest",
     "ModelServer",
+    "ObserverConformance",
     "ProviderConformance",
     "RedisServer",
     "Refuse",
@@ -81,10 +102,15 @@ def __getattr__(name: str) -> Any:
         from runner.testing import clock
 
         return clock.ManualClock
-    if name not in ("ProviderConformance", "StoreConformance"):
+    if name not in ("ProviderConformance", "StoreConformance", *_PLUGINS):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
+    if name in _PLUGINS:
+        pytest.register_assert_rewrite("runner.testing.plugins")
+        from runner.testing import plugins
+
+        return getattr(plugins, name)
     if name == "StoreConformance":
         parts = ("driver", "claims", "endings", "branches", "conformance")
         pytest.register_assert_rewrite(*(f"runner.testing.store_{part}" for part in parts))

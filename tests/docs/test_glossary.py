@@ -13,9 +13,9 @@ WORDS = {word for term in TERMS for word in term.split()}
 
 #: What needs no explanation, to somebody who writes Python or knows what the name is of.
 _PLAIN = """
-answer base bus children clock command conditional conformance context cut delay eventually fault feedback handle human
-json listen lite lose manual model or and prepare prepared process redis refuse request result router rule runtime
-script server sqlite start type of
+answer base bus children clock command conditional conformance context cut delay eventually example fault feedback
+handle human json listen lite lose manual model or and prepare prepared process redis refuse request result router rule
+runtime script server sqlite start type of
 """
 PLAIN = set(_PLAIN.split())
 

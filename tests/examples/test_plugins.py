@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,17 @@ def ran(installed, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]
 def test_it_is_short(name):
     files = [file for file in (EXAMPLES / name).rglob("*") if file.suffix in (".py", ".toml")]
     assert 0 < sum(len(file.read_text().splitlines()) for file in files) < 200
+
+
+def test_they_pass_the_suites_as_the_page_shows(installed, tmp_path):
+    page = (EXAMPLES.parents[1] / "docs/plugins.md").read_text()
+    (shown,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "test_shown.py").write_text(shown)
+    command = (sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_shown.py")
+    done = ran(installed, *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"::{suite}::" in done.stdout for suite in ("TestShell", "TestMeter", "TestOracle", "TestBusy"))
+    assert "skipped" not in done.stdout
 
 
 def test_its_crews_run_on_a_worker(installed, tmp_path, server):
