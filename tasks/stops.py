@@ -165,7 +165,7 @@ class TaskStops:
             if self._flying.get(task.span.thread) is task:
                 _later(max(left, AGAIN), self._time_out, task, timeout)
             return
-        task.gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
+        task.gate.ask(TimedOut.after(timeout))
         self._poke()
 
     def _force_out(self) -> None:

@@ -185,6 +185,11 @@ class Interrupted(Stop):
 class TimedOut(Stop):
     """The task ran longer than its ``timeout``."""
 
+    @classmethod
+    def after(cls, seconds: float) -> "TimedOut":
+        """What stops a task whose timeout is so long."""
+        return cls(f"it ran longer than its timeout of {seconds:g} s")
+
 
 class ClaimLost(Stop):
     """The task is no longer this worker's: nothing more is written, and it stops."""

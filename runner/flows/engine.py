@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, said
+from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, said
 from runner.core.ledger import STEP, Entry
 from runner.engine import local
 from runner.events import (
@@ -222,7 +222,7 @@ class _Run:
         except TimeoutError:
             if not execution.is_async:
                 raise
-            raise TaskTimeout(f"it ran longer than its timeout of {timeout:g} s") from None
+            raise TaskTimeout(str(TimedOut.after(timeout or 0))) from None
 
     def _execution(self, call: Call) -> Execution:
         flow = self.flow

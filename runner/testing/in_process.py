@@ -5,8 +5,6 @@ due or lost, is this loop.
 """
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +13,6 @@ from runner.bundles import bundle
 from runner.bundles.bundle import Bundle
 from runner.bundles.target import parse_target
 from runner.client.reading.crew import Reading, Request, plan_of
-from runner.core.errors import TimedOut
 from runner.core.inputs import stored
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.plan import Plan
@@ -23,15 +20,14 @@ from runner.engine.decisions import Decision
 from runner.engine.executor import Executor
 from runner.engine.ports import Store
 from runner.journal import task_marks
-from runner.journal.cancellation.async_raise import CancelScope
 from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.timing import timed
 from runner.providers.memory import MemoryStore
 from runner.testing.clock import ManualClock
 
 QUEUE = "jobs"
 LEASE = 10**9  #: ms: who works here lives as long as this process
 KEEP = 7 * 24 * 3600 * 1000  #: ms
-AGAIN = 0.005  #: seconds until a stop that would do harm is tried again
 
 
 class Prepared(NamedTuple):
@@ -80,23 +76,8 @@ class TimeoutsOnly:
     @contextlib.contextmanager
     def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
         """The timeout reaches the task while in this context."""
-        span = CancelScope()
-        timer = threading.Timer(timeout, _time_out, (gate, span, timeout)) if timeout else None
-        try:
-            if timer is not None:
-                timer.daemon = True
-                timer.start()
+        with timed(gate, timeout):
             yield
-        finally:
-            span.over()
-            if timer is not None:
-                timer.cancel()
-
-
-def _time_out(gate: Gate, span: CancelScope, timeout: float) -> None:
-    gate.ask(TimedOut(f"it ran longer than its timeout of {timeout:g} s"))
-    while gate.may_break_in(force=True) and not span.break_in(TimedOut):
-        time.sleep(AGAIN)
 
 
 class InProcess:

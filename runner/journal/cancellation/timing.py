@@ -18,7 +18,7 @@ def timed(gate: Gate, timeout: float | None) -> Iterator[None]:
     if timeout is None:
         yield
         return
-    stop = TimedOut(f"it ran longer than its timeout of {timeout:g} s")
+    stop = TimedOut.after(timeout)
     span = CancelScope()
 
     def break_in() -> None:
