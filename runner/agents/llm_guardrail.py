@@ -1,4 +1,4 @@
-"""Guardrails in words: the agent's own model judges the output by them."""
+"""What guardrails say: functions of the output, or words by which the agent's own model judges it."""
 
 from typing import Any
 
@@ -14,6 +14,17 @@ class Verdict(BaseModel):
 
     valid: bool = Field(description="whether the text does what the rule says")
     feedback: str = Field(default="", description="if it does not: what is wrong, in a sentence or two")
+
+
+def verdict_of(
+    guardrail: Any, output: Any, agent: Agent | None, journal: Journal, *, task: Any = None
+) -> tuple[Any, Any]:
+    """Whether an output passes a guardrail; and what it is to be instead, or why it does not pass."""
+    if isinstance(guardrail, str):
+        assert agent is not None, "the plan refuses guardrails in words where nobody can judge"
+        return judge(guardrail, output.raw, agent, journal, task=task)
+    found: tuple[Any, Any] = guardrail(output)
+    return found
 
 
 def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = None) -> tuple[bool, str | None]:

@@ -5,15 +5,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from runner.agents import Agent, conversation, delegating, loop, mcp, structure
-from runner.agents.llm_guardrail import judge
+from runner.agents.llm_guardrail import verdict_of
 from runner.core import output as outputs
-from runner.core.errors import ClaimLost, GuardrailFailed, Interrupted
+from runner.core.errors import ClaimLost, Interrupted
 from runner.core.output import TaskOutput
 from runner.core.redaction import redact
 from runner.crews import planning
 from runner.crews.context import TaskContext
 from runner.crews.crew import Crew
 from runner.crews.task import ConditionalTask, Task
+from runner.engine.attempt import until_passed
 from runner.engine.work import Work
 from runner.events.bus import event_bus
 from runner.events.call_events import LLMGuardrailCompletedEvent, LLMGuardrailFailedEvent, LLMGuardrailStartedEvent
@@ -109,15 +110,16 @@ def checked(
         most = max(most, doer.guardrail_max_retries) if checks else doer.guardrail_max_retries
         checks = [doer.guardrail, *checks]
     most += work.failed * (most + 1)  # attempts before this one are replayed; each may ask as often
-    for asked in range(most + 1):
-        output, why = _through_guardrails(checks, task, doer, attempt(), asked, work)
-        if why is None:
-            return output
+
+    def check(output: TaskOutput, failed: int) -> tuple[TaskOutput, str | None]:
+        return _through_guardrails(checks, task, doer, output, failed, work)
+
+    def object_to(why: str) -> None:
         context.feedback = why
-        if work.conversation.messages and asked < most:
+        if work.conversation.messages:
             work.conversation.say(conversation.object_to(why))
-    times = "once" if most == 0 else f"{most + 1} times"
-    raise GuardrailFailed(f"the output of task {work.key!r} did not pass its guardrail, {times}; last: {why}")
+
+    return until_passed(attempt, check, most, object_to, f"the output of task {work.key!r}")
 
 
 def _through_guardrails(
@@ -128,7 +130,7 @@ def _through_guardrails(
         about: dict[str, Any] = {"from_task": task, "from_agent": doer, "retry_count": asked}
         event_bus.emit(guardrail, LLMGuardrailStartedEvent(guardrail=guardrail, **about))
         try:
-            passed, result = _judged(guardrail, task, doer, output, work)
+            passed, result = verdict_of(guardrail, output, doer, work.journal, task=task)
         except BaseException as error:
             event_bus.emit(guardrail, LLMGuardrailFailedEvent(error=type(error).__name__, **about))
             raise
@@ -140,15 +142,6 @@ def _through_guardrails(
             return output, str(result)
         output = _replaced(task, output, result)
     return output, None
-
-
-def _judged(guardrail: Any, task: Task, doer: Agent | None, output: TaskOutput, work: Work) -> tuple[Any, Any]:
-    """What a guardrail says: a function of the output, or words for the agent's model to judge by."""
-    if not isinstance(guardrail, str):
-        found: tuple[Any, Any] = guardrail(output)
-        return found
-    assert doer is not None, "the plan refuses guardrails in words where nobody can judge"
-    return judge(guardrail, output.raw, doer, work.journal, task=task)
 
 
 def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:

@@ -4,19 +4,21 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel
 
 from runner.agents import Agent, conversation, loop, mcp, structure
 from runner.agents.job import Job
-from runner.agents.llm_guardrail import judge
+from runner.agents.llm_guardrail import verdict_of
 from runner.core import output as outputs
-from runner.core.errors import BadInput, GuardrailFailed
+from runner.core.errors import BadInput
 from runner.core.idempotency import origin, originating
 from runner.core.output import LiteAgentOutput, TaskOutput
 from runner.crews.kickoff.attempts import KeptConversation, StateGate, Steps
 from runner.crews.native_task import describe
+from runner.engine.attempt import until_passed
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (
@@ -120,22 +122,22 @@ class _Asked:
 
     def _checked(self, job: Job) -> str:
         """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
-        agent, why = job.agent, ""
-        for asked in range(agent.guardrail_max_retries + 1):
-            text = loop.work(job)
+        agent = job.agent
+
+        def check(text: str, failed: int) -> tuple[str, str | None]:  # noqa: ARG001 - the loop's name
             if agent.guardrail is None:
-                return text
-            if isinstance(agent.guardrail, str):
-                passed, found = judge(agent.guardrail, text, agent, job.journal)
-            else:
-                passed, found = agent.guardrail(self._as_output(text, job.conversation.messages))
-            if passed:
-                return text if found is None or isinstance(found, LiteAgentOutput) else outputs.from_value(found)[0]
-            why = str(found)
-            if asked < agent.guardrail_max_retries:
-                job.conversation.say(conversation.object_to(why))
-        times = agent.guardrail_max_retries + 1
-        raise GuardrailFailed(f"the answer of {agent.role!r} did not pass its guardrail, in {times} tries; last: {why}")
+                return text, None
+            output = self._as_output(text, job.conversation.messages)
+            passed, found = verdict_of(agent.guardrail, output, agent, job.journal)
+            if not passed:
+                return text, str(found)
+            return text if found is None or isinstance(found, LiteAgentOutput) else outputs.from_value(found)[0], None
+
+        def object_to(why: str) -> None:
+            job.conversation.say(conversation.object_to(why))
+
+        whose = f"the answer of {agent.role!r}"
+        return until_passed(partial(loop.work, job), check, agent.guardrail_max_retries, object_to, whose)
 
     def _told(self, journal: Journal) -> list[dict[str, Any]]:
         """What the conversation begins with."""
