@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 _LOCKING = {
@@ -17,6 +17,8 @@ _LOCKING = {
     __name__: ("over", "_hooks"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
+
+_MARGIN = 10  # frames above that of a task as it begins, which are gone while it goes on
 
 _JOINING = {"asyncio.runners": ("close",), "concurrent.futures.thread": ("shutdown",)}
 """Where a thread waits for others, which no stop reaches while they are in a call."""
@@ -65,6 +67,8 @@ class _Hooks:
     """Of those hooks that are in Python."""
     packages: frozenset[str]
     """Of those that are in C, and call Python: coverage does, for each new file."""
+    below: int
+    """So many of the thread's frames began before: a program that coverage runs has that's below all its own."""
 
     def put_back(self) -> None:
         """What CPython took away because an exception came out of it, is there again, in this thread."""
@@ -83,7 +87,15 @@ def _hooks() -> _Hooks:
         profile if callable(profile) else None,
         frozenset(code for _, code in found if code is not None),
         frozenset(type(hook).__module__.partition(".")[0] for hook, code in found if code is None) - {"builtins"},
+        max(len(list(_frames(sys._getframe()))) - _MARGIN, 0),
     )
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """This one, and those below it."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _monitors() -> Iterator[object]:
@@ -123,16 +135,18 @@ def _is_delicate(thread: int, hooks: _Hooks) -> bool:
     frame, called = sys._current_frames().get(thread), None
     if frame is not None and frame.f_code is contextlib._GeneratorContextManager.__enter__.__code__:
         return True  # what it entered is not yet left if this does not return
-    while frame is not None:
+    frames = list(_frames(frame))
+    for below, frame in zip(range(len(frames) - 1, -1, -1), frames, strict=True):
         if frame.f_code in hooks.codes or (called is not None and called is _code_of(frame.f_trace)):
             return True
         called = frame.f_code
         module = str(frame.f_globals.get("__name__"))
         if module.startswith(("runner.events.", "runner.snapshots.")) or module in _NOT_IN:
             return True
-        if frame.f_code.co_name in _LOCKING.get(module, ("__del__",)) or module.partition(".")[0] in hooks.packages:
+        if frame.f_code.co_name in _LOCKING.get(module, ("__del__",)):
             return True
-        frame = frame.f_back
+        if below >= hooks.below and module.partition(".")[0] in hooks.packages:
+            return True
     return False
 
 
