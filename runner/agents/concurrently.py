@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from runner.core.errors import Interrupted, Stop
 from runner.journal.cancellation.async_raise import CancelScope
+from runner.journal.cancellation.gate import Wakeup
 
 T = TypeVar("T")
 
-LOOK = 0.02  #: seconds between looks whether the task is to stop
 SIDE_BY_SIDE = 16  #: at work at one time
 
 
@@ -31,12 +31,16 @@ def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
         context = contextvars.copy_context()
         threading.Thread(target=_into, args=(result, free, context, function, spans), daemon=True).start()
     try:
-        left = set(results)
-        while left:  # a polite stop waits for all of them, and each is recorded
-            done, left = concurrent.futures.wait(left, LOOK)
-            for result in done:
-                if isinstance(stop := result.exception(), Stop) and not stop.polite:
-                    raise stop
+        with Wakeup() as one_more:
+            left = set(results)
+            for result in results:
+                result.add_done_callback(one_more.wake)
+            while left:  # a polite stop waits for all of them, and each is recorded
+                one_more.wait()
+                for result in [one for one in left if one.done()]:
+                    left.remove(result)
+                    if isinstance(stop := result.exception(), Stop) and not stop.polite:
+                        raise stop
         return [result.result() for result in results]
     except BaseException:
         for span in spans:

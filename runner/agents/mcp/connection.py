@@ -10,14 +10,15 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 from runner.agents.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
 from runner.core.errors import MissingDependency, TaskError, said
+from runner.journal.cancellation.gate import Wakeup
 
-LOOK = 0.1  #: seconds between looks whether whoever waits for an answer is to stop
 CLOSING = 10.0  #: seconds that a connection may take to close
 
 
@@ -191,12 +192,13 @@ def _stderr(stack: contextlib.AsyncExitStack) -> Any:
 
 def _patiently(asked: "concurrent.futures.Future[Any]", timeout: float) -> Any:
     """The answer; a stop can be raised in this thread while it waits."""
-    for _ in range(int(timeout / LOOK) + 1):
-        with contextlib.suppress(concurrent.futures.TimeoutError):
-            return asked.result(LOOK)
-        if asked.done():
-            return asked.result()
-    raise TimeoutError(f"no answer within {timeout:g} s")
+    with Wakeup() as answered:
+        asked.add_done_callback(answered.wake)
+        end = time.monotonic() + timeout
+        while not asked.done():
+            if not answered.wait(end - time.monotonic()) and not asked.done():
+                raise TimeoutError(f"no answer within {timeout:g} s")
+    return asked.result()
 
 
 def _is_answer(error: Exception) -> bool:

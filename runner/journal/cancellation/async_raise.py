@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from runner.journal.cancellation.gate import Wakeup
+
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
     "runner.journal.cancellation.timing": ("timed",),
@@ -211,6 +213,7 @@ class CancelScope:
                 with contextlib.suppress(RuntimeError):  # the interpreter ends
                     _thread.start_new_thread(_spend_and_say, (spent.release,))
                     spent.acquire(timeout=1.0)
+                Wakeup.wake_thread(self.thread)
             return True
 
     def is_delicate(self) -> bool:

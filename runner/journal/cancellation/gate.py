@@ -1,4 +1,4 @@
-"""Where a task may be stopped from outside, and where not.
+"""Where a task may be stopped from outside, and where not; and what it waits in, so that a stop wakes it.
 
 A task's code can be stopped at once; inside a call (a step) it is given time, so that what is being paid for ends and
 is recorded; inside a write to the store never. One gate stands beside one task in flight.
@@ -7,6 +7,7 @@ is recorded; inside a write to the store never. One gate stands beside one task 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import Self
 
 from runner.core.clock import SYSTEM, Clock
 
@@ -110,3 +111,44 @@ class _Inside:
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+
+
+_waiting: dict[int, "Wakeup"] = {}
+
+
+class Wakeup:
+    """What a thread waits for, while in this context: the wait ends, too, when the thread is broken into.
+
+    Made of a plain lock, which an exception never leaves taken.
+    """
+
+    def __init__(self) -> None:
+        self._asleep = threading.Lock()
+        self._asleep.acquire()
+
+    def __enter__(self) -> Self:
+        self._thread = threading.get_ident()
+        self._outer = _waiting.get(self._thread)
+        _waiting[self._thread] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._outer is not None:
+            _waiting[self._thread] = self._outer
+        else:
+            _waiting.pop(self._thread, None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Sleep until `wake`, but no longer than so many seconds. Returns whether it was woken."""
+        return self._asleep.acquire(timeout=-1 if seconds is None else min(max(seconds, 0), threading.TIMEOUT_MAX))
+
+    def wake(self, *_: object) -> None:
+        """End the wait, or the next one if there is none now. From any thread, and from a signal's handler."""
+        with contextlib.suppress(RuntimeError):  # it is awake
+            self._asleep.release()
+
+    @staticmethod
+    def wake_thread(thread: int) -> None:
+        """End what that thread waits for, if it is in a wait: something was raised in it."""
+        if (waiting := _waiting.get(thread)) is not None:
+            waiting.wake()
