@@ -161,7 +161,7 @@ class Supervisor:
         by_client = {
             int(worker.fields["client_id"]): worker
             for worker in self._known
-            if worker.about and worker.fields["server"] == self._server
+            if worker.fields.get("server") == self._server
         }
         before = time.monotonic()
         if before - self._trouble < RETURN:

@@ -120,10 +120,15 @@ def test_another_broker_gets_jobs_until_it_is_said_that_it_has_them(driver: Driv
     assert [job.task for job in driver.workers.outbox()] == ["b"]
 
 
-def test_the_supervisor_hands_them_to_its_broker(driver: Driver, elsewhere: str, server: RedisServer) -> None:
+@pytest.mark.parametrize(
+    "about", ['{"server": "another", "client_id": 1}', '{"pid": 1}'], ids=["another", "none named"]
+)
+def test_the_supervisor_hands_them_to_its_broker(
+    driver: Driver, elsewhere: str, server: RedisServer, about: str
+) -> None:
     (job,) = driver.workers.outbox()
     for worker in ("w0", "w1"):
-        driver.workers.beat(worker, LEASE, '{"server": "another", "client_id": 1}')
+        driver.workers.beat(worker, LEASE, about)
     broker = MemoryBroker()
     one = Supervisor(partial(connect, server.url, single=True), "s", WorkerSettings(), broker)
     thread = Thread(target=one.run)
