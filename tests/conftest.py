@@ -4,11 +4,13 @@ import contextlib
 import functools
 import os
 import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from redis import Redis
 
@@ -17,6 +19,67 @@ from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
 
 from .support.fork_server import ForkServer
+
+TESTS = Path(__file__).parent
+QUICK = {"unit", "engine"}  #: the folders of the quick loop, `pytest -m fast`
+SERVED = {"shared_server", "own_server"}  #: fixtures that start something
+STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
+
+_is_quick = pytest.StashKey[bool]()
+_started: list[str] | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In the quick loop properties are held against fewer examples."""
+    config.stash[_is_quick] = config.getoption("markexpr") == "fast"
+    if config.stash[_is_quick]:
+        hypothesis.settings.register_profile("fast", max_examples=20)
+        hypothesis.settings.load_profile("fast")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick loop does not even import what says nowhere that it is fast."""
+    if not config.stash[_is_quick] or collection_path == TESTS or _is_of_the_quick(collection_path):
+        return None
+    files = collection_path.rglob("*.py") if collection_path.is_dir() else [collection_path]
+    return True if not any("mark.fast" in file.read_text() for file in files) else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What stands in a quick folder is fast, unless it is marked as slow or has a server."""
+    for item in items:
+        is_slow = item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))
+        if _is_of_the_quick(item.path) and not is_slow:
+            item.add_marker(pytest.mark.fast)
+
+
+def _is_of_the_quick(path: Path) -> bool:
+    return path.is_relative_to(TESTS) and not QUICK.isdisjoint(path.relative_to(TESTS).parts[:1])
+
+
+def _hear(event: str, _: object) -> None:
+    if _started is not None and event.startswith(STARTED):
+        _started.append(event)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def starts_are_heard(pytestconfig: pytest.Config) -> None:
+    """In the quick loop. In others threads of other tests may be at work; and an audit hook cannot be taken off."""
+    if pytestconfig.stash[_is_quick]:
+        sys.addaudithook(_hear)
+
+
+@pytest.fixture(autouse=True)
+def fast_starts_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A fast test that starts a process or opens a socket fails: it is to be marked as slow."""
+    global _started
+    _started = []
+    try:
+        yield
+        assert _started == [], "it is marked as fast"
+    finally:
+        _started = None
 
 
 def _not_at_us(send: Callable[[int, int], None]) -> Callable[[int, int], None]:

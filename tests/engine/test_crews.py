@@ -11,8 +11,6 @@ from runner.engine.executor import REGISTER_WAIT
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import LEASE, InProcess
 
-pytestmark = pytest.mark.fast
-
 GRAPH = """
     def collect(ctx):
         trace("collect")

@@ -3,14 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from runner.core.states import RunStatus
 from runner.engine.decisions import Ask, Grown
 from runner.journal.answers import Answer
 from runner.testing.in_process import InProcess
-
-pytestmark = pytest.mark.fast
 
 LOOP = """
     class Counts(Flow[dict]):

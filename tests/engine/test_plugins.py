@@ -24,8 +24,6 @@ from runner.testing import (
     ObserverConformance,
 )
 
-pytestmark = pytest.mark.fast
-
 CREW = """
 from runner import Crew, Task
 

@@ -53,7 +53,7 @@ def depends(plan: Plan, key: str, used: Used, changed: set[str], inputs: frozens
     return bool(read & changed or used.inputs & inputs or ("*" in used.inputs and inputs))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None, derandomize=True)
 @given(situations())
 def test_what_used_a_change_is_done_again_and_nothing_else(found):
     plan, done, edited, inputs = found
@@ -63,7 +63,7 @@ def test_what_used_a_change_is_done_again_and_nothing_else(found):
     assert branching.redone(plan, done, edited, inputs) == changed - edited
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None, derandomize=True)
 @given(plans(), st.sets(st.sampled_from(KEYS)))
 def test_a_branch_keeps_the_order_of_what_it_does_whatever_lies_between(plan, wanted):
     todo = wanted & plan.by_key.keys()

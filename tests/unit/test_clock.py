@@ -11,8 +11,6 @@ from runner.journal.cancellation.gate import Gate
 from runner.providers.memory import MemoryStore
 from runner.testing import ManualClock
 
-pytestmark = pytest.mark.fast
-
 
 @pytest.mark.parametrize("clock", [SYSTEM, ManualClock()], ids=["system", "manual"])
 def test_who_sleeps_wakes_later(clock: Clock) -> None:

@@ -70,6 +70,7 @@ def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
         importlib.import_module("runner.memory")
 
 
+@pytest.mark.slow
 def test_nothing_more_is_imported_for_them():
     code = "import sys, runner; sys.exit(any(name.startswith('runner.llms') for name in sys.modules))"
     subprocess.run([sys.executable, "-c", code], check=True)

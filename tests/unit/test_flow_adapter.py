@@ -338,6 +338,7 @@ def test_events_in_the_words_of_flows():
     assert FLOW.in_words(Counts, "a", CrewKickoffStartedEvent()).type == "flow_started"
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_at_submit_is_in_the_fleets_words_too(tmp_path):
     file = tmp_path / "flow.py"
     file.write_text(

@@ -208,7 +208,7 @@ def flows(draw):
     return flow(*methods)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(flows(), st.integers(0, 2**32))
 def test_history_and_stored_form_give_the_same_machine(definition, seed):
     """At every point: the machine, the one replayed from its log, and the one from its JSON trigger the same."""
@@ -228,7 +228,7 @@ def test_history_and_stored_form_give_the_same_machine(definition, seed):
         pass
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(flows(), st.integers(0, 2**32))
 def test_every_call_has_a_cause(definition, seed):
     chance = random.Random(seed)

@@ -37,7 +37,7 @@ values = st.recursive(
 states = st.dictionaries(st.sampled_from("pq"), values, max_size=2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(states, states, states)
 def test_patches_merge_as_states_do(base, theirs, mine):
     patches = json.loads(json.dumps(diff_all(base, mine)))

@@ -11,6 +11,8 @@ import pytest
 
 from ..support.fork_server import ForkServer
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "runner"]
 
 

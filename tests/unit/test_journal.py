@@ -197,6 +197,7 @@ def test_an_argument_that_holds_itself_is_no_problem(attempt):
     assert attempt()("length", len, knot) == 2
 
 
+@pytest.mark.slow
 def test_a_step_is_the_same_in_every_process():
     """Sets of text come in another order in each process, objects at another address."""
     code = (

@@ -11,6 +11,7 @@ import pytest
 from runner.testing import WorkerProcess
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_main_process_has_no_pid_for_it(tmp_path: Path) -> None:
     # Given a worker's parent that has no child, as between two of them
     none: Any = None

@@ -47,6 +47,7 @@ def kill(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
+@pytest.mark.slow
 def test_processes_of_one_number_have_folders_of_their_own(
     process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_processes_of_one_number_have_folders_of_their_own(
     assert all(folder.is_dir() for folder in there)
 
 
+@pytest.mark.slow
 def test_folders_of_dead_processes_go_and_others_stay(
     process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

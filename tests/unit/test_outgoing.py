@@ -10,6 +10,8 @@ import pytest
 from runner.journal import sent_marks
 from runner.testing import eventually
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -33,6 +33,7 @@ def test_who_waits_can_be_stopped() -> None:
         next(slept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["crew", "agent", "function", "awaits"])
 def test_calls_in_this_process_wait(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of agents, of models of one's own, and of functions that use a vendor's client."""

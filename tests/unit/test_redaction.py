@@ -143,6 +143,7 @@ def test_the_password_of_a_url_is_masked_decoded_too(monkeypatch: pytest.MonkeyP
     assert redact("with battery@staple and battery%40staple") == "with *** and ***"
 
 
+@pytest.mark.slow
 def test_ordinary_text_stays_as_it_is() -> None:
     """Nothing is masked in sources and pages but behind the name of a secret."""
     root = Path(__file__).parents[2]
@@ -172,6 +173,7 @@ def test_urls_are_masked_wherever_the_password_stands() -> None:
     assert redact_url("redis://u:p/w@h/0?password=x") == "redis://u:***@h/0?password=***"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [

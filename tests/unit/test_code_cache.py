@@ -1,0 +1,127 @@
+"""The code of runs on a worker: loaded once, the newest few kept, and what is damaged or not signed refused."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.bundles import signing
+from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned
+from runner.engine.code_cache import CodeCache, Signatures
+from runner.testing.in_process import Prepared, prepare
+
+CREW = "from runner import Crew, Task\n\ncrew = Crew(tasks=[Task(name={!r}, run=lambda ctx: 'done')])\n"
+
+
+class Store:
+    """Where the bundles come from; it counts."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.fetched: list[str] = []
+        self.dropped: list[tuple[str, bytes]] = []
+        self.away = False
+
+    def bundle(self, sha: str) -> bytes:
+        if self.away:
+            raise ConnectionError("the store is away")
+        self.fetched.append(sha)
+        return self.held[sha]
+
+    def drop_bundle(self, sha: str, damaged: bytes) -> bool:
+        self.dropped.append((sha, damaged))
+        return True
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def submitted(tmp_path: Path, store: Store) -> Callable[[str], Prepared]:
+    def submit(name: str) -> Prepared:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "crew.py").write_text(CREW.format(name))
+        found = prepare(folder / "crew.py")
+        store.held[found.bundle.sha256] = found.bundle.data
+        return found
+
+    return submit
+
+
+def load(cache: CodeCache, crew: Prepared) -> Any:
+    return cache.get(crew.bundle.sha256, "crew", "crew", "crew")
+
+
+def test_a_crew_is_fetched_and_loaded_once(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
+    found = load(cache, crew)
+    assert [task.key for task in found.plan.tasks] == ["a"]
+    assert load(cache, crew) is found
+    assert cache.root(crew.bundle.sha256) == tmp_path / "cache/bundles" / crew.bundle.sha256
+    assert store.fetched == [crew.bundle.sha256]
+
+
+def test_of_the_loaded_only_the_newest_are_kept(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crews = CodeCache(store, tmp_path / "cache", size=2), [submitted(name) for name in "abc"]
+    first, second, _ = (load(cache, crew) for crew in crews)
+    assert load(cache, crews[1]) is second
+    assert load(cache, crews[0]) is not first
+    assert len(store.fetched) == 3, "on the disk it is there still"
+
+
+def test_a_damaged_bundle_is_dropped_and_named(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
+    sha, store.held[crew.bundle.sha256] = crew.bundle.sha256, b"damaged"
+    with pytest.raises(BundleDamaged):
+        load(cache, crew)
+    assert store.dropped == [(sha, b"damaged")]
+
+
+def test_a_store_that_is_away_is_no_trouble_of_the_disks(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
+    store.away = True
+    with pytest.raises(ConnectionError, match="the store is away"):
+        load(cache, crew)
+    store.away = False
+    (tmp_path / "cache").write_text("a file where the folder would be")
+    with pytest.raises(DiskTrouble, match="this machine's disk refuses what the task needs"):
+        load(cache, crew)
+
+
+def test_many_threads_have_one_folder(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
+    roots: list[Path] = []
+    threads = [threading.Thread(target=lambda: roots.append(cache.root(crew.bundle.sha256))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(roots) == 4
+    assert len(set(roots)) == 1
+
+
+def test_where_there_is_a_key_only_signed_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    code = ("sha", "crew", "crew", "native")
+
+    def of(run: str) -> str:
+        asked.append(run)
+        return signature
+
+    signature = ""
+    signatures = Signatures(of)
+    monkeypatch.delenv(signing.VARIABLE, raising=False)
+    signatures.check("r-1", *code)
+    assert asked == []
+    monkeypatch.setenv(signing.VARIABLE, "correct horse battery")
+    with pytest.raises(Unsigned, match="`runner resume r-1 --accept-code-change`"):
+        signatures.check("r-1", *code)
+    signature = signing.sign(*code)
+    signatures.check("r-1", *code)
+    signatures.check("r-2", *code)
+    assert asked == ["r-1", "r-1"], "one round trip for each code"

@@ -1,0 +1,62 @@
+"""What may be given to a run, and what is said of the rest."""
+
+from typing import Any
+
+import pytest
+
+from runner.core import inputs
+from runner.core.errors import BadInput
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"a": object()}, "the inputs are not JSON: Object of type object is not JSON serializable"),
+        ({"a": float("nan")}, "the inputs are not JSON: Out of range float values are not JSON compliant"),
+        ({"a": "half \ud800"}, "the input 'a' holds half of a surrogate pair, which is no UTF-8 text"),
+        ({"a": nested(201)}, "the input 'a' is nested too deep: more than 200 lists and objects"),
+        ({3: "x"}, "the name of an input is text, not 3"),
+        ({" ": "x"}, "an input has an empty name"),
+        ({"a\nb": "x"}, r"the name of the input 'a\\nb' has control characters: leave them out"),
+    ],
+)
+def test_what_is_no_input_is_refused_with_its_reason(given: dict[Any, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=f"^{says}"):
+        inputs.given_as_json(given)
+
+
+def test_what_fits_is_kept_beside_what_does_not() -> None:
+    fit, unfit = inputs.as_json({"topic": "owls", "pages": (1, 2), "client": object()})
+    assert fit == {"topic": "owls", "pages": [1, 2]}
+    assert [*unfit] == ["client"]
+
+
+def test_nesting_is_taken_up_to_its_limit_and_a_knot_is_too_deep() -> None:
+    assert not inputs.nested_too_deep(nested(200))
+    assert inputs.nested_too_deep({"a": nested(200)})
+    knot: list[Any] = []
+    knot.append(knot)
+    with pytest.raises(BadInput, match="nested too deep"):
+        inputs.given_as_json({"knot": knot})
+
+
+def test_they_are_stored_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inputs.stored({"b": "käse", "a": 1}) == '{"a": 1, "b": "käse"}'
+    monkeypatch.setattr(inputs, "MOST_BYTES", 2**20)
+    with pytest.raises(BadInput, match=r"^the inputs: more than 1 MiB of JSON; put what is large into a file"):
+        inputs.stored({"text": "é" * 2**19})
+
+
+def test_what_is_missing_is_named_with_the_way_to_give_it() -> None:
+    inputs.refuse_missing({"topic"}, {"topic": None, "more": 1})
+    with pytest.raises(BadInput, match=r"^the crew needs the input 'topic': give it with --input topic=... or"):
+        inputs.refuse_missing({"topic"}, {})
+    with pytest.raises(BadInput, match=r"^the crew needs the inputs 'a' and 'b': give each with --input a=..."):
+        inputs.refuse_missing({"b", "a", "c"}, {"c": 1})

@@ -1,0 +1,104 @@
+"""Settings from the environment: defaults, bounds, and what is said of a value that is not taken."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.core import settings
+from runner.core.errors import UsageError
+from runner.core.settings import WorkerSettings, queue_name
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LEASE", "DRAIN_TIMEOUT", "MAX_ATTEMPTS", "RESEND_AFTER", "WAIT_REPLICAS", "WAIT_TIMEOUT", "STALL",
+                 "QUEUE", "CACHE_DIR", "BUNDLE_LIMIT", "CACHE_LIMIT", "DEMO_DELAY", "OFFLINE_MODEL"):  # fmt: skip
+        monkeypatch.delenv(f"RUNNER_{name}", raising=False)
+
+
+def test_without_any_the_defaults_count() -> None:
+    found = WorkerSettings()
+    assert (found.lease, found.drain_timeout, found.max_attempts, found.stall) == (5.0, 10.0, 5, 15.0)
+    assert (found.lease_ms, found.beat) == (5000, 1.0)
+
+
+def test_they_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_LEASE", "2.5")
+    monkeypatch.setenv("RUNNER_MAX_ATTEMPTS", "3")
+    monkeypatch.setenv("RUNNER_STALL", "  ")  # as an empty line of an .env file leaves it
+    found = WorkerSettings()
+    assert (found.lease_ms, found.max_attempts, found.stall) == (2500, 3, 15.0)
+    assert found.beat == 0.5, "five in a lease"
+
+
+def test_a_commit_waits_for_replicas_no_longer_than_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_WAIT_TIMEOUT", "60")
+    assert WorkerSettings().wait_timeout == 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("RUNNER_LEASE", "five", r"RUNNER_LEASE must be a number, got 'five'"),
+        ("RUNNER_LEASE", "nan", r"RUNNER_LEASE must be a number, got 'nan'"),
+        ("RUNNER_DRAIN_TIMEOUT", "inf", r"RUNNER_DRAIN_TIMEOUT must be a number, got 'inf'"),
+        ("RUNNER_LEASE", "0.1", r"RUNNER_LEASE must be at least 0\.3, got 0\.1"),
+        ("RUNNER_WAIT_REPLICAS", "-1", r"RUNNER_WAIT_REPLICAS must be at least 0, got -1"),
+        ("RUNNER_MAX_ATTEMPTS", "3e6", r"RUNNER_MAX_ATTEMPTS must be at most 1e\+06, got 3e\+06"),
+        ("RUNNER_STALL", "1e10", r"RUNNER_STALL must be at most 3\.1536e\+09, got 1e\+10"),
+    ],
+)
+def test_a_value_that_is_not_taken_is_named(name: str, given: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, given)
+    with pytest.raises(UsageError, match=f"^{says}$"):
+        WorkerSettings()
+
+
+def test_the_queue_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.default_queue() == "runner"
+    monkeypatch.setenv("RUNNER_QUEUE", "large machines")
+    with pytest.raises(UsageError, match=r"^a queue is not called 'large machines': its name has no blanks$"):
+        settings.default_queue()
+    monkeypatch.setenv("RUNNER_QUEUE", "large-machines")
+    assert settings.default_queue() == "large-machines"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("runner:jobs", "what begins with runner: is the store's own; choose another name"),
+        ("a\nb", "has control characters: leave them out"),
+        ("q" * 201, "has 201 bytes: at most 200 are taken"),
+        ("é" * 101, "has 202 bytes: at most 200 are taken"),
+        ("a\ud800", "holds half of a surrogate pair, which is no UTF-8 text"),
+    ],
+)
+def test_a_name_that_is_no_queues(name: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        queue_name(name)
+
+
+def test_bundles_are_unpacked_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/home/me")
+    assert settings.cache_dir() == Path("/home/me/.cache/crew-runner")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert settings.cache_dir() == Path("/caches/crew-runner")
+    monkeypatch.setenv("RUNNER_CACHE_DIR", "/fast/disk")
+    assert settings.cache_dir() == Path("/fast/disk")
+
+
+def test_limits_are_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (settings.bundle_limit(), settings.cache_limit()) == (32 * 2**20, 4 * 2**30)
+    monkeypatch.setenv("RUNNER_BUNDLE_LIMIT", "1000.9")
+    assert settings.bundle_limit() == 1000
+    monkeypatch.setenv("RUNNER_CACHE_LIMIT", "-1")
+    with pytest.raises(UsageError, match=r"^RUNNER_CACHE_LIMIT must be at least 0, got -1$"):
+        settings.cache_limit()
+
+
+def test_the_demo_and_the_offline_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (settings.demo_delay(), settings.offline_model()) == (0.3, None)
+    monkeypatch.setenv("RUNNER_DEMO_DELAY", "0")
+    monkeypatch.setenv("RUNNER_OFFLINE_MODEL", "/weights")
+    assert (settings.demo_delay(), settings.offline_model()) == (0.0, Path("/weights"))
