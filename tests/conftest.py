@@ -21,7 +21,7 @@ from runner.testing import fleet as testing_fleet
 from .support.fork_server import ForkServer
 
 TESTS = Path(__file__).parent
-QUICK = {"unit", "engine"}  #: the folders of the quick loop, `pytest -m fast`
+QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 
@@ -47,7 +47,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What stands in a quick folder is fast, unless it is marked as slow or has a server."""
+    """What stands in the quick folder is fast, unless it is marked as slow or has a server."""
     for item in items:
         is_slow = item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))
         if _is_of_the_quick(item.path) and not is_slow:
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _is_of_the_quick(path: Path) -> bool:
-    return path.is_relative_to(TESTS) and not QUICK.isdisjoint(path.relative_to(TESTS).parts[:1])
+    return path.is_relative_to(QUICK)
 
 
 def _hear(event: str, _: object) -> None:

@@ -1,7 +1,7 @@
 """A process is killed with -9 at each call of crews of CrewAI, in turn: python ops/chaos/crewai_calls.py
 
-Needs CrewAI. Each crew of tests/crewai/crews and of ops/chaos/crews runs once unharmed; then once for each of its calls
-and each moment, with one kill, and once with a kill at every call. The moments:
+Needs CrewAI. Each crew of tests/worker/adapters/crews and of ops/chaos/crews runs once unharmed; then once for each of
+its calls and each moment, with one kill, and once with a kill at every call. The moments:
 
 flight    the server has the request and has not answered
 answered  the answer is out, and nothing of it is recorded
@@ -34,7 +34,7 @@ from runner.client import Client
 from runner.testing import Fleet, ModelRequest, ModelServer, RedisServer, WorkerProcess
 
 HERE = Path(__file__).resolve().parent
-TESTS = HERE.parents[1] / "tests" / "crewai"
+TESTS = HERE.parents[1] / "tests" / "worker" / "adapters"
 CREWS = {one.parent.name: one for root in (TESTS, HERE) for one in (root / "crews").glob("*/crew.py")}
 OF_CALLS = ("flight", "answered", "recorded")
 OF_PEOPLE = ("waiting", "said")

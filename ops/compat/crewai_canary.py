@@ -2,8 +2,9 @@
 
     python ops/compat/crewai_canary.py [--strict]
 
-Asks the package index for the newest release. One of the tested range needs nothing more: `tests/crewai` runs with
-the newest of those. With a newer one `tests/crewai/test_same_requests.py` runs in an environment made for it.
+Asks the package index for the newest release. One of the tested range needs nothing more: `tests/worker/adapters` runs
+with the newest of those. With a newer one `tests/worker/adapters/test_same_requests.py` runs in an environment made for
+it.
 
 `.ci/run` ends with this. It fails nothing: it says loudly what came of it. With ``--strict`` the exit code is 1 if
 crews do not send the same. Where no index can be asked it says that, and no more.
@@ -24,7 +25,7 @@ from packaging.version import Version
 from runner.adapters.crewai.process_setup import TESTED
 
 ROOT = Path(__file__).resolve().parents[2]
-TEST = "tests/crewai/test_same_requests.py"
+TEST = "tests/worker/adapters/test_same_requests.py"
 WITHIN = 240  #: seconds for installing it, and again for the test: with the tests before it, CI ends in half an hour
 
 

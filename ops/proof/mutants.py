@@ -346,7 +346,9 @@ def main() -> int:
     parser.add_argument("--ring", action="store_true", help="let the fault ring look at what the tests let pass")
     parser.add_argument("--list", action="store_true", help="say which there are, and try none")
     parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--tests", nargs="+", metavar="NAME", default=TESTS, help="of tests/providers, as scripts")
+    parser.add_argument(
+        "--tests", nargs="+", metavar="NAME", default=TESTS, help="of tests/integration/providers, as scripts"
+    )
     given = parser.parse_args()
     wanted = chosen(given.only, given.without, given.missed)
     if given.list:
@@ -371,7 +373,9 @@ def main() -> int:
 
     os.chdir(ROOT)
     tests = [
-        f"tests/providers/test_{name}.py" for name in given.tests if Path(f"tests/providers/test_{name}.py").exists()
+        f"tests/integration/providers/test_{name}.py"
+        for name in given.tests
+        if Path(f"tests/integration/providers/test_{name}.py").exists()
     ]
     options = [
         "-q",

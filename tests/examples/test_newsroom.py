@@ -1,4 +1,6 @@
-"""examples/newsroom: with the demo, and against a server that speaks OpenAI's protocol. (Offline: tests/standin.)"""
+"""examples/newsroom: with the demo, and against a server that speaks OpenAI's protocol. (Offline:
+tests/integration/modelserver.)
+"""
 
 import json
 from pathlib import Path

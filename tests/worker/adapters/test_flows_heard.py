@@ -190,6 +190,6 @@ def test_a_state_that_does_not_fit_its_type_at_the_end_ends_the_flow_all_the_sam
 ) -> None:
     done = subprocess.run(
         [crewai_python, "-c", textwrap.dedent(ENDING)], capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(tmp_path)},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "heard r\n"), done.stderr

@@ -83,5 +83,5 @@ def test_a_version_that_nobody_tested_is_said(version: str, is_said: bool, monke
 
 def test_the_tested_versions_are_those_of_the_extra() -> None:
     least, less = process_setup.TESTED
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     assert f'crewai = ["crewai>={least},<{less}; ' in text

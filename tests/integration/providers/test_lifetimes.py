@@ -6,7 +6,7 @@ from redis import Redis
 from runner.core.errors import ClaimLost, NotFound
 from runner.core.states import RunStatus
 
-from ..conftest import eventually
+from ...conftest import eventually
 from .conftest import Clock
 from .driver import KEEP, Driver, plan_of
 from .observed import TEST_KEY

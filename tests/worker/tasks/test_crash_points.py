@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 
 def test_every_point_is_tested() -> None:
-    # Those of checkpoints: tests/providers/test_provider_crashes.py
+    # Those of checkpoints: tests/integration/providers/test_provider_crashes.py
     points = {point for point in get_args(CrashPoint) if not point.startswith("checkpoint")}
     assert {*COST, *ELSEWHERE} == points
 

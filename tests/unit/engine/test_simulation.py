@@ -10,7 +10,7 @@ import pytest
 from runner.core.jobs import Job
 from runner.providers.memory.state import Memory, Task
 
-SIMULATE = Path(__file__).parents[2] / "ops" / "simulate"
+SIMULATE = Path(__file__).parents[3] / "ops" / "simulate"
 
 
 @pytest.fixture(scope="module")

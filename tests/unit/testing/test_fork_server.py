@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.fork_server import ForkServer
+from ...support.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
 

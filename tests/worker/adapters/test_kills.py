@@ -59,7 +59,7 @@ CALLBACKS = """
 
 
 def test_a_kill_at_every_call_costs_that_call(crewai_python: str) -> None:
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [crewai_python, root / "ops/chaos/crewai_calls.py", "--crews", "tools", "--moments", "flight",
          "--at-once"],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "docs" / "crewai.md"
 PORT = "8801"
 

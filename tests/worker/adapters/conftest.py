@@ -18,7 +18,7 @@ import pytest
 
 from runner.testing import eventually
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 INSTALLED_WITHIN = 900  #: seconds
 

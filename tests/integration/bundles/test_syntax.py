@@ -10,7 +10,7 @@ from pathlib import Path
 from runner.bundles import syntax
 from runner.bundles.target import parse_target
 
-PACKAGE = Path(__file__).parents[2] / "runner"
+PACKAGE = Path(__file__).parents[3] / "runner"
 
 
 def test_several_threads_find_crews_and_one_at_a_time_parses(tmp_path, monkeypatch):
