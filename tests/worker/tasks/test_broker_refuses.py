@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import kombu.transport
 import pytest
 from kombu import Connection, Exchange, Queue
 
@@ -20,7 +21,9 @@ PAUSE = 0.02  # seconds that it refuses
 
 @pytest.fixture(autouse=True)
 def as_in_a_worker(monkeypatch) -> None:
-    monkeypatch.setattr(transport, "TRANSPORT_ALIASES", transport.TRANSPORT_ALIASES)
+    for scheme, kind in transport.TRANSPORT_ALIASES.items():
+        monkeypatch.setitem(transport.TRANSPORT_ALIASES, scheme, kind)  # as it is, to be put back
+    monkeypatch.setattr(kombu.transport, "_transport_cache", {})  # another test may have had kombu look
     transport.install()
 
 

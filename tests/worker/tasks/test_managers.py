@@ -58,13 +58,14 @@ def test_a_manager_whose_worker_is_killed_at_every_call(
     with ModelServer(SCRIPT) as server:
         worker = fleet.start("--concurrency", "1", **server.environment)
         handle = client.submit(crew_of(CREW), {"topic": "owls"})
-        killed = set[str]()
+        killed, kills = set[str](), 0
 
         def asked() -> set[str] | bool:
             return {one.digest for one in server.log} - killed or handle.status != "running"
 
         while (found := eventually(asked, why="a call")) is not True:
             killed.update(found)
+            kills += 1
             worker.kill_group()
             worker = fleet.start("--concurrency", "1", **server.environment)
         result = handle.result()
@@ -72,7 +73,7 @@ def test_a_manager_whose_worker_is_killed_at_every_call(
         ledger = result.ledger
         assert server.paid == ledger["paid"] + ledger["in_doubt"]
         assert ledger["paid"] == len(killed) == 6
-        assert 2 < ledger["in_doubt"] <= 6
+        assert 2 < ledger["in_doubt"] <= kills * server.at_once  # one for each crash and call in flight
         assert Counter({line["agent"]: line["calls"] for line in ledger["by"]}) == CALLS
         assert {line["task"] for line in ledger["by"] if line["agent"] != "Task Execution Planner"} == {"t"}
         assert trace.lines() == ["step search owls"]
