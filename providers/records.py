@@ -67,7 +67,7 @@ class Committed:
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that it left, by path, as `runner.bundles.task_files` stores them; no dict
-    where nobody looked. ``usage`` is what CrewAI counts of it; ``flow`` what a flow records beside it.
+    where nobody looked. ``usage`` is what its framework counts of it; ``flow`` what a flow records beside it.
     ``branch`` did it, in so many ``attempts``, the last by ``worker``; times are the server's, in milliseconds. None of
     that is known of what a person gave, nor of what a worker of before claimed.
     ``record`` is all that is stored of it.

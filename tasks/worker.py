@@ -69,12 +69,13 @@ def main() -> None:
 def _preload() -> None:
     """Import what crews need before processes are forked: `RUNNER_PRELOAD`, by the names of adapters.
 
-    What only flows need is imported when there was one: most workers do none.
+    If nothing is said, what most crews need: the rest is imported with the first that needs it.
     """
     from runner.engine import adapters
 
     log, said = logging.getLogger(__name__), set()
-    for name in os.environ.get("RUNNER_PRELOAD", "crewai").split(","):
+    chosen = os.environ.get("RUNNER_PRELOAD")
+    for name in adapters.preloaded() if chosen is None else chosen.split(","):
         try:
             adapters.preload(name.strip())
             said.add(adapters.untested(name.strip()))

@@ -1,4 +1,4 @@
-"""Agents: who does a task, and how it is done. The fields are CrewAI's."""
+"""Agents: who does a task, and how it is done."""
 
 from runner.agents.agent import Agent, Link
 

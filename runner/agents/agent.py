@@ -1,4 +1,4 @@
-"""An agent: who does a task. The fields are CrewAI's."""
+"""An agent: who does a task."""
 
 import copy
 from collections.abc import Callable

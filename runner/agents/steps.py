@@ -1,4 +1,4 @@
-"""What a ``step_callback`` is given. The names are CrewAI's."""
+"""What a ``step_callback`` is given."""
 
 from dataclasses import dataclass
 

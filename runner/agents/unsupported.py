@@ -1,4 +1,4 @@
-"""What CrewAI's agents take and ours do not: refused in one line, and never passed over in silence."""
+"""What agents of other frameworks take and ours do not: refused in one line, and never passed over in silence."""
 
 import difflib
 from collections.abc import Collection, Mapping
@@ -22,10 +22,10 @@ INSTEAD: Mapping[str, str] = {
     **dict.fromkeys(("multimodal", "apps", "a2a", "skills", "agent_executor", "from_repository"), ""),
     **dict.fromkeys(("knowledge_storage", "knowledge_config", "tool_failure_policy"), ""),
 }
-"""Fields of CrewAI's that would change what an agent does, and what to say instead."""
+"""Fields of theirs that would change what an agent does, and what to say instead."""
 
 _AS_WITHOUT: Mapping[str, Any] = {"use_system_prompt": True, "max_retry_limit": 2, "code_execution_mode": "safe"}
-"""CrewAI's own defaults, where they are no empty values."""
+"""Their own defaults, where they are no empty values."""
 
 _NO_MATTER = frozenset(
     {"cache", "security_config", "use_better_compaction", "i18n", "adapted_agent", "executor_class", "crew"}

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from runner.bundles import script, syntax
+from runner.bundles import frameworks, script, syntax
 from runner.bundles.isolation import PREFIX, KickedOff
 
-_THROUGH = frozenset({"asyncio", "concurrent", "crewai", "importlib", "runner", "threading"})
-"""Packages that pass on what a kickoff gives and do nothing with it. A decorator of any other may."""
+_THROUGH = frozenset({"asyncio", "concurrent", "importlib", "threading"})
+"""Packages that pass on what a kickoff gives, as frameworks do, and no more. A decorator of any other may."""
 
 _KICKOFFS = frozenset({"kickoff", "kickoff_async", "akickoff"})
 _LOOPS = frozenset({"run", "run_until_complete"})
@@ -31,12 +31,12 @@ def is_whole(kicked_off: KickedOff) -> bool:
 
     In doubt it is not: code that cannot be looked at, loops, context managers, whatever is done with the result.
     """
-    way = list(_way(kicked_off))
+    way, through = list(_way(kicked_off)), _THROUGH | frameworks.names()
     for (frame, instruction), (called, _) in zip(way, [*way[1:], way[-1]], strict=True):
         if _module(frame).startswith(PREFIX):
             if not _ends(frame, instruction, called):
                 return False
-        elif _module(frame).partition(".")[0] not in _THROUGH:
+        elif _module(frame).partition(".")[0] not in through:
             return False
     return True
 

@@ -35,6 +35,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from runner.bundles import frameworks
 from runner.bundles.project import JSON_CREWS, has_source_folder
 from runner.core.errors import BadCrew
 
@@ -52,9 +53,6 @@ _BY_NAME: Mapping[str, tuple[str, ...]] = {
     ),
     "pkgutil": ("get_data", "resolve_name"),
 }
-
-on_import: dict[str, Callable[[], object]] = {}
-"""What is called when code of a bundle has imported a package from outside, by the package's name."""
 
 
 class Reading:
@@ -88,10 +86,6 @@ def being_read() -> Reading | None:
     if found is None and _readings and threading.current_thread() is not threading.main_thread():
         return _readings[-1]
     return found
-
-
-data_crews: list[bytes] = []
-"""The source that makes ``crew`` of a crew file that is data; the adapter that is installed for such files gives it."""
 
 
 class KickedOff(BaseException):
@@ -237,8 +231,7 @@ class Namespace:
             module = builtins.__import__(name, globals, locals, fromlist or (), 0)
             top = name.partition(".")[0]
             self._foreign.add(top)
-            if top in on_import:
-                on_import[top]()
+            frameworks.imported(top)
             return self.view(module) if top in _BY_NAME else module
         _finder.adopt(self)  # code that outlived its bundle's place in the cache still imports
         if level:
@@ -282,9 +275,7 @@ class _JsonCrew(_Loader):
 
     def get_data(self, path: str) -> bytes:  # noqa: ARG002 - importlib's name
         """That code."""
-        return (
-            data_crews[0] if data_crews else b"raise ImportError('no adapter for crews written as JSON is installed')"
-        )
+        return frameworks.data_crew() or b"raise ImportError('no adapter for crews written as JSON is installed')"
 
 
 class _View(ModuleType):

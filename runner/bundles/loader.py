@@ -23,7 +23,7 @@ from types import FrameType, ModuleType
 
 from pydantic import ValidationError
 
-from runner.bundles import script
+from runner.bundles import frameworks, script
 from runner.bundles.arguments import Given as Given
 from runner.bundles.arguments import arguments
 from runner.bundles.arguments import given as given
@@ -34,12 +34,9 @@ from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, said
-from runner.core.field_errors import in_words, said_by
+from runner.core.field_errors import in_words
 
 KEPT = 32  # bundles that stay imported in one process
-
-_ENTRIES = ("run", "kickoff")  # what `crewai run` calls in a main.py
-_EXTRAS = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}  # what installs a module, as pip has it
 
 METHODS = ("run", "kickoff", "crew")  # what is called of an object of a class that is named alone
 
@@ -141,7 +138,8 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
     if isinstance(error, BadCrew):
         return BadCrew(f"{place}{text}")
     if isinstance(error, ValidationError):
-        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}{said_by(error, frame)}")
+        model = frame.f_globals.get(error.title) if frame is not None else None
+        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}{frameworks.whose_error(model)}")
     missing: BaseException | None = error
     if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
         missing = error.__cause__ or error.__context__
@@ -151,7 +149,7 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
             return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
         if name != missing.name or _holds(root, name):
             return BadCrew(f"{place}no module named {name!r} in the crew's folder")
-        more = f" ({text})" if missing is not error else _installed_by(name)
+        more = f" ({text})" if missing is not error else frameworks.install(name)
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
         return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code or 0})")
@@ -159,15 +157,6 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
     text = text if len(text) <= 500 else f"{text[:500]} ..."
     return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
-
-
-def _installed_by(name: str) -> str:
-    extra = _EXTRAS.get(name.partition(".")[0])
-    if extra is None:
-        return ""
-    if sys.version_info >= (3, 14):
-        return f" (CrewAI is not made for Python {sys.version_info.major}.{sys.version_info.minor}: use 3.13)"
-    return f" (pip install '{extra}')"
 
 
 def plain_names(text: str) -> str:
@@ -190,8 +179,8 @@ def find_crew(
         attr = script.NAME  # what it made stands among the module's names by now
     if attr is not None:
         return _named(attr, _named_crew(module, attr, is_crew))
-    made = factories(module)
-    entry = next((name for name in made if name in _ENTRIES), None)
+    made, entries = factories(module), frameworks.entries()
+    entry = next((name for name in made if name in entries), None)
     if _does_more(module):
         name = entry if entry and not script.has_block(module) else script.NAME
         return _named(name, Program(name))

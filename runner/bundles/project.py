@@ -1,4 +1,4 @@
-"""Projects as ``crewai create`` lays them out, by their ``pyproject.toml``; and folders from before there was one.
+"""Projects as frameworks lay them out, by their ``pyproject.toml``; and folders from before there was one.
 
 Only files are looked at here; nothing is imported.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.bundles import syntax
+from runner.bundles import frameworks, syntax
 from runner.core.errors import BadCrew
 
 CREW_FILE = "crew.py"
@@ -19,10 +19,8 @@ JSON_CREWS = ("crew.jsonc", "crew.json")
 """Crews that are written as data: a module of that name stands for one."""
 
 _UP = 6  # folders above a file in which its project is looked for
-_IMPORTS = re.compile(r"^\s*(from|import)\s+(crewai|runner)\b", re.MULTILINE)
 _HAS = re.compile(r"\bCrew\(|@CrewBase|\bFlow\b|\.kickoff")
 _KICKS = ".kickoff"
-_SCRIPTS = ("kickoff", "run_crew", "run")  # as `crewai create` names them
 _MOST, _LONGEST = 200, 200_000  # files of a folder, characters of a file, that are looked at
 
 _BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what says that a main.py is that of a crew
@@ -30,14 +28,14 @@ _BESIDE_MAIN = ("agents.py", "tasks.py", "agents", "tasks", "crews")  # what say
 
 @dataclass(frozen=True)
 class Project:
-    """A folder whose ``pyproject.toml`` says that it is a project of CrewAI."""
+    """A folder whose ``pyproject.toml`` says that it is a project of a framework's."""
 
     root: Path
     name: str
     flow: bool = False
     definition: str = ""
     main: Path | None = None  #: what one of its scripts, or what alone in it, kicks off
-    declared: bool = True  #: as CrewAI's; else it only looks like one
+    declared: bool = True  #: as a framework's; else it only looks like one
 
     @property
     def source(self) -> Path:
@@ -86,7 +84,7 @@ def project_at(folder: Path) -> Project | None:
     except (OSError, ValueError):  # somebody else's file; ours is not to judge it
         return None
     tools = _table(data.get("tool"))
-    own = _table(tools.get("crewai"))
+    own = next((own for name in frameworks.tables() if (own := _table(tools.get(name)))), {})
     name = _table(data.get("project")).get("name") or _table(tools.get("poetry")).get("name") or folder.resolve().name
     if not own and not any(source_of(folder).glob(f"*/{CREW_FILE}")):
         main = _kicked_off(folder, _table(_table(data.get("project")).get("scripts")))
@@ -97,14 +95,12 @@ def project_at(folder: Path) -> Project | None:
 def _kicked_off(folder: Path, scripts: dict[str, Any]) -> Path | None:
     """The file that ``[project.scripts]`` names, as in ``kickoff = "pkg.main:kickoff"``, or the only ``*/main.py``."""
     source = source_of(folder)
-    for script in _SCRIPTS:
+    for script in frameworks.scripts():
         module = str(scripts.get(script, "")).partition(":")[0]
         file = source.joinpath(*module.split(".")).with_suffix(".py")
-        if module and file.is_file() and _IMPORTS.search(_text(file)):
+        if module and file.is_file() and _imports_one(_text(file)):
             return file
-    mains = [
-        file for file in source.glob(f"*/{MAIN_FILE}") if _IMPORTS.search(text := _text(file)) and _HAS.search(text)
-    ]
+    mains = [file for file in source.glob(f"*/{MAIN_FILE}") if _imports_one(text := _text(file)) and _HAS.search(text)]
     return mains[0] if len(mains) == 1 and source != folder else None
 
 
@@ -156,7 +152,7 @@ def _is_at_hand(one: ast.stmt) -> bool:
             required = len(given.posonlyargs + given.args) - len(given.defaults) + given.kw_defaults.count(None)
             return not required and not names.isdisjoint({"Crew", "Flow"})
         case ast.ImportFrom(module=module, names=imported):
-            is_own = (module or "").partition(".")[0] not in ("crewai", "crewai_tools", "runner")
+            is_own = (module or "").partition(".")[0] not in frameworks.modules()
             return is_own and any("crew" in alias.name.lower() or "flow" in alias.name.lower() for alias in imported)
         case ast.ClassDef() | ast.If() | ast.With() | ast.Try():
             return True
@@ -170,7 +166,7 @@ def with_crews(folder: Path) -> tuple[list[Path], list[Path]]:
     kicking, having = [], []
     for file in sorted(folder.glob("*.py"))[:_MOST]:
         text = _text(file)
-        if _IMPORTS.search(text) and _HAS.search(text):
+        if _imports_one(text) and _HAS.search(text):
             having.append(file)
             kicking += [file] if _KICKS in text else []
     return kicking, having
@@ -192,6 +188,11 @@ def environment_file(file: Path) -> Path | None:
     return None
 
 
+def _imports_one(text: str) -> bool:
+    """Whether a line of code imports a framework."""
+    return re.search(rf"^\s*(from|import)\s+({'|'.join(sorted(frameworks.names()))})\b", text, re.MULTILINE) is not None
+
+
 def _table(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -203,7 +204,4 @@ def _short(path: Path, root: Path) -> str:
 def refuse_yaml(file: str) -> None:
     """Raise `BadCrew` for a flow that is data. Crews that are, are JSON."""
     if file.endswith((".yaml", ".yml")):
-        raise BadCrew(
-            f"{file}: a flow that is written as YAML does not run on the fleet; "
-            "write it as a class (crewai create flow NAME makes one)"
-        )
+        raise BadCrew(f"{file}: a flow that is written as YAML does not run on the fleet; write it as a class")

@@ -14,7 +14,7 @@ from runner.cli.stdio import err, say
 from runner.providers.records import Event
 
 _MARK = {"running": "…", "done": "✓", "failed": "✗", "retry": "↻", "moved": "↷"}
-_WIDTH = 60  #: characters of a name; one that CrewAI takes from a description may be a page
+_WIDTH = 60  #: characters of a name; one that is taken from a description may be a page
 _COLOUR = {"running": "cyan", "done": "green", "failed": "red", "retry": "yellow", "moved": "yellow"}
 
 

@@ -48,10 +48,10 @@ class RunResult:
     models: str = ""
     """What stood in for the vendors' models, in words; "" if nothing did."""
     usage_metrics: dict[str, int] = field(default_factory=dict)
-    """What CrewAI counts, over all tasks of the branch; empty for other crews."""
+    """What its framework counts, over all tasks of the branch; empty for other crews."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; what is asked, what stood in for models, what CrewAI counts only where it is."""
+        """As ``--json`` prints it; what is asked, what stood in for models, what a framework counts only if it is."""
         found = {name: getattr(self, name) for name in self.__slots__ if name not in ("asked", "models")}
         if not self.usage_metrics:
             del found["usage_metrics"]

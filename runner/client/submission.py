@@ -150,10 +150,8 @@ def run_fields(
     models: str = "",
 ) -> dict[str, str]:
     """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
-    if models and adapters.is_disposable(prepared.adapter):
-        raise UsageError(
-            "--demo and --offline are for agents of runner itself: CrewAI asks the model that its own settings name"
-        )
+    if models and (why := adapters.own_models(prepared.adapter)):
+        raise UsageError(f"--demo and --offline are for agents of runner itself: {why}")
     if not 1 <= keep <= settings.LONGEST:
         raise UsageError(
             f"a finished run is kept for 1 to {settings.LONGEST:.0f} seconds (100 years), not for {keep:g}"

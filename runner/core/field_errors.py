@@ -1,7 +1,6 @@
 """What pydantic says of a wrong value, in one line."""
 
 import difflib
-from types import FrameType
 
 from pydantic import BaseModel, ValidationError
 
@@ -36,10 +35,3 @@ def _fields(model: str) -> list[str]:
         if one.__name__ == model:
             found |= dict.fromkeys(one.model_fields)
     return list(found)
-
-
-def said_by(error: ValidationError, frame: FrameType | None) -> str:
-    """A word on whose model it is that refuses, where that is CrewAI's: a newcomer would think that it is us."""
-    model = frame.f_globals.get(error.title) if frame is not None else None
-    is_theirs = str(getattr(model, "__module__", "")).partition(".")[0] == "crewai"
-    return " (CrewAI says so; so does `crewai run`)" if is_theirs else ""

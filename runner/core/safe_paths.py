@@ -16,7 +16,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 def write_below(folder: Path, name: str, data: bytes, *, executable: bool = False) -> Path:
     """Write a file below ``folder`` under a relative ``name``; folders on the way are made. Returns its path.
 
-    An absolute name is taken as one below the folder, as CrewAI takes it. The file appears under its name when it is
+    An absolute name is taken as one below the folder. The file appears under its name when it is
     whole, and replaces one of that name. Each folder on the way is opened from the one above, and no link is followed,
     so that a link that somebody makes meanwhile leads nowhere either.
 

@@ -1,4 +1,4 @@
-"""A crew: tasks in an order. The fields are CrewAI's."""
+"""A crew: tasks in an order."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum

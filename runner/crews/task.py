@@ -1,4 +1,4 @@
-"""A task of a crew. The fields are CrewAI's; ``run`` is ours: the work in plain Python."""
+"""A task of a crew. ``run`` is work in plain Python; without it an agent does the task."""
 
 import inspect
 import typing

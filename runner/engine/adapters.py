@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
-from runner.bundles import isolation
+from runner.bundles import frameworks
 from runner.bundles.run_dir import Home
 from runner.core.errors import BadCrew
 from runner.engine.adapter import Adapter, GrowingAdapter
@@ -21,11 +21,7 @@ GROUP = "crew_runner.adapters"
 def plugins() -> tuple[AdapterPlugin, ...]:
     """The families of adapters that are installed."""
     found: tuple[AdapterPlugin, ...] = tuple(point.load() for point in entry_points(group=GROUP))
-    for plugin in found:
-        if plugin.framework:
-            isolation.on_import[plugin.framework] = plugin.imported
-        if plugin.data_crew:
-            isolation.data_crews.append(plugin.data_crew)
+    frameworks.installed[:] = found
     return found
 
 
@@ -43,6 +39,16 @@ def disposable() -> frozenset[str]:
 def is_disposable(name: str) -> bool:
     """Whether the adapter of this name has a process for each task."""
     return name in disposable()
+
+
+def own_models(name: str) -> str:
+    """Why nothing can stand in for the models of crews of this kind; "" if it can."""
+    return next((plugin.own_models for plugin in _of(name)), "")
+
+
+def preloaded() -> list[str]:
+    """The adapters that a worker preloads if nobody says which."""
+    return [name for plugin in plugins() for name in plugin.preloaded]
 
 
 def preload(name: str) -> None:
@@ -112,4 +118,4 @@ def _of(name: str) -> list[AdapterPlugin]:
     return [plugin for plugin in plugins() if name in plugin.names]
 
 
-plugins()  # a crew file that is loaded from here on may import the framework of one, which is to hear of it
+plugins()  # from here on crew files and projects are read as the frameworks that are installed want it

@@ -47,7 +47,7 @@ OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
 """How the types begin that the store tells of runs and their tasks."""
 
 _AS_TOLD = {"cached_tokens": "cached_prompt_tokens", "cache_write_tokens": "cache_creation_tokens"}
-"""What CrewAI's names are for some of a call's tokens, where they differ."""
+"""What events call some of a call's tokens, where the ledger has other names."""
 
 HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handlers
 REMEMBERED = 10_000  #: how many of its events a task can name as relatives

@@ -3,11 +3,12 @@
 from types import ModuleType
 from typing import Any
 
+from runner.bundles.frameworks import Framework
 from runner.bundles.run_dir import Home
 from runner.engine.adapter import Adapter
 
 
-class AdapterPlugin:
+class AdapterPlugin(Framework):
     """A family of adapters, found under the entry points of the group ``crew_runner.adapters``.
 
     Each method is a no-op to be overridden. Importing the module of one must be cheap: it is imported in every process
@@ -17,14 +18,14 @@ class AdapterPlugin:
     names: tuple[str, ...] = ()
     """The adapters of this family, by `Adapter.name`."""
 
-    framework: str = ""
-    """The top-level package whose import by a crew file is announced to `imported`."""
+    preloaded: tuple[str, ...] = ()
+    """Those of `names` that a worker preloads before it forks, unless ``RUNNER_PRELOAD`` says which."""
 
     disposable: bool = False
     """Whether each task of its crews gets a process of its own, which ends after it."""
 
-    data_crew: bytes = b""
-    """The Python source that makes ``crew`` of a crew file that is data (``crew.jsonc``); its path is ``__file__``."""
+    own_models: str = ""
+    """Why nothing can stand in for the models of its crews (``--demo``, ``--offline``); "" if it can."""
 
     def adapter_of(self, thing: object) -> Adapter | None:  # noqa: ARG002 - the names are for those who override it
         """The adapter that accepts ``thing``, if one of this family does."""
@@ -41,9 +42,6 @@ class AdapterPlugin:
     def inputs_of(self, crew: object) -> dict[str, Any]:  # noqa: ARG002
         """The inputs that a crew's own file kicks it off with."""
         return {}
-
-    def imported(self) -> None:
-        """A crew file has imported the framework, in this process."""
 
     def quiet(self) -> None:
         """Before any crew file is loaded: have the framework say no more than it was asked for, when it is imported."""

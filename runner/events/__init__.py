@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from runner.core.compatibility import EVENT_BUS
 from runner.events.types import CheckpointEventType as CheckpointEventType
 
 if TYPE_CHECKING:
@@ -75,13 +76,13 @@ def __getattr__(name: str) -> Any:
             found = import_module(f"runner.events.{module}")
             if name in found.__all__:
                 return getattr(found, name)
-    if name == "crewai_event_bus":
+    if name == EVENT_BUS:
         return import_module("runner.events.bus").event_bus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class _Events(ModuleType):
-    """Here ``event_bus`` is the bus, also once the module was imported that has this name in CrewAI."""
+    """Here ``event_bus`` is the bus, also once the import path of this name was imported."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name == "event_bus" and isinstance(value, ModuleType)):

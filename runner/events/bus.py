@@ -193,7 +193,7 @@ class EventBus:
         now.registered = {id(entity) for entity in state.root} if state else set()
         kickoff.enter(now)
 
-    # The names that CrewAI's own tests use.
+    # Names of before, by which tests of others reach inside.
     _runtime_state = runtime_state
 
     @property

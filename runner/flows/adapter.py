@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.core import output as outputs
+from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.growth import Grow, Growth, Shared
@@ -27,7 +28,7 @@ from runner.events.flow_events import (
 from runner.flows import conflicts, typed, values
 from runner.flows import state as states
 from runner.flows.definition import MARK, FlowDefinition
-from runner.flows.execution import TRIGGER_PAYLOAD, Execution, Outcome
+from runner.flows.execution import Execution, Outcome
 from runner.flows.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flows.flow import Flow, created_quietly
 from runner.flows.history import PART, Standing, part_of, standing_after

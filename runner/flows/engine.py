@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, said
 from runner.core.ledger import STEP, Entry
 from runner.engine import local
@@ -35,7 +36,7 @@ from runner.events import (
 )
 from runner.flows import conflicts, persistence
 from runner.flows import state as states
-from runner.flows.execution import TRIGGER_PAYLOAD, Execution, Outcome
+from runner.flows.execution import Execution, Outcome
 from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine

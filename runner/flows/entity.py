@@ -169,7 +169,7 @@ def _take(flow: Flow[Any], data: Mapping[str, Any], code: Flow[Any] | None) -> N
         elif (
             definition is not None and "key" not in one and _is_router(definition, method) and one["output"] is not None
         ):
-            entry["signal"] = str(one["output"])  # as CrewAI writes it: without the label
+            entry["signal"] = str(one["output"])  # as it may have been written: without the label
         flow._method_outputs.append(entry)
         if method:
             flow._entries[entry["key"]] = entry

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadInput, TaskError
 from runner.events import (
     FlowInputReceivedEvent,
@@ -28,9 +29,6 @@ from runner.journal.cancellation.gate import Gate
 from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
-
-TRIGGER_PAYLOAD = "crewai_trigger_payload"
-"""The input that a start method gets as an argument of this name, if it has one."""
 
 _BODY = "body"
 

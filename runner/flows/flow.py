@@ -31,7 +31,7 @@ from runner.flows.waiting import wait_for
 from runner.providers.config import CheckpointConfig
 from runner.snapshots import apply_checkpoint, restore
 
-# CrewAI has them all in this module
+# Code imports them all from this module.
 __all__ = [
     "_INITIAL_STATE_CLASS_MARKER",
     "Flow",
@@ -224,7 +224,7 @@ class Flow(FlowLog, Generic[S]):
         """
         return self._inside("pause").ask(message, metadata, pause=True)
 
-    def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str:  # noqa: ARG002 - CrewAI's name
+    def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str:  # noqa: ARG002 - the name is public
         """`pause`, but whoever sits at the terminal is asked right there."""
         return self._inside("ask").ask(message, metadata, pause=False)
 
@@ -313,7 +313,7 @@ class Flow(FlowLog, Generic[S]):
     def _learn_from(self, at: execution.Execution, output: Any, answer: str) -> None:
         """Of a person's answer."""
 
-    # The names by which CrewAI's tests reach inside.
+    # Names of before, by which tests of others reach inside.
 
     def _copy_state(self) -> S:
         return typing.cast(S, states.twin(self.committed_state))
@@ -322,7 +322,7 @@ class Flow(FlowLog, Generic[S]):
         self,
         message: str,
         output: Any,
-        metadata: dict[str, Any] | None = None,  # noqa: ARG002 - CrewAI's name
+        metadata: dict[str, Any] | None = None,  # noqa: ARG002 - the name is public
         emit: list[str] | None = None,
         method_name: str = "",
     ) -> str | None:

@@ -9,8 +9,10 @@ from typing import Any, Literal, Union
 from pydantic import BaseModel, Field, create_model
 from pydantic_core import to_jsonable_python
 
-INITIAL_STATE_CLASS_MARKER = "__crewai_pydantic_class_schema__"
-"""The key under which a class stands as its schema (the name is CrewAI's)."""
+from runner.core.compatibility import STATE_CLASS_KEY
+
+INITIAL_STATE_CLASS_MARKER = STATE_CLASS_KEY
+"""The key under which a class stands as its schema."""
 
 _PLAIN: dict[str, Any] = {
     "string": str,

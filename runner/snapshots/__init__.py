@@ -2,7 +2,7 @@
 
 from runner.providers.config import CheckpointConfig
 from runner.snapshots.kinds import Kind, kind_of
-from runner.snapshots.migration import VERSION, get_crewai_version, migrate
+from runner.snapshots.migration import VERSION, get_version, migrate
 from runner.snapshots.progress import Progress, TaskProgress
 from runner.snapshots.resolve import OPTED_OUT, find_checkpoint, inside, resolve_checkpoint
 from runner.snapshots.restore import apply_checkpoint, restore
@@ -22,7 +22,7 @@ __all__ = [
     "TaskProgress",
     "apply_checkpoint",
     "find_checkpoint",
-    "get_crewai_version",
+    "get_version",
     "inside",
     "kind_of",
     "migrate",

@@ -5,46 +5,45 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from runner.core.compatibility import OTHER_VERSIONS, OTHER_WRITER, VERSION_KEY
 from runner.core.errors import BadCheckpoint
 
 VERSION = "1.0.0"
-"""The version of the form that checkpoints are written in; under CrewAI's key, ``crewai_version``."""
-
-_CREWAI = ((1, 14), (2,))  #: CrewAI's own checkpoints say from here to there
+"""The version of the form that checkpoints are written in."""
 
 logger = logging.getLogger("runner.snapshots")
 
 Data = dict[str, Any]
 
 
-def get_crewai_version() -> str:
+def get_version() -> str:
     """The version that stands in a checkpoint written here."""
     return VERSION
 
 
 def migrate(data: Data) -> Data:
     """``data`` in today's form. Raises `BadCheckpoint` if it was written by a newer version than this one."""
-    raw = data.get("crewai_version")
+    raw = data.get(VERSION_KEY)
     if raw is None:
-        logger.warning("Checkpoint has no crewai_version, treating as 0.0.0")
+        logger.warning("Checkpoint has no %s, treating as 0.0.0", VERSION_KEY)
     stored = _number(raw)
     if raw is not None and not any(stored):
-        logger.warning("Checkpoint has the crewai_version %r, which is no version, treating as 0.0.0", raw)
+        logger.warning("Checkpoint has the %s %r, which is no version, treating as 0.0.0", VERSION_KEY, raw)
     if stored > _number(VERSION):
         raise BadCheckpoint(
             f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "
             + (
-                "only CrewAI goes on from its own"
-                if _CREWAI[0] <= stored < _CREWAI[1]
+                f"only {OTHER_WRITER} goes on from its own"
+                if OTHER_VERSIONS[0] <= stored < OTHER_VERSIONS[1]
                 else "install a newer crew-runner to go on from it"
             )
         )
     if raw is not None and stored != _number(VERSION):
-        logger.debug("Migrating checkpoint from crewAI %s to %s", raw, VERSION)
+        logger.debug("Migrating checkpoint from %s to %s", raw, VERSION)
     for version, change in _CHANGES:
         if stored < _number(version):
             data = change(data)
-    return {**data, "crewai_version": VERSION}
+    return {**data, VERSION_KEY: VERSION}
 
 
 def _name_the_entities(data: Data) -> Data:

@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import PrivateAttr, RootModel, model_serializer
 from pydantic_core import PydanticSerializationError, to_json
 
+from runner.core.compatibility import VERSION_KEY
 from runner.core.errors import BadCheckpoint, said
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
@@ -37,7 +38,7 @@ from runner.snapshots.sync import sync_checkpoint_fields as _sync_checkpoint_fie
 
 logger = logging.getLogger("runner.snapshots")
 
-# CrewAI has them here, by these names
+# Code imports them from here, by these names.
 __all__ = ["RuntimeState", "_prepare_entities", "_sync_checkpoint_fields"]
 
 
@@ -157,7 +158,7 @@ class RuntimeState(RootModel[list[Any]]):
         """A picture of this moment, as JSON-able data that nothing else changes."""
         with self._lock:
             data: dict[str, Any] = {
-                "crewai_version": VERSION,
+                VERSION_KEY: VERSION,
                 "parent_id": self._parent_id,
                 "branch": self._branch,
                 "entities": [kind_of(entity.entity_type).describe(entity, self) for entity in self.root],

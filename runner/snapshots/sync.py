@@ -1,4 +1,4 @@
-"""Runtime attributes copied into the public ``checkpoint_`` fields, as CrewAI has them."""
+"""Runtime attributes copied into the public ``checkpoint_`` fields."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -29,6 +29,12 @@ LONGER: dict[str, str] = {
     "tests/integration/bundles/test_bundle.py": "a few lines for each kind of file that is packed or left out",
 }
 
+#: The files besides its adapter that say CrewAI's name, each with its reason.
+NAMED: dict[str, str] = {
+    "runner/__init__.py": "its import paths are found by the first import of runner, for which nothing else is read",
+    "runner/core/compatibility.py": "the names that stored data and code written for it have",
+}
+
 
 def check(*command: str, cwd: Path, **environment: str) -> None:
     """The command must succeed; what it said is the failure's message."""
@@ -165,6 +171,12 @@ def test_no_file_names_a_place_of_one_machine(root, files):
         if b"\0" not in data and re.search(rf"(?<![\w.}}]){needle}", data.decode("utf-8", "replace")):
             naming.append(name)
     assert naming == []
+
+
+def test_only_its_adapter_says_the_name_of_a_framework(root, files):
+    ours = [name for name in files if re.match(r"(runner|tasks|providers)/(?!adapters/crewai/)", name)]
+    naming = {name for name in ours if (root / name).is_file() and b"crewai" in (root / name).read_bytes().lower()}
+    assert naming == set(NAMED), "what it does otherwise is a hook of `AdapterPlugin`"
 
 
 def test_the_tests_are_run_the_way_the_readme_says(root):

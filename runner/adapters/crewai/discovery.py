@@ -16,13 +16,12 @@ from crewai.hooks import InterceptionPoint, get_hooks, register_hook
 from crewai.project import load_crew
 from pydantic import BaseModel
 
-from runner.bundles import loader, script
+from runner.bundles import frameworks, loader, script
 from runner.bundles.isolation import KickedOff, being_read
 
 _STOPPED = ("kickoff", "kickoff_async", "akickoff")
 _KICKOFFS = frozenset({*_STOPPED, "kickoff_for_each", "kickoff_for_each_async", "akickoff_for_each"})
 _CALLS = frozenset({"call", "acall"})
-_ENTRIES = frozenset({"run", "kickoff"})
 
 _ASKS = frozenset({"input", "argv", "parse_args"})  # what a script is told by who starts it, a run has as inputs
 _METHODS = ("run", "kickoff", "crew")
@@ -59,7 +58,7 @@ def factories(module: ModuleType) -> list[str]:
     only make one; then what it does as a script; then other functions that kick one off.
     """
     names = list(_makers(module))
-    entries = [name for name, kicks_off in names if kicks_off and name in _ENTRIES]
+    entries = [name for name, kicks_off in names if kicks_off and name in frameworks.entries()]
     classes, used = list(_with_arguments(module)), script.names_in(module)
     is_script = bool(used & (_KICKOFFS | (_CALLS if _has_model(module) else set())))
     if entries and (not is_script or used & _ASKS or script.is_call_of(module, entries[0])):
@@ -137,7 +136,7 @@ def _makes(function: Any, *, of_class: bool = False) -> bool | None:
     names = set(script.names_of(function.__code__))
     if returned is Crew or returned == "Crew" or ("Crew" in names and not names & _KICKOFFS):
         return False
-    if function.__name__ in _ENTRIES and not of_class:
+    if function.__name__ in frameworks.entries() and not of_class:
         names |= script.names_used(function.__code__, function.__globals__)
         names |= _KICKOFFS if names & _CALLS else set()
     return True if names & _KICKOFFS else None

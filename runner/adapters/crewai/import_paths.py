@@ -67,6 +67,7 @@ NAMES = {
     "BaseAgent": "Agent",
     "CrewAIEventsBus": "EventBus",
     "crewai_event_bus": "event_bus",
+    "get_crewai_version": "get_version",
     "_SENTINEL": "OPTED_OUT",
     "_do_checkpoint": "write_now",
     "_find_checkpoint": "find_checkpoint",

@@ -15,6 +15,12 @@ class CrewAIPlugin(AdapterPlugin):
 
     names = ("crewai", "crewai-flow", "crewai-program")
     framework = "crewai"
+    modules = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}
+    entries = ("run", "kickoff")  # what `crewai run` calls in a main.py
+    scripts = ("kickoff", "run_crew", "run")  # as `crewai create` names them
+    whose_error = "CrewAI says so; so does `crewai run`"
+    own_models = "CrewAI asks the model that its own settings name"
+    preloaded = ("crewai",)
     disposable = True
     data_crew = b"from runner.adapters.crewai import discovery\n\ncrew = discovery.from_json(__file__)\n"
 
@@ -54,6 +60,12 @@ class CrewAIPlugin(AdapterPlugin):
         from runner.adapters.crewai import discovery
 
         return discovery.inputs_of(crew)
+
+    def install(self, module: str) -> str:
+        """The extra that brings it, or the Python that has it."""
+        if sys.version_info >= (3, 14):
+            return f"CrewAI is not made for Python {sys.version_info.major}.{sys.version_info.minor}: use 3.13"
+        return super().install(module)
 
     def imported(self) -> None:
         """Have its locks be this machine's, and let nothing be kicked off, told or asked while a file is read."""

@@ -1,4 +1,4 @@
-"""MCP servers as tools, by the official ``mcp`` package (the extra ``[mcp]``). The names are CrewAI's."""
+"""MCP servers as tools, by the official ``mcp`` package (the extra ``[mcp]``)."""
 
 from runner.agents.mcp.connection import connections
 from runner.agents.mcp.servers import (

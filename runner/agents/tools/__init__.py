@@ -1,4 +1,4 @@
-"""Tools: what an agent's model may have done for it. The names are CrewAI's."""
+"""Tools: what an agent's model may have done for it."""
 
 from runner.agents.tools.base import BaseTool, EnvVar, Tool, tool
 from runner.agents.tools.given import as_tool, as_tools, tool_name

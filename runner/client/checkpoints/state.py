@@ -1,4 +1,4 @@
-"""What a stored state says of itself. Pure; reads CrewAI's own checkpoints too, as far as they tell.
+"""What a stored state says of itself. Pure; reads what others wrote in the same form, as far as it tells.
 
 Nothing is built from it and nothing is trusted: a checkpoint that makes no sense shows less, and stops nobody.
 """
@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner.client.checkpoints.model import SKIPPED, Checkpoint, Details, EntityView, TaskView
+from runner.core.compatibility import VERSION_KEY
 from runner.core.diff import DONE, PENDING
 from runner.core.output import load
 from runner.providers.base import CheckpointTorn
@@ -48,7 +49,7 @@ def details(data: Mapping[str, Any], checkpoint: Checkpoint) -> Details:
         inputs=inputs,
         tasks=tuple(tasks),
         state=state,
-        version=str(data.get("crewai_version") or ""),
+        version=str(data.get(VERSION_KEY) or ""),
         events=len(_mapping(record.get("nodes"))),
     )
 
@@ -102,7 +103,7 @@ def text_of(output: Mapping[str, Any]) -> str:
 
 def _task(task: Mapping[str, Any], key: str, roles: Mapping[str, str]) -> TaskView:
     agent = task.get("agent")
-    # CrewAI keeps the whole agent in each task.
+    # Other writers of the form keep the whole agent in each task.
     role = str(agent.get("role") or "") if isinstance(agent, Mapping) else roles.get(str(agent), "")
     description = str(task.get("description") or "")
     output = task.get("output")

@@ -17,7 +17,7 @@ DEFAULT_PLACE = "./.checkpoints/flow_states.db"
 
 
 class SQLiteFlowPersistence(FlowPersistence):
-    """Keeps states in an SQLite file, in CrewAI's table."""
+    """Keeps states in an SQLite file, in the table ``flow_states``."""
 
     db_path: str = DEFAULT_PLACE
 

@@ -95,7 +95,7 @@ def tool_call(number: int, ident: str | None, name: str | None, arguments: Any) 
 def usage_of(
     prompt: Any, completion: Any, *, cached: Any = None, written: Any = None, reasoning: Any = None
 ) -> dict[str, int]:
-    """What was counted, under CrewAI's names."""
+    """What was counted, under the names that events have for it."""
     counted = {"prompt_tokens": int(prompt or 0), "completion_tokens": int(completion or 0)}
     counted["total_tokens"] = sum(counted.values())
     extra = {

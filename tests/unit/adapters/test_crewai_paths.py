@@ -46,7 +46,7 @@ SAME = {
     "events.types.task_events": {"TaskCompletedEvent": None},
     "events.types.system_events": {"SIGNAL_EVENT_TYPES": None, "SignalType": None, "on_signal": None},
     "tasks.task_output": {"TaskOutput": runner.TaskOutput},
-    "version": {"get_crewai_version": runner.snapshots.get_crewai_version},
+    "version": {"get_crewai_version": runner.snapshots.get_version},
 }  # fmt: skip
 
 

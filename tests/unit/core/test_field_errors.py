@@ -1,13 +1,11 @@
 """What pydantic refuses, in one line that tells a person what to change."""
 
-import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from runner.core.field_errors import in_words, said_by
+from runner.core.field_errors import in_words
 
 
 class Oven(BaseModel):
@@ -58,10 +56,3 @@ def test_all_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(ValidationError) as found:
         Pair()  # type: ignore[call-arg]
     assert in_words(found.value) == "Pair needs 'one' and 'other'"
-
-
-def test_whose_model_refuses_is_said_where_it_is_crewais() -> None:
-    error = refused()
-    assert said_by(error, None) == said_by(error, sys._getframe()) == ""
-    theirs: Any = SimpleNamespace(f_globals={"Oven": type("Oven", (), {"__module__": "crewai.task"})})
-    assert said_by(error, theirs) == " (CrewAI says so; so does `crewai run`)"

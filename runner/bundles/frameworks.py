@@ -1,0 +1,88 @@
+"""The packages that crews are made with: what each says of crew files and projects before any of their code runs.
+
+Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
+"""
+
+from collections.abc import Mapping
+
+
+class Framework:
+    """A package that crews are made with. Each field and method is a no-op to be overridden."""
+
+    framework: str = ""
+    """Its top-level module, as crew files import it; ``[tool.NAME]`` in a pyproject.toml declares a project of its."""
+
+    modules: Mapping[str, str] = {}
+    """All top-level modules of it and its kin, each with what installs it, as pip has it."""
+
+    entries: tuple[str, ...] = ()
+    """The functions of a project's ``main.py`` that its own command calls."""
+
+    scripts: tuple[str, ...] = ()
+    """The names in ``[project.scripts]`` of what kicks off a project of its, the likeliest first."""
+
+    whose_error: str = ""
+    """What is added to an error of pydantic's about a class of its: a newcomer would think that it is of ours."""
+
+    data_crew: bytes = b""
+    """The Python source that makes ``crew`` of a crew file that is data (``crew.jsonc``); its path is ``__file__``."""
+
+    def imported(self) -> None:
+        """A crew file has imported it, in this process."""
+
+    def install(self, module: str) -> str:
+        """What to do where one of its `modules` is missing."""
+        return f"pip install '{self.modules[module]}'"
+
+
+installed: list[Framework] = []
+"""What the adapters that are installed say."""
+
+
+def names() -> frozenset[str]:
+    """The top-level modules that crew files import to make a crew."""
+    return frozenset(tables()) | {"runner"}
+
+
+def tables() -> list[str]:
+    """The names of the tables, ``[tool.NAME]``, that declare projects."""
+    return [one.framework for one in installed if one.framework]
+
+
+def modules() -> frozenset[str]:
+    """The top-level modules of frameworks and their kin: what is imported from there is no crew of the file's."""
+    return frozenset(module for one in installed for module in one.modules) | names()
+
+
+def entries() -> frozenset[str]:
+    """The functions of a ``main.py`` that the command of some framework calls."""
+    return frozenset(name for one in installed for name in one.entries)
+
+
+def scripts() -> tuple[str, ...]:
+    """The names of scripts that kick a project off."""
+    return tuple(name for one in installed for name in one.scripts)
+
+
+def imported(module: str) -> None:
+    """Tell the framework of that name, if it is one, that a crew file has imported it."""
+    for one in installed:
+        if one.framework == module:
+            one.imported()
+
+
+def install(module: str) -> str:
+    """What to do where a module is missing, as a remark in parentheses; "" if no framework knows it."""
+    top = module.partition(".")[0]
+    return next((f" ({one.install(top)})" for one in installed if top in one.modules), "")
+
+
+def whose_error(model: object) -> str:
+    """A remark on whose class it is that refuses a value, in parentheses; "" for the crew's own, and ours."""
+    top = str(getattr(model, "__module__", "")).partition(".")[0]
+    return next((f" ({one.whose_error})" for one in installed if top and top == one.framework), "")
+
+
+def data_crew() -> bytes | None:
+    """The source that makes a crew of a file that is data, if a framework has such files."""
+    return next((one.data_crew for one in installed if one.data_crew), None)
