@@ -19,10 +19,10 @@ from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged import Log
 from runner.journal.sent_marks import SentCalls
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.arguments import milliseconds, specification, specifications, stamp
 from runner.providers.redis.connection import Line
 from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
+from runner.providers.redis.scripts import milliseconds, specification, specifications, stamp
 
 AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
 
@@ -116,6 +116,7 @@ class ClaimedTask:
             about: dict[str, Any] = {}
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+            details = usage.details if usage is not NO_TOKENS else ()
             self._reached += 1 + (replayed.passed if isinstance(replayed, Tally) else replayed)
             self._fenced(
                 self._record,
@@ -130,7 +131,7 @@ class ClaimedTask:
                 reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
-                details=json.dumps(usage.details) if usage.details else "",
+                details=json.dumps(details) if details else "",
                 told=_flat(about) if about else "",
             )
             if self._log is not None:

@@ -8,11 +8,11 @@ from runner.core.errors import NotFound
 from runner.core.plan.branching import pack, starts, visible
 from runner.providers.records import Position, Regrown, committed_record
 from runner.providers.redis import history, keys, scripts
-from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.history import Ancestor
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.scripts import specifications, stamp
 
 SCRIPTS = ("find_position", "fork")
 """What a fork runs: one that reads, one that writes."""

@@ -7,10 +7,9 @@ from typing import Any
 
 from runner.core.jobs import Claim, Job, Refusal, Scope
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client, Line
 from runner.providers.redis.packing import unpack_output
-from runner.providers.redis.scripts import Executor
+from runner.providers.redis.scripts import Executor, stamp
 
 
 def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()) -> Claim | Refusal:

@@ -20,7 +20,6 @@ from runner.providers.records import (
     RunRecord,
 )
 from runner.providers.redis import history, keys, scripts
-from runner.providers.redis.arguments import specifications, stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.protocol import FIRST
 from runner.providers.redis.records import (
@@ -32,6 +31,7 @@ from runner.providers.redis.records import (
     present,
     run_record,
 )
+from runner.providers.redis.scripts import specifications, stamp
 
 BUNDLE_GRACE_MS = 3_600_000
 

@@ -16,13 +16,17 @@ type that ends in ``?`` allows "" as well: nil, where it would have been decoded
 """
 
 import hashlib
+import json
 import re
+import time
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
 
+from runner.core.plan import PlannedTask
 from runner.providers.redis import stream
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.protocol import PROTOCOL
@@ -153,3 +157,33 @@ def _builder(name: str) -> str:
     arguments = pieces[1::2]
     joined = [f'"{piece}"' if i % 2 == 0 else piece for i, piece in enumerate(pieces) if piece]
     return f"local function {name}({','.join(arguments)}) return {'..'.join(joined)} end"
+
+
+# -- what scripts take
+
+LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
+
+
+def milliseconds(seconds: float) -> int:
+    """A time as the scripts take it."""
+    return int(min(seconds * 1000, LONGEST))
+
+
+def stamp() -> str:
+    """The time as checkpoint ids begin with it: UTC, to the second."""
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+
+
+def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
+    """A task as the scripts take it: what it waits for in number, its context, its timeout in milliseconds."""
+    return {
+        "task": task.key,
+        "needs": needs,
+        "context": json.dumps(task.context or [], ensure_ascii=False),
+        "timeout": str(milliseconds(task.timeout or 0)),
+    }
+
+
+def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
+    """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
+    return json.dumps([specification(task, 0 if first else len(task.after)) for task in tasks], ensure_ascii=False)

@@ -12,10 +12,10 @@ from runner.core.jobs import Job
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.arguments import stamp
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import NotNow
 from runner.providers.redis.protocol import FIRST, served
+from runner.providers.redis.scripts import stamp
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ class Namespace:
             self._foreign.add(top)
             frameworks.imported(top)
             return self.view(module) if top in _BY_NAME else module
-        _finder.adopt(self)  # code that outlived its bundle's place in the cache still imports
+        spaces.setdefault(self.name, self)  # code that outlived its bundle's place in the cache still imports
         if level:
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         full = f"{self.name}.{name}"
@@ -304,14 +304,12 @@ class _NamespacePath(list[str]):
         return f"NamespacePath({super().__repr__()})"
 
 
+spaces: dict[str, Namespace] = {}
+"""The namespaces of the bundles in use, by name."""
+
+
 class _Finder(MetaPathFinder):
     """Finds the modules of every bundle in use, and no others."""
-
-    def __init__(self) -> None:
-        self.spaces: dict[str, Namespace] = {}
-
-    def adopt(self, space: Namespace) -> None:
-        self.spaces.setdefault(space.name, space)
 
     def find_spec(
         self,
@@ -320,7 +318,7 @@ class _Finder(MetaPathFinder):
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         name, _, inside = fullname.partition(".")
-        space = self.spaces.get(name)
+        space = spaces.get(name)
         if space is None:
             return None
         if not inside:
@@ -328,11 +326,11 @@ class _Finder(MetaPathFinder):
         return space.find(fullname, path if "." in inside else None)
 
 
-def finder() -> _Finder:
-    """The finder, in its place on ``sys.meta_path``."""
+def add(space: Namespace) -> None:
+    """Have the modules of a bundle found."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
-    return _finder
+    spaces[space.name] = space
 
 
 def _input(prompt: object = "", /) -> str:

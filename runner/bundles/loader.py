@@ -23,13 +23,13 @@ from types import FrameType, ModuleType
 
 from pydantic import ValidationError
 
-from runner.bundles import frameworks, script
+from runner.bundles import frameworks, isolation, script
 from runner.bundles.arguments import Given as Given
 from runner.bundles.arguments import arguments
 from runner.bundles.arguments import given as given
 from runner.bundles.arguments import needed as needed
 from runner.bundles.continuation import is_whole
-from runner.bundles.isolation import PREFIX, KickedOff, Namespace, finder, reading
+from runner.bundles.isolation import PREFIX, KickedOff, Namespace, reading, spaces
 from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
 from runner.bundles.target import Target
@@ -95,7 +95,7 @@ def using(key: str) -> Iterator[None]:
     name = _name(key)
     with _lock:
         _users[name] += 1
-        if space := finder().spaces.get(name):
+        if space := spaces.get(name):
             space.last_used = next(_clock)
     try:
         yield
@@ -227,7 +227,7 @@ def _named(attr: str, crew: object) -> tuple[str, object]:
 
 def _does_more(module: ModuleType) -> bool:
     """Whether the file, or what it imports, kicks something off when it is imported that is not all it does."""
-    space = finder().spaces.get(module.__name__.partition(".")[0])
+    space = spaces.get(module.__name__.partition(".")[0])
     stopped = space.stopped if space is not None else {}
     return any(name != module.__name__ or not _is_all(end) for name, end in stopped.items())
 
@@ -300,7 +300,7 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
         except BaseException as error:
             if read.came_to:  # it goes on without what the kickoff would have given
                 return Program(attr)
-            space = finder().spaces.get(module.__name__.partition(".")[0])
+            space = spaces.get(module.__name__.partition(".")[0])
             raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
     return Program(attr) if read.came_to else value
 
@@ -308,11 +308,10 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
 def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
     """The namespace of a bundle, made if there is none."""
     with _lock:
-        spaces = finder().spaces
         # Never taken out and put back: other threads look their imports up in there without the lock.
         space = spaces.get(_name(key)) or Namespace(_name(key), root.resolve(), only)
         space.last_used = next(_clock)
-        spaces[space.name] = space
+        isolation.add(space)
         oldest_first = sorted(spaces.values(), key=lambda space: space.last_used)
         for space_to_go in oldest_first[: max(0, len(spaces) - KEPT)]:
             _unload(space_to_go.name)
@@ -321,9 +320,9 @@ def space_for(key: str, root: Path, only: str | None = None) -> Namespace:
 
 def _unload(name: str) -> bool:
     with _lock:
-        if _users[name] or name not in finder().spaces:
+        if _users[name] or name not in spaces:
             return False
-        finder().spaces.pop(name).drop()
+        spaces.pop(name).drop()
         if (bus := sys.modules.get("runner.events.bus")) is not None:
             bus.event_bus.drop(name)  # handlers that it registered
         return True

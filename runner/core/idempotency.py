@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 _key: ContextVar[str | None] = ContextVar("runner_idempotency_key", default=None)
-_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="")
+task_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="")
+"""What the keys of the task at hand begin with; "" where none is."""
 
 
 def idempotency_key() -> str:
@@ -30,14 +31,14 @@ def keyed(key: str) -> Iterator[None]:
 
 def origin() -> str:
     """What the keys of the task at hand begin with; "" where none is."""
-    return _origin.get()
+    return task_origin.get()
 
 
 @contextlib.contextmanager
 def originating(name: str) -> Iterator[None]:
     """In this context, keys begin with this."""
-    token = _origin.set(name)
+    token = task_origin.set(name)
     try:
         yield
     finally:
-        _origin.reset(token)
+        task_origin.reset(token)

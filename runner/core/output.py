@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,13 +137,17 @@ def _from_other(value: Any) -> tuple[str, Any]:
     return text, data if isinstance(data, dict | list) else None
 
 
-def carry(key: str, value: Any, names: Names) -> TaskOutput:
+def carry(key: str, value: Any, names: Callable[[], Names]) -> TaskOutput:
     """What task ``key`` returned, ready to be stored: its text, its JSON, and what that JSON does not say of its type.
 
-    Raises `TaskError` where nothing that is stored makes the value again.
+    ``names`` gives those of the code at hand, for what is no text. Raises `TaskError` where nothing that is stored
+    makes the value again.
     """
+    if type(value) is str:
+        return TaskOutput(name=key, raw=value)
+    known = names()
     try:
-        data, entries = encoding.encode(value.value if isinstance(value, TaskOutput) else value, names.name_of)
+        data, entries = encoding.encode(value.value if isinstance(value, TaskOutput) else value, known.name_of)
     except NotCarried as error:
         raise TaskError(f"task {key!r} returned {error}") from None
     output = TaskOutput(name=key)
@@ -158,7 +162,7 @@ def carry(key: str, value: Any, names: Names) -> TaskOutput:
     ):
         record["json"] = data
     if record:
-        output._carried = Carried(record, names)
+        output._carried = Carried(record, known)
     return output
 
 
@@ -291,10 +295,10 @@ def plain(output: TaskOutput) -> TaskOutput:
     return output
 
 
-def named(output: TaskOutput, names: Names) -> TaskOutput:
-    """The output, its value of classes that this code names."""
+def named(output: TaskOutput, names: Callable[[], Names]) -> TaskOutput:
+    """The output, its value of classes that this code names: ``names`` gives them."""
     if output._carried is not None:
-        output._carried = replace(output._carried, names=names)
+        output._carried = replace(output._carried, names=names())
     return output
 
 

@@ -97,19 +97,15 @@ class NativeAdapter:
         def finish(key: str, output: TaskOutput) -> TaskOutput:
             of = _task(crew, key)
             output.pydantic = outputs.fitted(key, of.output_model(), output.json_dict)
-            return outputs.named(output, of.names())
+            return outputs.named(output, of.names)
 
         doer = crew.doer(task)
         if crew.max_rpm is not None:
             work.journal.limits["crew"] = crew.max_rpm
         _note_what_is_told(task, doer, work)
-        told = task.model_copy(
-            update={
-                "name": work.key,
-                "description": interpolate(task.description, work.inputs),
-                "expected_output": interpolate(task.expected_output, work.inputs),
-            }
-        )
+        texts = {"description": task.description, "expected_output": task.expected_output}
+        filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
+        told = task.model_copy(update={"name": work.key, **filled})
         context = TaskContext(work, told, finish, hidden=planning.KEY if crew.planner is not None else None)
         if crew.planner is not None and task is not crew.planner and task.run is None:
             told.description = native_task.planned(crew, task, context)
@@ -117,16 +113,20 @@ class NativeAdapter:
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)
 
+        def once() -> TaskOutput:
+            return self._attempt(crew, task, context, work, finish)
+
         def attempt() -> TaskOutput:
-            with connections(), native_task.agent_at_work(crew, task, context, work):
-                return native_task.checked(
-                    task, doer, context, work, lambda: self._attempt(crew, task, context, work, finish)
-                )
+            with connections():
+                if task.run is not None and not task.checks:
+                    return once()
+                with native_task.agent_at_work(crew, task, context, work):
+                    return native_task.checked(task, doer, context, work, once)
 
         def again(record: Mapping[str, Any]) -> TaskOutput:
             return _as_output(doer, context, work, finish, outputs.from_record(record))
 
-        output = reviewed(task, context, work, attempt, again)
+        output = reviewed(context, work, attempt, again) if task.human_input else attempt()
         for callback in (task.callback, crew.task_callback if task is not crew.planner else None):
             if callback is not None:
                 callback(output)
@@ -175,7 +175,8 @@ def _note_what_is_told(task: Task, doer: Agent | None, work: Work) -> None:
         texts += [doer.role, doer.goal, doer.backstory] if doer else []
         if task.context_is_default:
             work.uses.task(EVERYTHING)
-    for name in placeholders(texts):
+    templates = [text for text in texts if "{" in text]
+    for name in placeholders(templates) if templates else ():
         work.uses.input(name)
 
 
@@ -255,7 +256,7 @@ def _as_output(
 
 def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
     """Text that is to be a model is read as one; what does not fit fails the task with the field's name."""
-    output, model = outputs.carry(key, value, task.names()), task.output_model()
+    output, model = outputs.carry(key, value, task.names), task.output_model()
     if model is None:
         return output
     raw, data = output.raw, output.json_dict

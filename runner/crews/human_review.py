@@ -16,7 +16,6 @@ from runner.core import output as outputs
 from runner.core.errors import TaskError
 from runner.core.output import TaskOutput
 from runner.crews.context import TaskContext
-from runner.crews.task import Task
 from runner.engine.work import Work
 from runner.journal.cancellation.gate import Gate
 
@@ -28,15 +27,12 @@ _terminal = threading.Lock()  # one question at a time
 
 
 def reviewed(
-    task: Task,
     context: TaskContext,
     work: Work,
     attempt: Callable[[], TaskOutput],
     again: Callable[[Mapping[str, Any]], TaskOutput],
 ) -> TaskOutput:
     """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept, from its record."""
-    if not task.human_input:
-        return attempt()
     told = work.conversation.messages
     asked, seen = 0, 0
     while True:

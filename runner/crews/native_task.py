@@ -149,7 +149,7 @@ def _replaced(task: Task, output: TaskOutput, result: Any) -> TaskOutput:
     if result is None or result is output:
         return output
     model = task.output_model()
-    now = outputs.carry(output.name or "", result, task.names())
+    now = outputs.carry(output.name or "", result, task.names)
     replaced = output.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
     replaced._carried = now._carried if model is None else None
     raw, data = now.raw, now.json_dict

@@ -264,7 +264,7 @@ def _as_declared(key: str, task: Task, output: TaskOutput) -> TaskOutput:
     found = output.model_copy(deep=True)
     with contextlib.suppress(BadInput):
         found.pydantic = outputs.fitted(key, task.output_model(), found.json_dict)
-    return outputs.named(found, task.names())
+    return outputs.named(found, task.names)
 
 
 AGENT = AgentKind()

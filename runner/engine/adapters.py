@@ -4,6 +4,7 @@ Each family of them is an entry point of the group ``crew_runner.adapters``; the
 """
 
 import functools
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,7 @@ def disposable() -> frozenset[str]:
     return frozenset(name for plugin in plugins() if plugin.disposable for name in plugin.names)
 
 
+@functools.cache
 def is_disposable(name: str) -> bool:
     """Whether the adapter of this name has a process for each task."""
     return name in disposable()
@@ -68,10 +70,10 @@ def quiet() -> None:
         plugin.quiet()
 
 
-def prepare(name: str, home: Home) -> None:
-    """Make this process ready for crews of this kind, before the code of one is loaded."""
-    for plugin in _of(name):
-        plugin.prepare(home)
+@functools.cache
+def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
+    """What makes this process ready for one task of such a crew, before its code is loaded; for most crews nothing."""
+    return tuple(one.prepare for one in _of(name) if type(one).prepare is not AdapterPlugin.prepare)
 
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:

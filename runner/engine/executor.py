@@ -7,7 +7,7 @@ import contextvars
 import json
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from runner.core.errors import (
     TaskTimeout,
     TimedOut,
 )
-from runner.core.idempotency import originating
+from runner.core.idempotency import task_origin
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.ledger import Tally
 from runner.core.output import TaskOutput
@@ -41,15 +41,15 @@ from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Re
 from runner.engine.event_relay import TaskEvents
 from runner.engine.failures import describe, trace_of
 from runner.engine.folder import AttemptFolder
-from runner.engine.logs import LogObserver
-from runner.engine.observers import Observers
+from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import ClaimedTask, Clock, Store
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Work
 from runner.journal.cancellation.gate import Gate
+from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
 from runner.journal.task_marks import Page
-from runner.llm.recording import journaled
+from runner.llm.recording.loading import watch_imports
 from runner.modelserver import stubs
 
 DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
@@ -105,6 +105,7 @@ class Executor:
         self._homes = homes(store.id, cache)
         self._workdirs = task_files.workdirs(store.id, cache)
         self._retire = retire
+        watch_imports()
         self._observers = Observers((LogObserver(), *observers.installed()))
 
     def do(self, job: Job) -> Decision | Refusal:
@@ -175,27 +176,29 @@ class Executor:
         loaded: Loaded | None = None
         began = self._clock.monotonic()
         events.begin()
+        task_origin.set(_origin(claim.job))
         try:
             self._signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
-            adapters.prepare(claim.adapter, self._home(claim.job))
+            for prepare in adapters.preparations(claim.adapter):
+                prepare(self._home(claim.job))
             root = folder.enter(journal)
             loaded = self._code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root)
             plan = self._plan_of(claim, loaded)
             planned = plan.task(claim.job.task)
-            growing = adapters.growing(loaded.adapter)
+            own = branch_plan(plan, claim.todo) if claim.todo else plan
+            growing = loaded.growing
             loaded.adapter.warm(loaded.crew, planned.key)
             with (
                 loader.using(claim.bundle),
                 self._stops.watching(gate, claim, planned.timeout),
-                journaled(journal, strays=True),
-                originating(_origin(claim.job)),
-                stubs.using(stubs.named(claim.standin)) as journal.standin,
+                inside_of(journal, strays=True),
+                stubs.using(stubs.named(claim.standin)) if claim.standin else nullcontext() as journal.standin,
             ):
                 source = loaded.adapter.source(loaded.crew, planned.key)
                 events.started(loaded.crew, source, growing.in_words if growing else None)
-                journal.pacer = self._store.pacer(claim.job.run_id)
+                journal.pacing = partial(self._store.pacer, claim.job.run_id)
                 journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
-                work = self._work(claim, plan, task, journal, gate)
+                work = self._work(claim, plan, own, task, journal, gate)
                 for name in loaded.made_with:
                     work.uses.input(name)
                 if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
@@ -217,7 +220,7 @@ class Executor:
                 work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key))), files=bool(left)
             )
             output = folder.with_files(output, left, loaded)
-            unlocks = branch_plan(plan, claim.todo).dependents[planned.key]
+            unlocks = own.dependents[planned.key]
             return Commit(output, unlocks, used, int((self._clock.monotonic() - began) * 1000))
         except ClaimLost:
             return Lost()
@@ -250,9 +253,9 @@ class Executor:
             return loaded.plan
         return self._store.plan(claim.job.run_id)
 
-    def _work(self, claim: Claim, plan: Plan, task: ClaimedTask, journal: Journal, gate: Gate) -> Work:
+    def _work(self, claim: Claim, plan: Plan, own: Plan, task: ClaimedTask, journal: Journal, gate: Gate) -> Work:
         job = claim.job
-        branch = self._store.branch(job.run_id, job.branch)
+        branch = partial(self._store.branch, job.run_id, job.branch)
 
         def note(kind: str, text: str) -> None:
             with gate.write():
@@ -272,10 +275,10 @@ class Executor:
             given={key: _task_output(key, stored) for key, stored in claim.context.items()},
             goes_on=True,
             failed=claim.failed,
-            part=branch_plan(plan, claim.todo),
+            part=own,
             opens=claim.scope.opens,
-            line=branch if plan.grows else None,
-            beside=branch.records,
+            line=branch() if plan.grows else None,
+            beside=lambda keys: branch().records(keys),
         )
 
     def _record(self, decision: Decision, task: ClaimedTask, journal: Journal) -> None:

@@ -12,14 +12,14 @@ from runner.journal.journal import Journal
 from runner.journal.recorder import StepObserver
 
 
+@dataclass
 class Conversation:
     """What an agent and its model said to each other about one task, in the form that models take.
 
     The engine may give one that was recorded, and hear of what is added.
     """
 
-    def __init__(self) -> None:
-        self.messages: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
     def say(self, *messages: dict[str, Any]) -> None:
         """Add messages."""

@@ -6,6 +6,7 @@ type only.
 """
 
 import contextlib
+import functools
 import inspect
 import json
 import threading
@@ -55,16 +56,22 @@ class Journal:
         self.gate = self._gate = gate
         self.clock = clock
         self._occurrences: Counter[str] = Counter()
-        self._calls, self._reached = Places(self._recorded), Reached(self._recorded)
+        self._found = recorded  # as it is before anything is done
+        self._reached = Reached(self._recorded)
         self._doing = frames.Doing()
         self._lock = threading.Lock()
         self.watched = watched
         self.replay_from_start = replay_from_start
-        self.pacer: Pacer | None = None  # who counts its calls, where only so many may be made in a minute
+        # Gives who counts its calls, where only so many may be made in a minute.
+        self.pacing: Callable[[], Pacer | None] = lambda: None
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: str | None = None  # who answers what its models are asked, if not they
         self._files: StepFiles | NoFiles = NoFiles()
         self.calls, self._over = 0, False
+
+    @functools.cached_property
+    def _calls(self) -> Places:
+        return Places(self._found)
 
     def keep_files(self, files: Kept) -> None:
         """From here on, what steps do to the files of the task is recorded with them."""
@@ -218,8 +225,9 @@ class Journal:
         """How long to sleep by the ``clock`` until the next call of a model may be made: see `rate_limit`."""
         by = caller.get()
         own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
-        pacer = self.pacer if self.standin is None else None
-        return pauses(pacer, [*self.limits.items(), *own], self._gate, self.clock)
+        limits = [*self.limits.items(), *own]
+        pacer = self.pacing() if limits and self.standin is None else None
+        return pauses(pacer, limits, self._gate, self.clock)
 
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""

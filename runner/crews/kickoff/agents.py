@@ -96,7 +96,7 @@ class _Asked:
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying, asked, _KEY)
         journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=False)
-        journal.pacer = agent.pace
+        journal.pacing = lambda: agent.pace
         if not said.messages:
             said.say(*self._told(journal))
         try:

@@ -159,7 +159,7 @@ class Attempts:
             self._crew.by_key.get(key),
         )
         journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=not progress.messages)
-        journal.pacer = self._crew.pace if isinstance(self._crew, Crew) else None
+        journal.pacing = lambda: self._crew.pace if isinstance(self._crew, Crew) else None
         self._gates.add(gate)
         if self._stop is not None:
             gate.ask(self._stop)

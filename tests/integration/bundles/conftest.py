@@ -22,7 +22,7 @@ def no_module_leaks(tmp_path):
     ]
     assert leaked == []
     assert sys.path == path
-    for name in list(isolation.finder().spaces):
+    for name in list(isolation.spaces):
         assert loader._unload(name), f"{name} is still in use"
     assert not [name for name in sys.modules if name.startswith(isolation.PREFIX)]
 

@@ -135,7 +135,7 @@ class TestTheCache:
             load_crew(make("b6", {"crew.py": ""}))
         assert load_crew(roots[4]) is first[4]
         assert load_crew(roots[5]) is not first[5]
-        assert len(isolation.finder().spaces) == 3
+        assert len(isolation.spaces) == 3
 
     def test_unload(self, make):
         root = make("one", {"crew.py": "import tools", "tools.py": ""})

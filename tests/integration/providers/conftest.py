@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError
 
 from runner.client import forking
 from runner.journal.acknowledged import Logs
-from runner.providers.redis import arguments, claimed, jobs, patience, scripts
+from runner.providers.redis import claimed, jobs, patience, scripts
 from runner.providers.redis.connection import Line
 
 from .observed import TEST_KEY
@@ -83,7 +83,7 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(patience, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: None))
     one = Clock(redis)
     told = SimpleNamespace(strftime=time.strftime, gmtime=lambda: time.gmtime(one.now / 1000))
-    monkeypatch.setattr(arguments, "time", told)  # the ids of checkpoints begin with it
+    monkeypatch.setattr(scripts, "time", told)  # the ids of checkpoints begin with it
     return one
 
 

@@ -350,7 +350,7 @@ THINGS = st.recursive(
 def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
     before = described(value)
     try:
-        output = outputs.carry("a", value, NAMES)
+        output = outputs.carry("a", value, lambda: NAMES)
     except TaskError as refused:
         said = str(refused)
     else:
@@ -446,9 +446,9 @@ def test_outputs_of_before_are_read_and_ours_are_by_those_who_know_no_types() ->
     for record, value in old:
         assert outputs.from_record(record).value == value
     for value, known in [(42, ("42", None)), ((1, 2), ("[1, 2]", [1, 2])), (NOON.date(), ('"2026-01-02"', None))]:
-        assert outputs.load(outputs.record(outputs.carry("a", value, NAMES))) == known
+        assert outputs.load(outputs.record(outputs.carry("a", value, lambda: NAMES))) == known
 
 
 @pytest.mark.parametrize("value", ["text", "", [1, "a"], {"a": {"b": None}}])
 def test_what_json_knows_costs_nothing_more(value: Any) -> None:
-    assert "value" not in outputs.record(outputs.carry("a", value, NAMES))
+    assert "value" not in outputs.record(outputs.carry("a", value, lambda: NAMES))

@@ -19,7 +19,7 @@ NAMES = Names([], [Report])
 
 
 def stored(value: Any) -> dict[str, Any]:
-    return output.record(output.carry("t", value, NAMES))
+    return output.record(output.carry("t", value, lambda: NAMES))
 
 
 def edited(value: Any, edit: Any) -> Any:
@@ -56,7 +56,7 @@ def test_what_is_neither_is_refused_with_what_to_return(value: Any, says: str) -
 
 def test_what_cannot_come_back_fails_its_task() -> None:
     with pytest.raises(TaskError, match=r"^task 't' returned "):
-        output.carry("t", object(), NAMES)
+        output.carry("t", object(), lambda: NAMES)
 
 
 def test_an_output_is_asked_by_key_only_where_it_is_json() -> None:
@@ -113,7 +113,7 @@ def test_a_value_whose_class_the_code_does_not_name_any_more_is_refused() -> Non
     found = output.from_record(stored(Report(pages=2)), Names([]), name="t")
     with pytest.raises(BadInput, match=r"^the output of task 't' cannot be had as a value: .*does not name any more"):
         _ = found.value
-    assert output.named(found, NAMES).value == Report(pages=2)
+    assert output.named(found, lambda: NAMES).value == Report(pages=2)
     assert output.plain(found).value == {"pages": 2}
 
 

@@ -114,11 +114,11 @@ def test_where_there_is_a_key_only_signed_code_runs(monkeypatch: pytest.MonkeyPa
         return signature
 
     signature = ""
-    signatures = Signatures(of)
     monkeypatch.delenv(signing.VARIABLE, raising=False)
-    signatures.check("r-1", *code)
+    Signatures(of).check("r-1", *code)
     assert asked == []
     monkeypatch.setenv(signing.VARIABLE, "correct horse battery")
+    signatures = Signatures(of)
     with pytest.raises(Unsigned, match="`runner resume r-1 --accept-code-change`"):
         signatures.check("r-1", *code)
     signature = signing.sign(*code)

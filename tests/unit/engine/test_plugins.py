@@ -10,8 +10,7 @@ from runner import Crew, Flow, Task, start
 from runner.cli import VERBS, cli
 from runner.core.ledger import Usage
 from runner.crews.plugin import PLUGIN as CREWS
-from runner.engine.logs import LogObserver
-from runner.engine.observers import Observer
+from runner.engine.observers import LogObserver, Observer
 from runner.engine.plugin import AdapterPlugin
 from runner.flows.plugin import PLUGIN as FLOWS
 from runner.llm.recording import wire
