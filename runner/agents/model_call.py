@@ -85,8 +85,7 @@ def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch:
 
 def wait(job: Job) -> None:
     """Until the model may be asked."""
-    for seconds in job.journal.pauses():
-        job.journal.clock.sleep(seconds)
+    job.journal.wait_for_turn()
 
 
 def _ask_ours(

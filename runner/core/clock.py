@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -17,8 +18,11 @@ class Clock(Protocol):
     def sleep(self, seconds: float, /) -> None:
         """Return when so much has passed."""
 
+    def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:
+        """Let so much pass in a call of ``asleep``, which may return sooner."""
+
     async def sleep_async(self, seconds: float, /) -> None:
-        """The same for who awaits it, under asyncio or trio."""
+        """The same as `sleep` for who awaits it, under asyncio or trio."""
 
 
 class SystemClock:
@@ -28,6 +32,10 @@ class SystemClock:
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
+
+    def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:
+        """It sleeps by this time itself."""
+        asleep(seconds)
 
     async def sleep_async(self, seconds: float, /) -> None:
         """Let the loop go on meanwhile."""

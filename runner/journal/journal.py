@@ -18,7 +18,7 @@ from runner.core import fault_points
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
-from runner.journal import frames, values
+from runner.journal import frames, rate_limit, values
 from runner.journal.answers import Answer
 from runner.journal.call_slots import Place, Places
 from runner.journal.cancellation.gate import Gate
@@ -26,7 +26,6 @@ from runner.journal.files import Kept, NoFiles, StepFiles
 from runner.journal.frames import Frame, Made, hand_over
 from runner.journal.nested import ChildJournal
 from runner.journal.progress import Reached
-from runner.journal.rate_limit import Pacer, pauses
 from runner.journal.recorder import Recorder, StepObserver
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -63,7 +62,7 @@ class Journal:
         self.watched = watched
         self.replay_from_start = replay_from_start
         # Gives who counts its calls, where only so many may be made in a minute.
-        self.pacing: Callable[[], Pacer | None] = lambda: None
+        self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: str | None = None  # who answers what its models are asked, if not they
         self._files: StepFiles | NoFiles = NoFiles()
@@ -221,13 +220,20 @@ class Journal:
             self._stands_for(outer)
         return Frame(self, place.key, entry, outer), place, recorded
 
+    def wait_for_turn(self) -> None:
+        """Return when the next call of a model may be made: see `rate_limit`."""
+        rate_limit.wait(*self._pace(), self._gate)
+
     def pauses(self) -> Iterator[float]:
-        """How long to sleep by the ``clock`` until the next call of a model may be made: see `rate_limit`."""
+        """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
+        return rate_limit.pauses(*self._pace(), self._gate, self.clock)
+
+    def _pace(self) -> tuple[rate_limit.Pacer | None, list[rate_limit.Limit]]:
         by = caller.get()
         own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
         limits = [*self.limits.items(), *own]
         pacer = self.pacing() if limits and self.standin is None else None
-        return pauses(pacer, limits, self._gate, self.clock)
+        return pacer, limits
 
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""

@@ -13,7 +13,7 @@ from runner.core.clock import SYSTEM, Clock
 from runner.journal.cancellation.gate import Gate
 
 MINUTE = 60.0
-LOOK = 0.1  #: seconds between looks whether the task is to stop
+LOOK = 0.1  #: seconds between looks of who awaits its turn whether the task is to stop
 
 Limit = tuple[str, int]
 """Whose calls, and how many of them in a minute."""
@@ -58,8 +58,14 @@ class RateLimiter:
         return RateLimiter, (self._minute,)
 
 
+def wait(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate) -> None:
+    """Return when it is a call's turn. Raises the stop of its task."""
+    while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
+        gate.sleep(left)
+
+
 def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate, clock: Clock = SYSTEM) -> Iterator[float]:
-    """How long to sleep by this clock, again and again, until it is a call's turn. Raises the stop of its task."""
+    """The same for a call that is awaited: how long to sleep by this clock, again and again."""
     while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
         end = clock.monotonic() + left
         while (left := end - clock.monotonic()) > 0:

@@ -1,5 +1,7 @@
 """Simulated time, for the engine and a store in memory."""
 
+from collections.abc import Callable
+
 START = 1_700_000_000  #: seconds since 1970
 
 
@@ -26,6 +28,10 @@ class ManualClock:
 
     def sleep(self, seconds: float, /) -> None:
         """Let so much time pass, without waiting."""
+        self.advance(seconds)
+
+    def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:  # noqa: ARG002
+        """The same."""
         self.advance(seconds)
 
     async def sleep_async(self, seconds: float, /) -> None:

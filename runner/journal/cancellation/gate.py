@@ -26,6 +26,7 @@ class Gate:
             _Inside(self._enter_write, self._leave_write),
         )
         self._stop: BaseException | None = None
+        self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
         self._nobody_asked = threading.Event()
         self._nobody_asked.set()
@@ -69,11 +70,24 @@ class Gate:
         if self._stop is not None:
             raise self._stop
 
+    def sleep(self, seconds: float) -> None:
+        """Sleep so long, on any thread of the task. If the task is to stop meanwhile, that is raised at once."""
+        with Wakeup() as stopped:
+            self._asleep.add(stopped)
+            try:
+                self.check()
+                self._clock.wait(stopped.wait, seconds)
+            finally:
+                self._asleep.discard(stopped)
+        self.check()
+
     def ask(self, stop: BaseException) -> None:
         """Ask the task to stop. The first reason stands, but a lost claim overrides a polite stop."""
         with self._lock:
             if self._stop is None or not getattr(stop, "polite", False):
                 self._stop = stop
+        for one in list(self._asleep):
+            one.wake()
 
     def may_break_in(self, *, force: bool) -> bool:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""

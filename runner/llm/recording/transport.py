@@ -39,8 +39,7 @@ def install(library: Any) -> None:
         passing = _Passing(library, request, asked, *found)
         if (answer := passing.replay()) is not None:
             return answer
-        for seconds in passing.pauses():
-            passing.clock.sleep(seconds)
+        passing.wait()
         with passing:
             response = passing.refused(handle(self, passing.turned()))
             if response is not None:
@@ -123,8 +122,12 @@ class _Passing:
 
     # -- made
 
+    def wait(self) -> None:
+        """Return when it may be made."""
+        self._journal.wait_for_turn()
+
     def pauses(self) -> Iterator[float]:
-        """How long to wait before it may be made."""
+        """How long to wait before it may be made, where it is awaited."""
         found: Iterator[float] = self._journal.pauses()
         return found
 

@@ -1,5 +1,10 @@
 """``max_rpm``: calls of models wait for their turn, where a stop finds them."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from runner import Agent, BaseLLM, Crew, Task
@@ -23,7 +28,7 @@ def test_a_turn_is_there_when_a_minute_has_gone_since_the_first() -> None:
     assert pace.turn(both) == 60
 
 
-def test_who_waits_can_be_stopped() -> None:
+def test_who_awaits_can_be_stopped() -> None:
     gate, pace, clock = Gate(), RateLimiter(), ManualClock()
     pace.turn([("crew", 1)])
     slept = pauses(pace, [("crew", 1)], gate, clock)
@@ -31,6 +36,39 @@ def test_who_waits_can_be_stopped() -> None:
     gate.ask(Interrupted("the worker is draining"))
     with pytest.raises(Interrupted):
         next(slept)
+
+
+class Asleep:
+    """Time stands still until somebody wakes who waits; it is told when that is asleep."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.waits: list[float] = []
+
+    def wait(self, asleep: Callable[[float], object], seconds: float) -> None:
+        self.waits.append(seconds)
+        self.begun.set()
+        assert asleep(60), "nobody woke it"
+
+
+def test_a_stop_wakes_who_waits_who_does_not_look_for_it() -> None:
+    clock: Any = Asleep()
+    gate, pace, stopped = Gate(clock), RateLimiter(clock=ManualClock()), Interrupted("the worker is draining")
+    pace.turn([("crew", 1)])
+    with ThreadPoolExecutor(1) as pool:  # not on the task's own thread, where it could be raised
+        waiting = pool.submit(rate_limit.wait, pace, [("crew", 1)], gate)
+        assert clock.begun.wait(30)
+        gate.ask(stopped)
+        assert waiting.exception(30) is stopped
+    assert clock.waits == [60.0], "it is asleep until its turn"
+
+
+def test_who_waits_has_its_turn_when_a_minute_has_gone() -> None:
+    clock = ManualClock()
+    pace, began = RateLimiter(clock=clock), clock.now()
+    for _ in range(3):
+        rate_limit.wait(pace, [("crew", 1)], Gate(clock))
+    assert clock.now() - began == 120
 
 
 @pytest.mark.slow
