@@ -4,6 +4,7 @@ The committing script itself pushes the message, so committing and sending are o
 only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
 """
 
+import functools
 import json
 import re
 from typing import Any
@@ -22,6 +23,7 @@ def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str
     return {"run": run_id, "branch": branch, "task": task, "attempt": attempt}
 
 
+@functools.lru_cache(maxsize=64)
 def template(queue: str) -> str:
     """The message for one queue: a line that names what goes where, and the text with a ``%s`` at each place.
 

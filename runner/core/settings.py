@@ -1,5 +1,6 @@
 """Settings: from the command line, else the environment, else these defaults. Times are in seconds."""
 
+import functools
 import math
 import os
 from dataclasses import dataclass, field
@@ -72,6 +73,7 @@ def default_queue() -> str:
     return queue_name(os.environ.get("RUNNER_QUEUE") or DEFAULT_QUEUE)
 
 
+@functools.lru_cache(maxsize=64)  # a process names few, again and again
 def queue_name(name: str) -> str:
     """The name, unless it is odd or long, has blanks, or could be a key of the store. Raises `UsageError`."""
     if why := names.why_not(name, most=LONGEST_QUEUE):

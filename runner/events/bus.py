@@ -292,7 +292,7 @@ class EventBus:
 
     def flush(self, timeout: float | None = FLUSH_SECONDS) -> bool:
         """Wait until the handlers of all events before are done; False if they were not in time."""
-        return self._dispatcher.flush(timeout)
+        return not self._dispatcher.pending or self._dispatcher.flush(timeout)
 
     def shutdown(self, wait: bool = True) -> None:
         """Tell nobody any more; with ``wait``, when the handlers at work are done. Async ones are cancelled then."""

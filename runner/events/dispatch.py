@@ -83,7 +83,7 @@ class Dispatcher:
         self._ready: deque[Handler] = deque()
         self._threads = 0
         self._idle = 0
-        self._pending: set[Future[None]] = set()
+        self.pending: set[Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: threading.Thread | None = None
         self._tasks: set[Any] = set()
@@ -92,7 +92,7 @@ class Dispatcher:
         """Run each call in its handler's turn. The future is done when all of them are, however they ended."""
         delivery = _Delivery(len(calls))
         with self._work:
-            self._pending.add(delivery.future)
+            self.pending.add(delivery.future)
             for handler, call in calls:
                 context = contextvars.copy_context()
                 context.run(_delivering.set, True)
@@ -105,7 +105,7 @@ class Dispatcher:
 
     def _forget(self, future: "Future[None]") -> None:
         with self._work:
-            self._pending.discard(future)
+            self.pending.discard(future)
 
     # -- threads
 
@@ -202,7 +202,7 @@ class Dispatcher:
     def flush(self, timeout: float | None) -> bool:
         """Wait until what was submitted before has run. Called from a handler it does not wait: it would for itself."""
         with self._work:
-            pending = set(self._pending)
+            pending = set(self.pending)
         if not pending:
             return True
         if _delivering.get():
@@ -239,7 +239,7 @@ class Dispatcher:
 
     def _in_child(self) -> None:
         # The loop's file descriptors are the parent's too: it is neither closed nor collected here.
-        _left_behind.append((self._loop, self._tasks, self._lanes, self._pending))
+        _left_behind.append((self._loop, self._tasks, self._lanes, self.pending))
         self._reset()
 
 

@@ -135,13 +135,13 @@ def use_sequence(source: Source, *, guard: Guard | None = None, records: bool = 
     It is called with the event, relatives filled in, under the kickoff's lock; it may set ``event_id``. Each event is
     emitted inside of ``guard()``, and recorded here only with ``records``.
     """
-    before = current()
-    kickoff = Kickoff(before.state, before.issued, before)
+    before = peek()
+    kickoff = Kickoff(before.state, before.issued, before) if before is not None else Kickoff()
     kickoff.source = source
-    kickoff.guard = guard or before.guard
+    kickoff.guard = guard or kickoff.guard
     kickoff.records = records
-    kickoff.last_event_id = before.last_event_id
-    kickoff.registered = before.registered
+    if before is not None:
+        kickoff.last_event_id, kickoff.registered = before.last_event_id, before.registered
     enter(kickoff)
 
 
