@@ -25,6 +25,10 @@ QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 
+# Whatever the shell says, bytecode is kept: else each of hundreds of processes compiles all that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None
 
