@@ -5,6 +5,7 @@ from typing import Any
 
 from runner.core.plan import Plan
 
+from .calls import contents
 from .driver import Driver, plan_of
 
 HOME = "runner:{p0}"
@@ -30,4 +31,4 @@ def checkpoint_at(driver: Driver, run: str, task: str, branch: str = "main") -> 
 
 
 def everything(driver: Driver, of: str) -> dict[str, Any]:
-    return {key: driver.redis.dump(key) for key in driver.redis.keys("*") if key.startswith(of)}
+    return {key: value for key, value in contents(driver.redis).items() if key.startswith(of)}

@@ -13,6 +13,7 @@ from runner.core.plan.growth import Growth
 from runner.core.states import RunStatus
 from runner.providers.redis.dynamic_plan import GrowingBranch
 
+from .calls import contents
 from .driver import Driver
 
 GROWS = Plan("a flow", (PlannedTask("a"), PlannedTask("b")), grows={"name": "F", "methods": []})
@@ -53,9 +54,9 @@ def test_a_task_brings_others_and_the_last_one_ends_the_branch(driver: Driver) -
 def test_a_growth_of_an_older_version_changes_nothing(driver: Driver) -> None:
     run, claims = begun(driver)
     assert grow(driver, claims["a"], growth("a", put={"x": "1"}), "")
-    before = [driver.redis.dump(key) for key in sorted(driver.redis.keys(f"*{run}*"))]
+    before = contents(driver.redis)
     assert not grow(driver, claims["b"], growth("b", ["never"], {"x": "2"}), "")
-    assert [driver.redis.dump(key) for key in sorted(driver.redis.keys(f"*{run}*"))] == before
+    assert contents(driver.redis) == before
     assert grow(driver, claims["b"], growth("b", put={"x": "2"}), branch_of(driver, run).shared().version)
     assert branch_of(driver, run).shared().fields == {"x": "2"}
 

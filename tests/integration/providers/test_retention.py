@@ -7,6 +7,7 @@ import pytest
 from runner.core.errors import Conflict, NotFound
 from runner.core.plan import frontier
 
+from .calls import contents
 from .driver import Driver, plan_of
 
 #: Twenty tasks: chains, tasks side by side, and joins. Each is made from what it waits for.
@@ -28,7 +29,7 @@ def kept(driver: Driver, run_id: str, branch: str = "main") -> list[tuple[int, s
 
 def everything(driver: Driver, *, of: str) -> dict[str, Any]:
     """Every value under a key."""
-    return {key: driver.redis.dump(key) for key in sorted(driver.redis.keys("*")) if key.startswith(of)}
+    return {key: value for key, value in contents(driver.redis).items() if key.startswith(of)}
 
 
 def test_after_each_commit_a_branch_holds_the_newest_three(driver: Driver) -> None:

@@ -224,10 +224,10 @@ def test_a_commit_repeated_with_its_token_is_the_same_commit(driver: Driver) -> 
     run = driver.submit(plan_of("a", "b: a", "c: b"))
     claim = driver.take("a")["a"]
     assert driver.commit(claim) == "running"
-    before = driver.redis.dump(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
+    before = driver.redis.hgetall(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
     driver.line.lose = 1
     assert driver.commit(claim) == "running"
-    after = driver.redis.dump(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
+    after = driver.redis.hgetall(f"runner:{{p0}}:run:{run}:branch:main:outputs"), driver.redis.lrange("jobs", 0, -1)
     assert after == before
     assert len(driver.events(run, "task_completed")) == 1
     driver.work()
