@@ -161,7 +161,7 @@ class Supervisor:
         by_client = {
             int(worker.fields["client_id"]): worker
             for worker in self._known
-            if worker.fields.get("server") == self._server
+            if worker.fields.get("server") == self._server and "client_id" in worker.fields
         }
         before = time.monotonic()
         if before - self._trouble < RETURN:

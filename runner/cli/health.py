@@ -36,7 +36,7 @@ def worker_health(which: str) -> Health:
     for worker in sorted(workers.registered(), key=lambda worker: worker.lapses_at):  # a number may come again
         fields = worker.fields
         here = which != SELF or not Path("/proc/self").exists() or Path(f"/proc/{fields.get('pid')}").exists()
-        if fields.get("host") == host and pid in (0, fields.get("pid")) and here:
+        if fields.get("host") == host and "pid" in fields and pid in (0, fields["pid"]) and here:
             found[f"{host}:{fields['pid']}"] = worker
     if len(found) > 1:
         raise UsageError(f"several workers run on {host}; say which: --worker {' or --worker '.join(sorted(found))}")
