@@ -4,7 +4,6 @@ Each handler gets its events one after the other, in the order of emission; diff
 and loop are there from the first event that has a handler, are daemons, and are not taken along into a forked child.
 """
 
-import contextlib
 import contextvars
 import inspect
 import logging
@@ -218,12 +217,12 @@ class Dispatcher:
             return
 
         async def stop() -> None:
-            tasks = list(self._tasks)
+            import asyncio
+
+            tasks = self._tasks - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
-            for task in tasks:
-                with contextlib.suppress(BaseException):
-                    await task
+            await asyncio.gather(*tasks, return_exceptions=True)  # and who waits for them has been told
             loop.stop()
 
         stopping = stop()

@@ -373,3 +373,4 @@ def test_shutdown_can_leave_what_still_runs(bus):
     assert began.wait(DEADLINE)
     bus.shutdown(wait=False)
     assert ended.wait(DEADLINE)
+    assert bus.flush(DEADLINE), "what was cancelled is not waited for"
