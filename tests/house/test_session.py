@@ -1,10 +1,20 @@
 """The test command itself: what it takes from the shell, and what it leaves."""
 
 import os
+import re
 import sys
+import tomllib
 
 
 def test_bytecode_is_kept_whatever_the_shell_says():
     """Else each of the hundreds of processes that tests start compiles all that it imports."""
     assert "PYTHONDONTWRITEBYTECODE" not in os.environ
     assert not sys.dont_write_bytecode
+
+
+def test_no_test_is_run_again_but_in_ci_which_names_it(root):
+    """A race shows itself by failing once."""
+    options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
+    assert [option for option in options if "rerun" in option] == []
+    (command,) = re.findall(r"(?m)^python -m pytest .*$", (root / ".ci/run").read_text())
+    assert {"-rR", "--reruns=1"} <= set(command.split())
