@@ -33,12 +33,14 @@ _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
 def pytest_configure(config: pytest.Config) -> None:
-    """In the quick loop properties are held against fewer examples."""
+    """In the quick loop properties are held against fewer examples, and no test has a thread that watches its time."""
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     if config.stash[_is_quick]:
-        hypothesis.settings.register_profile("fast", max_examples=20)
+        hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
+        config.option.timeout_method = "signal"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

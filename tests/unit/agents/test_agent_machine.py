@@ -99,7 +99,7 @@ def test_an_answer_that_does_not_fit_is_corrected_so_often():
     assert next_move(messages, rules) == Fail("it is no JSON")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(st.data(), st.integers(0, 4))
 def test_whatever_a_model_does_the_loop_ends(data, max_iter):
     """At most ``max_iter`` rounds of tools, a final answer that is asked for, and so many corrections."""
