@@ -7,12 +7,15 @@ its job is done, and the pool writes to a child only between jobs: so no job is 
 import contextlib
 import gc
 import logging
+import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
 
+from billiard.heap import BufferWrapper
 from billiard.pool import EX_RECYCLE
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
@@ -58,6 +61,7 @@ class Pool(AsynPool):
     Worker = Child
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _reserve_shared_memory()
         gc.collect()
         gc.freeze()  # it stays: a collector that walked through it in a child would give that a copy of it all
         super().__init__(*args, **kwargs)
@@ -80,6 +84,20 @@ class Pool(AsynPool):
         """
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
+
+
+def _reserve_shared_memory() -> None:
+    """Make the shared memory of the pool, of which each child takes a few bytes.
+
+    It is a file that is unlinked at once, but billiard makes a folder for it, which a killed worker would leave.
+    """
+    config = vars(multiprocessing.current_process())["_config"]
+    if config.get("tempdir") is None:
+        config["tempdir"] = tempfile.gettempdir()
+        try:
+            BufferWrapper(1)  # the block is free again, and the file stays
+        finally:
+            config["tempdir"] = None
 
 
 _child: Child | None = None

@@ -42,6 +42,14 @@ def test_nothing_stays(ends):
     assert not said
 
 
+@pytest.mark.usefixtures("started_afresh")
+def test_a_worker_that_is_killed_leaves_no_folder(fleet, tmp_path):
+    worker = fleet.start("--concurrency", "2", TMPDIR=str(tmp_path))
+    eventually(lambda: len(worker.children()) == 2, why="the pool is up")
+    worker.kill_group()
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
 def runs(pid: int) -> bool:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
