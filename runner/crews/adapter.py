@@ -66,8 +66,8 @@ class NativeAdapter:
     def warm(self, crew: Crew, key: str) -> None:
         """The clients of the models that its agent, and its coworkers, ask."""
         task = _task(crew, key)
-        doer = crew.doer(task)
-        for agent in (doer, *crew.coworkers(task)) if doer is not None and task.run is None else ():
+        doer = crew.doer(task) if task.run is None else None
+        for agent in (doer, *crew.coworkers(task)) if doer is not None else ():
             model = model_for(agent.llm) if agent is not None else None
             if isinstance(model, LLM):
                 model.warm()
@@ -99,22 +99,22 @@ class NativeAdapter:
             output.pydantic = outputs.fitted(key, of.output_model(), output.json_dict)
             return outputs.named(output, of.names)
 
-        doer = crew.doer(task)
+        doer, planner = crew.doer(task), crew.planner
         if crew.max_rpm is not None:
             work.journal.limits["crew"] = crew.max_rpm
         _note_what_is_told(task, doer, work)
         texts = {"description": task.description, "expected_output": task.expected_output}
         filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
         told = task.model_copy(update={"name": work.key, **filled})
-        context = TaskContext(work, told, finish, hidden=planning.KEY if crew.planner is not None else None)
-        if crew.planner is not None and task is not crew.planner and task.run is None:
+        context = TaskContext(work, told, finish, hidden=planning.KEY if planner is not None else None)
+        if planner is not None and task is not planner and task.run is None:
             told.description = native_task.planned(crew, task, context)
         if isinstance(task, ConditionalTask) and not native_task.is_wanted(task, work, context):
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)
 
         def once() -> TaskOutput:
-            return self._attempt(crew, task, context, work, finish)
+            return self._attempt(crew, task, doer, context, work, finish)
 
         def attempt() -> TaskOutput:
             with connections():
@@ -127,7 +127,7 @@ class NativeAdapter:
             return _as_output(doer, context, work, finish, outputs.from_record(record))
 
         output = reviewed(context, work, attempt, again) if task.human_input else attempt()
-        for callback in (task.callback, crew.task_callback if task is not crew.planner else None):
+        for callback in (task.callback, crew.task_callback if task is not planner else None):
             if callback is not None:
                 callback(output)
         return outputs.to_text(outputs.record(output))
@@ -136,6 +136,7 @@ class NativeAdapter:
         self,
         crew: Crew,
         task: Task,
+        doer: Agent | None,
         context: TaskContext,
         work: Work,
         finish: Callable[[str, TaskOutput], TaskOutput],
@@ -148,7 +149,7 @@ class NativeAdapter:
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         output = _as_declared(work.key, task, value)
-        return _as_output(crew.doer(task), context, work, finish, output)
+        return _as_output(doer, context, work, finish, output)
 
 
 NATIVE = NativeAdapter()

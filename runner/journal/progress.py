@@ -33,7 +33,8 @@ class Reached:
     def take_replayed(self) -> Tally:
         """What was replayed since this was last asked."""
         count, self._replayed = self._replayed, Tally()
-        self._given.add(count)
+        if count:
+            self._given.add(count)
         return count
 
     def replay(self, count: Tally) -> None:

@@ -62,8 +62,8 @@ class Cost(NamedTuple):
 
 
 BUDGETS = {
-    "task": Cost(calls=415, sent=2, trips=2, inside=63, received=880, answered=815),
-    "step": Cost(calls=170, sent=2, trips=1, inside=11, received=595, answered=24),
+    "task": Cost(calls=393, sent=2, trips=2, inside=63, received=880, answered=815),
+    "step": Cost(calls=165, sent=2, trips=1, inside=11, received=595, answered=24),
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 
