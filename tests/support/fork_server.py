@@ -1,4 +1,4 @@
-"""Starts ``runner`` commands and workers by forking a process that has imported already what they import.
+"""Starts ``runner`` commands, workers and scripts by forking a process that has imported already what they import.
 
 A worker started by itself is busy for a second or two importing; there are hundreds in these tests. What is started is
 a process like any other: of its own pid, environment, folder, files and signals; only what an interpreter reads as it
@@ -8,6 +8,7 @@ starts (its options, ``PYTHON…`` variables, the locale) is the server's: there
 import array
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import logging
@@ -21,7 +22,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "COVERAGE", "MALLOC")
@@ -58,11 +61,15 @@ class ForkServer:
         self._servers: dict[tuple[str, ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
         self._asked = {_kind(sys.executable, os.environ)}
 
-    def popen(self, command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-        """Start a command: forked where it is one of ``runner``'s, except Flower, which people look for by its name."""
-        if list(command[1:3]) == _COMMAND and "flower" not in command[3:4]:
+    def popen(self, command: Sequence[Any], **options: Any) -> "subprocess.Popen[Any]":
+        """Start a command of ``runner``, a script, or code after ``-c``: forked, unless nothing like it came before.
+
+        Flower is not: people look for it by its name.
+        """
+        first, second, third = [*map(os.fspath, command[1:4]), "", "", ""][:3]
+        if ([first, second] == _COMMAND and third != "flower") or first == "-c" or first.endswith(".py"):
             kind = _kind(command[0], options.get("env") or os.environ)
-            if kind in self._asked:  # what comes once is not worth a server
+            if kind in self._asked or command[0] != sys.executable:  # what comes once is not worth a server
                 return _Forked(self, command, **options)
             self._asked.add(kind)
         return subprocess.Popen(command, **options)
@@ -116,7 +123,7 @@ class _Forked(subprocess.Popen[Any]):
         assert (preexec_fn, pass_fds, shell) == (None, (), False)
         streams = [given if given != -1 else at for at, given in enumerate((pipes[0], pipes[3], pipes[5]))]
         order = {
-            "arguments": list(map(os.fspath, args[3:])),
+            "words": list(map(os.fspath, args[1:])),
             "environment": dict(os.environ if env is None else env),
             "folder": os.fspath(cwd or Path.cwd()),
             "own session": more[-2],
@@ -157,12 +164,15 @@ def main(number: int) -> None:
     """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
     with contextlib.suppress(Exception):  # a worker says it
         adapters.preload("crewai")
+        adapters.preload("crewai-flow")
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
         if not name.startswith(("runner.tasks", "__")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # no fork looks through it again
     assert threading.active_count() == 1  # a fork has only the one that forks
     orders = socket.socket(fileno=number)
     watched: dict[int, tuple[int, socket.socket]] = {}
@@ -208,34 +218,54 @@ def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
         os.dup2(number, at)
     os.chdir(order["folder"])
     subprocess.Popen = _InPlace  # type: ignore[misc]
-    _run("runner", order["arguments"], order["environment"], [order["folder"], *_path], ())
+    match order["words"]:
+        case ["-m", module, *arguments]:
+            _run(partial(_module, module), [module, *arguments], order["environment"], [order["folder"], *_path], ())
+        case ["-c", code, *arguments]:
+            _run(partial(_code, code), ["-c", *arguments], order["environment"], ["", *_path], ())
+        case [script, *_]:
+            path = [str(Path(script).resolve().parent), *_path]
+            _run(partial(runpy.run_path, script, run_name="__main__"), order["words"], order["environment"], path, ())
+
+
+def _module(name: str) -> None:
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _code(text: str) -> None:
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(text, "<string>", "exec"), main.__dict__)
 
 
 class _InPlace(subprocess.Popen[Any]):
-    """In a worker's parent: the worker proper is forked of it, where it would be started."""
+    """In such a process: a worker proper, and what reads crew files, are forked of it where they would be started."""
 
     def __init__(self, args: Any, *more: Any, **options: Any) -> None:
-        self._forks = (
-            not isinstance(args, (str, bytes))
-            and list(args) == [sys.executable, *_MAIN]
-            and "runner.tasks.app" not in sys.modules
-        )
+        words = [] if isinstance(args, (str, bytes)) else list(args)
+        self._program: Callable[[], Any] | None = None
+        if words == [sys.executable, *_MAIN] and "runner.tasks.app" not in sys.modules:
+            self._program, self._argv = partial(_module, _MAIN[-1]), _MAIN[-1:]
+        elif words[:3] == [sys.executable, "-c", _READS] and threading.active_count() == 1:
+            self._program, self._argv = partial(_code, _READS), ["-c", *words[3:]]
         super().__init__(args, *more, **options)
 
     def _execute_child(self, *given: Any) -> None:
-        if not self._forks:
+        if self._program is None:
             super()._execute_child(*given)  # type: ignore[misc]
             return
         _, _, preexec_fn, _, pass_fds, _, environment = given[:7]
+        stdin, program, argv = given[10], self._program, self._argv
         self.pid = os.fork()
         if self.pid == 0:
 
-            def as_worker() -> None:
+            def as_started() -> None:
                 if preexec_fn is not None:
                     preexec_fn()
-                _run("runner.tasks.worker", [], environment, _path, pass_fds)
+                if stdin != -1:
+                    os.dup2(stdin, 0)
+                _run(program, argv, os.environ.copy() if environment is None else environment, _path, pass_fds)
 
-            _become(as_worker)
+            _become(as_started)
         self._child_created = True
 
 
@@ -276,9 +306,13 @@ def _become(something: Callable[[], None]) -> NoReturn:
 
 
 def _run(
-    module: str, arguments: Sequence[str], environment: Mapping[str, str], path: Sequence[str], keep: Sequence[int]
+    program: Callable[[], Any],
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    path: Sequence[str],
+    keep: Sequence[int],
 ) -> None:
-    """Be ``python -m module``, with no file open but the standard ones and those to ``keep``."""
+    """Be an interpreter with this program, and no file open but the standard ones and those to ``keep``."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number not in keep:  # whoever has it still may close it: it stays taken
@@ -291,15 +325,16 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:] = path
-    sys.argv = [module, *arguments]
+    sys.argv = list(argv)
     logging.root.handlers.clear()
     logging.root.setLevel(logging.WARNING)
     fault_points.arm(os.environ.get("RUNNER_CRASH_AT", ""))
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    program()
 
 
 if __name__ == "__main__":
     from runner.adapters.crewai import process_setup
+    from runner.client.reading.process import _START as _READS
     from runner.core import fault_points
     from runner.engine import adapters
 

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
 from runner.testing import eventually
+from runner.testing import fleet as testing_fleet
 
 REPOSITORY = Path(__file__).parents[3]
 HERE = Path(__file__).parent
@@ -142,6 +143,28 @@ def crewai_python(pytestconfig: pytest.Config) -> Iterator[str]:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if (environment := config.stash.get(_environment, None)) is not None:
         environment.end()
+
+
+@pytest.fixture
+def run_crewai(crewai_python: str) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """Runs a script, or ``-c`` and code, with CrewAI to its end, forked from a process that has imported that."""
+
+    def run(
+        *words: Any, env: Mapping[str, str] = os.environ, cwd: Path | None = None, input: str = "", timeout: float = 400
+    ) -> "subprocess.CompletedProcess[str]":
+        pipe = subprocess.PIPE
+        with testing_fleet.launch(
+            [crewai_python, *words], env={"PYTHONPATH": str(REPOSITORY), **env}, cwd=cwd,
+            stdin=pipe, stdout=pipe, stderr=pipe, text=True,
+        ) as process:  # fmt: skip
+            try:
+                out, err = process.communicate(input, timeout)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return run
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import runpy
 import sys
-import tempfile
 import traceback
 from pathlib import Path
 
@@ -25,7 +24,8 @@ def told(result):
 
 
 def run(folder, out):
-    home = tempfile.mkdtemp(prefix="rr-")
+    home = f"{folder}-home"
+    Path(home).mkdir()
     os.environ.update(HOME=home, CREWAI_STORAGE_DIR=f"{home}/storage", TRACE=f"{folder}/trace")
     config.DEFAULT_STORAGE_PATH = f"{home}/storage"  # looked up when CrewAI was imported
     os.chdir(folder)

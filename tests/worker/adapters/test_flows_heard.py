@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import textwrap
 from collections import Counter
 from collections.abc import Callable
@@ -93,6 +92,7 @@ FLOW = """
 @pytest.mark.timeout(300)
 def test_handlers_hear_of_one_flow_whatever_dies(
     crewai_fleet: Any,
+    run_crewai: Callable[..., Any],
     client: Client,
     write_crew: Callable[..., Path],
     tmp_path: Path,
@@ -111,10 +111,7 @@ def test_handlers_hear_of_one_flow_whatever_dies(
     # Given what they hear where CrewAI alone runs it, which starts anew when it is told what it waited for
     died.touch()
     allowed.touch()
-    command, environment = [crewai_fleet.python, flow], crewai_fleet.environment()
-    subprocess.run(
-        command, cwd=tmp_path, env=environment, input="Ann\n\n", text=True, capture_output=True, check=True, timeout=100
-    )
+    run_crewai(flow, cwd=tmp_path, env=crewai_fleet.environment(), input="Ann\n\n").check_returncode()
     alone = taken()
     assert "gave Ann! 5 5" in alone
     again = ["flow_created Counting outermost", "method_execution_started Counting inside last"]
@@ -186,10 +183,7 @@ ENDING = """
 
 
 def test_a_state_that_does_not_fit_its_type_at_the_end_ends_the_flow_all_the_same(
-    crewai_python: str, tmp_path: Path
+    run_crewai: Callable[..., Any], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [crewai_python, "-c", textwrap.dedent(ENDING)], capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "HOME": str(tmp_path)},
-    )  # fmt: skip
+    done = run_crewai("-c", textwrap.dedent(ENDING), env={**os.environ, "HOME": str(tmp_path)})
     assert (done.returncode, done.stdout) == (0, "heard r\n"), done.stderr

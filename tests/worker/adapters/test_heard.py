@@ -1,7 +1,6 @@
 """What listeners in the file of a crew of CrewAI hear of its kickoff: on the fleet what they hear in one process."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -111,7 +110,7 @@ def without_tokens(lines: list[str]) -> list[str]:
 
 
 def test_listeners_hear_of_one_kickoff(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+    crewai_fleet: Any, run_crewai: Callable[..., Any], client: Client, write_crew: Callable[..., Path], tmp_path: Path
 ) -> None:
     heard, died, allowed = (tmp_path / name for name in ("heard", "died", "allowed"))
 
@@ -125,8 +124,7 @@ def test_listeners_hear_of_one_kickoff(
         # Given what they hear in one process
         died.touch()
         allowed.touch()
-        environment = crewai_fleet.environment()
-        subprocess.run([crewai_fleet.python, crew], cwd=tmp_path, env=environment, capture_output=True, check=True)
+        run_crewai(crew, cwd=tmp_path, env=crewai_fleet.environment()).check_returncode()
         alone = taken()
         assert without_tokens(alone) == HEARD
         # When each task is done by one of two workers, the first is killed, the last one fails, and goes on
@@ -162,7 +160,7 @@ def test_a_planner_and_an_end_of_its_own_are_no_kickoffs_either(
 
 
 def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+    crewai_fleet: Any, run_crewai: Callable[..., Any], client: Client, write_crew: Callable[..., Path], tmp_path: Path
 ) -> None:
     heard = tmp_path / "heard"
 
@@ -174,9 +172,8 @@ def test_what_is_done_without_a_kickoff_is_heard_of_as_one(
     with ModelServer(RULES) as models:
         crew = write_crew(CREW.format(url=models.root + "/v1", folder=str(tmp_path)))
         # A callback before the kickoff that raises: it failed, in one process and on the fleet
-        command = [crewai_fleet.python, "-c", "import crew; crew.broken.kickoff(inputs={'x': 'owl'})"]
-        environment = {**crewai_fleet.environment(), "PYTHONPATH": str(crew.parent)}
-        alone = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        broken = "import crew; crew.broken.kickoff(inputs={'x': 'owl'})"
+        alone = run_crewai("-c", broken, cwd=crew.parent, env=crewai_fleet.environment())
         assert "ValueError: no such day" in alone.stderr
         assert taken() == ["outer failed: no such day"]
         crewai_fleet.start("--concurrency", "1")

@@ -1,7 +1,6 @@
 """Inside of the tasks of CrewAI's crews: a person's word, files, events as they come, and checkpoints at them."""
 
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -168,7 +167,11 @@ def _asks_in_two(run: Any) -> bool:
 
 
 def test_a_call_waits_for_the_minute_of_the_run(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer
+    crewai_fleet: Any,
+    run_crewai: Callable[..., Any],
+    client: Client,
+    write_crew: Callable[..., Path],
+    models: ModelServer,
 ) -> None:
     crew = write_crew(PACED.format(url=models.root))
     crewai_fleet.start("--concurrency", "2")
@@ -176,10 +179,8 @@ def test_a_call_waits_for_the_minute_of_the_run(
         "import sys; from runner.client import Client\n"
         "with Client() as client: print(*(client.submit(f'{sys.argv[1]}:of_{of}').id for of in ('crew', 'agent')))"
     )
-    done = subprocess.run(
-        [crewai_fleet.python, "-c", submit, crew], env=crewai_fleet.environment(), capture_output=True, check=True
-    )
-    runs = [client.run(run) for run in done.stdout.decode().split()]
+    done = run_crewai("-c", submit, crew, env=crewai_fleet.environment())
+    runs = [client.run(run) for run in done.stdout.split()]
 
     waiting = list(runs)
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -58,13 +57,9 @@ CALLBACKS = """
 """
 
 
-def test_a_kill_at_every_call_costs_that_call(crewai_python: str) -> None:
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [crewai_python, root / "ops/chaos/crewai_calls.py", "--crews", "tools", "--moments", "flight",
-         "--at-once"],
-        env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def test_a_kill_at_every_call_costs_that_call(run_crewai: Callable[..., Any]) -> None:
+    campaign = Path(__file__).parents[3] / "ops/chaos/crewai_calls.py"
+    done = run_crewai(campaign, "--crews", "tools", "--moments", "flight", "--at-once")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "1 runs, 5 kills, 0 wrong"
 

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +68,15 @@ def test_what_the_page_says(section: Any, crewai_python: str, tmp_path: Path) ->
 
 
 REFUSED = """
-import json, sys
+import contextlib, json, sys
 from runner.core.errors import UsageError
 from runner.client.submission import prepare, run_fields
 
 for file, inputs, models in json.load(sys.stdin):
     try:
-        run_fields(prepare(file), inputs, None, None, "runner", 60.0, models)
+        found = prepare(file, alone=True)
+        with contextlib.closing(found.reader):
+            run_fields(found, inputs, None, None, "runner", 60.0, models)
         print("[0]")
     except UsageError as error:
         print(json.dumps([str(error)]))
@@ -102,7 +104,7 @@ NOT_SUPPORTED: dict[str, tuple[str, dict[str, str], str]] = {
 }  # fmt: skip
 
 
-def test_what_is_not_supported_says_what_the_page_says(crewai_python: str, tmp_path: Path) -> None:
+def test_what_is_not_supported_says_what_the_page_says(run_crewai: Callable[..., Any], tmp_path: Path) -> None:
     asked = []
     for name, (code, inputs, models) in NOT_SUPPORTED.items():
         folder = tmp_path / name
@@ -115,9 +117,7 @@ def test_what_is_not_supported_says_what_the_page_says(crewai_python: str, tmp_p
         (folder / definition).touch()
         (folder / "pyproject.toml").write_text(f"[tool.crewai]\ndefinition = '{definition}'\n")
         asked.append((str(folder), {}, ""))
-    told = subprocess.run(
-        [crewai_python, "-c", REFUSED], input=json.dumps(asked), capture_output=True, text=True, check=True
-    )
+    told = run_crewai("-c", REFUSED, input=json.dumps(asked))
     said = [json.loads(line)[0] for line in told.stdout.splitlines() if line.startswith("[")]
     assert len(said) == len(asked)
     rows = re.findall(r"(?m)^\| .* \| `([^`]+)` \|$", PAGE.read_text("utf-8"))

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -187,13 +186,16 @@ def written(tmp_path: Path) -> Callable[..., list[str]]:
     return write
 
 
-def _run(python: str, code: str, *arguments: str, **environment: str) -> str:
-    done = subprocess.run(
-        [python, "-c", code, *arguments],
-        env={**os.environ, **environment}, capture_output=True, text=True, timeout=420, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+@pytest.fixture
+def run(run_crewai: Callable[..., Any]) -> Callable[..., str]:
+    """What code printed, run with CrewAI."""
+
+    def printed(code: str, *arguments: str, **environment: str) -> str:
+        done = run_crewai("-c", code, *arguments, env={**os.environ, **environment})
+        assert done.returncode == 0, done.stderr[-4000:]
+        return str(done.stdout)
+
+    return printed
 
 
 def _left(folder: Path) -> dict[str, Any]:
@@ -207,17 +209,21 @@ def _sent(models: ModelServer) -> Counter[str]:
 
 
 def test_all_that_a_program_does_is_done_with_the_same_requests(
-    crewai_fleet: Any, crewai_python: str, models: ModelServer, written: Callable[..., list[str]], tmp_path: Path
+    crewai_fleet: Any,
+    run: Callable[..., str],
+    models: ModelServer,
+    written: Callable[..., list[str]],
+    tmp_path: Path,
 ) -> None:
     files = written(*PROGRAMS)
     for place in ("alone", "fleet"):
         (tmp_path / place).mkdir()
-    _run(crewai_python, ALONE, *files, OUT=str(tmp_path / "alone"))
+    run(ALONE, *files, OUT=str(tmp_path / "alone"))
     wanted, paid = _sent(models), models.requests
     models.reset()
 
     crewai_fleet.start("--concurrency", "2", OUT=str(tmp_path / "fleet"))
-    told = _run(crewai_python, SUBMIT, *files, **crewai_fleet.environment(OUT=str(tmp_path / "nowhere")))
+    told = run(SUBMIT, *files, **crewai_fleet.environment(OUT=str(tmp_path / "nowhere")))
     results = dict(zip(PROGRAMS, json.loads(told.splitlines()[-1]), strict=True))
 
     assert {name: one["status"] for name, one in results.items()} == dict.fromkeys(PROGRAMS, "completed"), results
@@ -237,12 +243,16 @@ def test_all_that_a_program_does_is_done_with_the_same_requests(
 
 
 def test_a_kill_in_any_part_pays_for_no_other(
-    crewai_fleet: Any, crewai_python: str, models: ModelServer, written: Callable[..., list[str]], tmp_path: Path
+    crewai_fleet: Any,
+    run: Callable[..., str],
+    models: ModelServer,
+    written: Callable[..., list[str]],
+    tmp_path: Path,
 ) -> None:
     names = ("chained", "each", "agent")
     files = written(*names)
     (tmp_path / "alone").mkdir()
-    _run(crewai_python, ALONE, *files, OUT=str(tmp_path / "alone"))
+    run(ALONE, *files, OUT=str(tmp_path / "alone"))
     alone = models.requests
     wanted = _left(tmp_path / "alone")
     models.reset()
@@ -262,7 +272,7 @@ def test_a_kill_in_any_part_pays_for_no_other(
 
     seen: set[str] = set()
     models.use(killing)
-    told = _run(crewai_python, SUBMIT, *files, **crewai_fleet.environment())
+    told = run(SUBMIT, *files, **crewai_fleet.environment())
     results = dict(zip(names, json.loads(told.splitlines()[-1]), strict=True))
 
     assert {name: one["status"] for name, one in results.items()} == dict.fromkeys(names, "completed"), results
@@ -311,7 +321,8 @@ from runner.client.submission import prepare
 
 for file in json.load(sys.stdin):
     try:
-        found = prepare(file)
+        found = prepare(file, alone=True)
+        found.reader.close()
         print(json.dumps([found.attr, found.adapter]))
     except UsageError as error:
         print(json.dumps(str(error)))
@@ -464,19 +475,13 @@ STANDS_FOR: dict[str, Any] = {
 
 
 def test_one_task_stands_for_what_does_more_than_a_kickoff(
-    crewai_python: str, models: ModelServer, tmp_path: Path
+    run_crewai: Callable[..., Any], models: ModelServer, tmp_path: Path
 ) -> None:
     files = [tmp_path / str(number) / "main.py" for number in range(len(STANDS_FOR))]
     for file, text in zip(files, STANDS_FOR, strict=True):
         file.parent.mkdir()
         file.write_text(f"{textwrap.dedent(HEAD.format(name='one'))}\n{textwrap.dedent(text)}\n")
-    told = subprocess.run(
-        [crewai_python, "-c", FOUND],
-        input=json.dumps(list(map(str, files))),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    told = run_crewai("-c", FOUND, input=json.dumps(list(map(str, files))))
     found = [json.loads(line) for line in told.stdout.splitlines()]
     assert dict(zip(STANDS_FOR, found, strict=True)) == STANDS_FOR
     assert not models.requests

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,16 +23,16 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 
 @pytest.fixture
-def create(crewai_fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def create(
+    crewai_fleet: Any, run_crewai: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
     """``crewai create KIND NAME``, which asks nothing and needs no network."""
     monkeypatch.chdir(tmp_path)  # a new flow writes where its worker runs
 
     def run(kind: str, name: str, *more: str) -> Path:
         quiet = {"CREWAI_DMN": "1", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_DISABLE_VERSION_CHECK": "true"}
-        subprocess.run(
-            [crewai_fleet.python, "-c", CREATE, "create", kind, name, *more],
-            cwd=tmp_path, env={**os.environ, **quiet}, check=True, capture_output=True, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        made = run_crewai("-c", CREATE, "create", kind, name, *more, cwd=tmp_path, env={**os.environ, **quiet})
+        made.check_returncode()
         return tmp_path / name
 
     return run
@@ -76,16 +75,22 @@ from runner.client.submission import prepare
 for folder, target in json.load(sys.stdin):
     os.chdir(folder)
     try:
-        found = prepare(target)
+        found = prepare(target, alone=True)
+        found.reader.close()
         print(json.dumps([f"{found.packed.module}:{found.attr}", sorted(found.inputs)]))
     except UsageError as error:
         print(json.dumps([str(error)]))
 """
 
 
-def _prepared(python: str, targets: list[tuple[str, str]]) -> list[Any]:
+@pytest.fixture
+def prepared(run_crewai: Callable[..., Any]) -> Callable[[list[tuple[str, str]]], list[Any]]:
     """What each target in a folder stands for, or why for nothing; in one process."""
-    told = subprocess.run([python, "-c", NAMES], input=json.dumps(targets), capture_output=True, text=True, check=True)
+    return lambda targets: _lines(run_crewai("-c", NAMES, input=json.dumps(targets)))
+
+
+def _lines(told: Any) -> list[Any]:
+    assert told.returncode == 0, told.stderr
     return [json.loads(line) for line in told.stdout.splitlines() if line.startswith("[")]
 
 
@@ -111,10 +116,12 @@ NAMED: dict[tuple[str, str], Any] = {
 }
 
 
-def test_every_way_to_name_a_project(crewai_python: str, create: Callable[..., Path], models: ModelServer) -> None:
+def test_every_way_to_name_a_project(
+    prepared: Callable[..., list[Any]], create: Callable[..., Path], models: ModelServer
+) -> None:
     home = create("crew", "shop", "--classic").parent
     create("flow", "news")
-    found = _prepared(crewai_python, [(str(home / folder), target) for folder, target in NAMED])
+    found = prepared([(str(home / folder), target) for folder, target in NAMED])
     assert dict(zip(NAMED, found, strict=True)) == NAMED
     assert not models.requests
 
@@ -187,7 +194,8 @@ for number, (folder, target) in enumerate(json.load(sys.stdin)):
     os.chdir(folder)
     try:
         for _ in range(2):  # the second finds what the first left in the module
-            found = prepare(target, inputs=GIVEN)
+            found = prepare(target, inputs=GIVEN, alone=True)
+            found.reader.close()
         cache = CodeCache(One(found.packed.data), __import__("pathlib").Path(sys.argv[1]) / str(number))
         packed = found.packed
         there = cache.get(packed.sha256, packed.module, found.attr, found.plan.crew, GIVEN)
@@ -267,16 +275,14 @@ SCRIPTS: dict[str, Any] = {
 
 
 def test_what_a_file_does_as_a_script_is_done_up_to_its_kickoff(
-    crewai_python: str, models: ModelServer, tmp_path: Path
+    run_crewai: Callable[..., Any], models: ModelServer, tmp_path: Path
 ) -> None:
     for number, code in enumerate(SCRIPTS):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "main.py").write_text(textwrap.dedent(MAKES_ONE) + textwrap.dedent(code))
     targets = json.dumps([(str(tmp_path / str(number)), "main.py") for number in range(len(SCRIPTS))])
     cache = str(tmp_path / "cache")
-    told = subprocess.run(
-        [crewai_python, "-c", WORKER, cache], input=targets, capture_output=True, text=True, check=True
-    )
+    told = run_crewai("-c", WORKER, cache, input=targets)
     found = [json.loads(line) for line in told.stdout.splitlines()]
     assert found == [[*said, [cache]] if isinstance(said, list) else said for said in SCRIPTS.values()]
     assert not models.requests
@@ -319,14 +325,14 @@ SHOP = {
 
 
 def test_a_name_in_the_yaml_that_is_not_there_is_said_with_its_place(
-    crewai_python: str, models: ModelServer, tmp_path: Path
+    prepared: Callable[..., list[Any]], models: ModelServer, tmp_path: Path
 ) -> None:
     for number, (place, old, new) in enumerate(TYPOS):
         (tmp_path / str(number) / "config").mkdir(parents=True)
         for name, text in SHOP.items():
             changed = text.replace(old, new) if name == place else text
             (tmp_path / str(number) / name).write_text(textwrap.dedent(changed))
-    found = _prepared(crewai_python, [(str(tmp_path / str(number)), ".") for number in range(len(TYPOS))])
+    found = prepared([(str(tmp_path / str(number)), ".") for number in range(len(TYPOS))])
     assert found == [[said] for said in TYPOS.values()]
     assert not models.requests
 
@@ -364,11 +370,11 @@ NOT_RUN = {
 }
 
 
-def test_what_cannot_be_run_is_said(crewai_python: str, models: ModelServer, tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_said(prepared: Callable[..., list[Any]], models: ModelServer, tmp_path: Path) -> None:
     for number, code in enumerate(NOT_RUN):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "main.py").write_text(textwrap.dedent(f"    from crewai import Crew\n{code}"))
-    found = _prepared(crewai_python, [(str(tmp_path / str(number)), "main.py") for number in range(len(NOT_RUN))])
+    found = prepared([(str(tmp_path / str(number)), "main.py") for number in range(len(NOT_RUN))])
     assert found == [[said] for said in NOT_RUN.values()]
     assert not models.requests
 

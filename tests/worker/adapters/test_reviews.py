@@ -3,8 +3,8 @@
 import json
 import os
 import re
-import subprocess
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def _sent(models: ModelServer) -> Counter[str]:
 
 
 def test_the_same_requests_for_a_persons_word(
-    crewai_fleet: Any, crewai_python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crewai_fleet: Any, run_crewai: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "flow" / "main.py"
     file.parent.mkdir()
@@ -72,10 +72,7 @@ def test_the_same_requests_for_a_persons_word(
                 monkeypatch.setenv(name, value)
             if place == "alone":
                 monkeypatch.setenv("CREWAI_STORAGE_DIR", str(tmp_path / "storage"))
-                done = subprocess.run(
-                    [crewai_python, file], input="\n".join(ANSWERS) + "\n", capture_output=True, text=True, timeout=120,
-                    env={**os.environ, **QUIET}, check=False,
-                )  # fmt: skip
+                done = run_crewai(file, input="\n".join(ANSWERS) + "\n", env={**os.environ, **QUIET})
                 result = done.stdout.rpartition("gave ")[2].strip()
                 monkeypatch.delenv("CREWAI_STORAGE_DIR")
             else:

@@ -6,9 +6,8 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +62,7 @@ def traced(folder: Path) -> dict[str, Counter[str]]:
 
 
 def test_the_same_requests_and_the_same_result(
-    crewai_fleet: Any, crewai_python: str, models: ModelServer, tmp_path: Path
+    crewai_fleet: Any, run_crewai: Callable[..., Any], models: ModelServer, tmp_path: Path
 ) -> None:
     # Given what each crew does in one process
     for place in ("alone", "fleet"):
@@ -73,10 +72,7 @@ def test_the_same_requests_and_the_same_result(
     def run(program: str, place: str, **environment: str) -> dict[str, Any]:
         out = tmp_path / f"{place}.json"
         folders = [tmp_path / place / name for name in CREWS]
-        done = subprocess.run(
-            [crewai_python, HERE / program, *folders, out],
-            env={**base, **environment}, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+        done = run_crewai(HERE / program, *folders, out, env={**base, **environment})
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(out.read_text())
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,13 +119,17 @@ def models() -> Iterator[ModelServer]:
         yield server
 
 
-def _run(fleet: Any, code: str, crew: Path, **environment: str) -> list[str]:
-    done = subprocess.run(
-        [fleet.python, "-c", code, crew, *CASES], capture_output=True, text=True, check=False,
-        env=fleet.environment(CREWAI_DISABLE_TELEMETRY="true", CREWAI_TRACING_ENABLED="false", **environment),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()
+@pytest.fixture
+def run(crewai_fleet: Any, run_crewai: Callable[..., Any]) -> Callable[..., list[str]]:
+    """What code printed, given a crew file and the cases."""
+
+    def printed(code: str, crew: Path, **environment: str) -> list[str]:
+        quiet = {"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
+        done = run_crewai("-c", code, crew, *CASES, env=crewai_fleet.environment(**quiet, **environment))
+        assert done.returncode == 0, done.stderr[-3000:]
+        return list(done.stdout.splitlines())
+
+    return printed
 
 
 def _asked(models: ModelServer) -> Counter[str]:
@@ -135,18 +138,23 @@ def _asked(models: ModelServer) -> Counter[str]:
 
 @pytest.mark.timeout(300)
 def test_each_tool_is_used_once_whatever_dies(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path
+    run: Callable[..., list[str]],
+    crewai_fleet: Any,
+    client: Client,
+    write_crew: Callable[..., Path],
+    models: ModelServer,
+    tmp_path: Path,
 ) -> None:
     log = tmp_path / "log"
     crew = write_crew(CREW.format(url=models.root + "/v1", log=str(log)))
-    told = _run(crewai_fleet, NATIVE, crew, NO_DEATH="1")
+    told = run(NATIVE, crew, NO_DEATH="1")
     asked = _asked(models)
     assert len(asked) == models.requests == 6 * len(CASES)
     models.reset()
     log.unlink()
 
     crewai_fleet.start("--concurrency", "2")
-    runs = dict(zip(CASES, _run(crewai_fleet, SUBMIT, crew), strict=True))
+    runs = dict(zip(CASES, run(SUBMIT, crew), strict=True))
     results = {die: client.run(run).wait(140) for die, run in runs.items()}
     assert [results[die].result for die in CASES] == told == [f"Done {die}." for die in CASES]
     again = _asked(models) - asked
