@@ -22,6 +22,7 @@ from .support.fork_server import ForkServer
 
 TESTS = Path(__file__).parent
 QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
+SOAK = TESTS / "soak"  #: what is run only when asked for: the large sizes of what others hold small
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 
@@ -31,6 +32,11 @@ sys.dont_write_bytecode = False
 
 _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--soak``, or RUNNER_TEST_SOAK."""
+    parser.addoption("--soak", action="store_true", default=bool(os.environ.get("RUNNER_TEST_SOAK")), help="the soak")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
@@ -44,7 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick loop does not even import what says nowhere that it is fast."""
+    """The soak is run only when asked for; the quick loop does not even import what says nowhere that it is fast."""
+    if collection_path == SOAK and not config.getoption("soak"):
+        return True
     if not config.stash[_is_quick] or collection_path == TESTS or _is_of_the_quick(collection_path):
         return None
     files = collection_path.rglob("*.py") if collection_path.is_dir() else [collection_path]
@@ -53,8 +61,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What stands in the quick folder is fast, unless it is marked as slow or has a server."""
+    """What stands in the quick folder is fast, unless it is marked as slow or has a server; in the soak's, soak."""
     for item in items:
+        if item.path.is_relative_to(SOAK):
+            item.add_marker(pytest.mark.soak)
         is_slow = item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))
         if _is_of_the_quick(item.path) and not is_slow:
             item.add_marker(pytest.mark.fast)

@@ -12,6 +12,11 @@ def test_bytecode_is_kept_whatever_the_shell_says():
     assert not sys.dont_write_bytecode
 
 
+def test_the_soak_is_run_only_when_asked_for(request, root):
+    soak = [item.nodeid for item in request.session.items if item.path.is_relative_to(root / "tests/soak")]
+    assert request.config.getoption("soak") or not soak
+
+
 def test_no_test_is_run_again_but_in_ci_which_names_it(root):
     """A race shows itself by failing once."""
     options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]

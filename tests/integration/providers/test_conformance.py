@@ -48,6 +48,10 @@ class TestRedis(ProviderConformance):
     def provider(self) -> BaseProvider:
         return RedisProvider()
 
+    def elsewhere(self, provider: BaseProvider) -> str:
+        """One that is known to be dead soon."""
+        return f"{super().elsewhere(provider)}\nfrom runner.providers.redis import provider as of\nof.LEASE = 5.0"
+
     @pytest.fixture
     def location(self, server: Any) -> str:
         return f"{server.url}?prefix=some where/check|points"

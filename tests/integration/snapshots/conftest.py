@@ -108,6 +108,38 @@ def pairs_up(events_of: Any) -> Callable[[dict[str, Any]], Counter[tuple[str, st
 
 
 @pytest.fixture
+def kill_often(tmp_path: Path, place: Place, pairs_up: Any) -> Callable[[str, int, int], None]:
+    """Kills a crew after a checkpoint or during the next, in each of its lives but the last, and looks at its record.
+
+    Takes the name of the place, the lives, and the steps in each of six tasks side by side.
+    """
+
+    def kill(kind: str, lives: int, each: int) -> None:
+        place.location = str(tmp_path / kind)
+        log = tmp_path / "paid"
+        driver = Path(__file__).parent / "killed_often.py"
+        said = subprocess.run(
+            [sys.executable, driver, place.location, log, str(lives), str(each)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert said.returncode == 0, said.stderr
+        assert said.stdout == '"last of 7"\n'
+        counted = pairs_up(place.last)
+        for name in ["first", *(f"side{i}" for i in range(6)), "last"]:
+            assert counted["task_started", name] == counted["task_completed", name] == 1
+            assert counted["task_failed", name] == 0
+        assert counted["crew_kickoff_started", None] == counted["crew_kickoff_completed", None] == 1
+        steps = sum(count for (kind, _), count in counted.items() if kind == "tool_usage_finished")
+        assert steps == 2 + 6 * each + 2, "each step is in the record once"
+        paid = Counter(log.read_text().splitlines())
+        assert len(paid) == steps
+        # One of a dying life may be paid and not kept, and at most one in each of the six tasks.
+        assert sum(paid.values()) - steps <= 6 * lives
+
+    return kill
+
+
+@pytest.fixture
 def program(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     """Starts a program with runner importable; its place for checkpoints is ``sys.argv[1]``."""
     started: list[subprocess.Popen[str]] = []

@@ -12,9 +12,8 @@ from typing import Any
 from runner import CheckpointConfig, Crew, Task
 from runner.providers import detect_provider
 
-LIVES, SIDE, STEPS = int(sys.argv[2]), 6, 60
-PLACE = sys.argv[1]
-LOG = Path(sys.argv[3])
+PLACE, LOG = sys.argv[1], Path(sys.argv[2])
+SIDE, LIVES, STEPS = 6, *map(int, sys.argv[3:])
 
 
 def work(ctx: Any) -> str:

@@ -89,6 +89,8 @@ HELD = """
 import sys, time
 from runner import CheckpointConfig, Crew, Task
 from runner.providers.detect import detect_provider
+from runner.providers.redis import provider
+provider.LEASE = 5.0  # where it is in Redis it is known to be dead this soon
 def run(ctx):
     if ctx.task.name == "t2":
         print("held", flush=True)

@@ -1,4 +1,4 @@
-"""What thousands of kickoffs leave in memory."""
+"""What hundreds of kickoffs leave in memory."""
 
 import gc
 from collections import Counter
@@ -36,29 +36,29 @@ def crew(**fields: Any) -> Crew:
 
 
 @pytest.mark.parametrize("armed", [False, True])
-def test_five_thousand_kickoffs_without_a_config_leave_nothing(armed, monkeypatch):
+def test_kickoffs_without_a_config_leave_nothing(armed, monkeypatch):
     """Also in a process in which another crew has checkpoints."""
     monkeypatch.setattr(event_bus, "_armed", armed)
     one = crew()
     one.kickoff()
     before, tracked = living(), len(gc.get_objects())
-    for i in range(5000):
+    for i in range(500):
         if i % 10 == 0:
             crew().kickoff()
         else:
             one.kickoff()
-    assert living() == before
-    assert len(gc.get_objects()) - tracked < 500
+    assert living() <= before
+    assert len(gc.get_objects()) - tracked < 250, "not one a kickoff"
 
 
 def test_kickoffs_with_a_config_are_bounded(place):
     one = crew(checkpoint=CheckpointConfig(location=place.location, on_events=["task_completed"], max_checkpoints=1))
     one.kickoff()
     before, tracked = living(), len(gc.get_objects())
-    for _ in range(300):
+    for _ in range(200):
         one.kickoff()
-    assert living() == before
-    assert len(gc.get_objects()) - tracked < 500
+    assert living() <= before
+    assert len(gc.get_objects()) - tracked < 150, "not one a kickoff"
 
 
 def test_a_long_run_keeps_a_bounded_record(place, monkeypatch):

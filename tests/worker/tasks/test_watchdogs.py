@@ -20,7 +20,7 @@ from runner.testing import RedisServer, children_of
 
 STALL = 2.0
 MANY = """
-    crew = Crew(process=Process.graph, tasks=[Task(name=f"t{i}", run=lambda ctx: "x") for i in range(300)])
+    crew = Crew(process=Process.graph, tasks=[Task(name=f"t{i}", run=lambda ctx: "x") for i in range(60)])
 """
 
 
@@ -36,7 +36,7 @@ def test_a_backlog_of_tasks_of_milliseconds_is_no_stall(
     handles = []
     while time.monotonic() < end:
         handles.append(client.submit(crew))
-        eventually(lambda: redis.llen(queue_of(DEFAULT_QUEUE)) < 100, why="the backlog gets short")
+        eventually(lambda: redis.llen(queue_of(DEFAULT_QUEUE)) < 20, why="the backlog gets short")
     # Then it all gets done, by the process that began
     assert {handle.wait(60).status for handle in handles} == {"completed"}
     assert "restarting this worker" not in fleet.log()
