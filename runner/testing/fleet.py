@@ -45,6 +45,19 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def _scratch(prefix: str) -> Path:
+    """A folder that does not outlive this process."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    leftovers.remove_with_us(folder)
+    return folder
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.exists():
+        leftovers.removed(folder)
+
+
 class RedisServer:
     """A Redis of one's own, with an append-only file, on a socket in ``folder``; `kill` and `start` it at will.
 
@@ -54,7 +67,7 @@ class RedisServer:
     def __init__(self, folder: str | Path | None = None, arguments: tuple[str, ...] = ()) -> None:
         self._made = folder is None or not Path(folder).exists()
         # A socket's path must be short.
-        self.folder = Path(folder if folder is not None else tempfile.mkdtemp(prefix="rt-")).absolute()
+        self.folder = Path(folder).absolute() if folder is not None else _scratch("rt-")
         self.arguments = arguments
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -104,7 +117,7 @@ class RedisServer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.kill()
         if self._made:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
 
 
 @dataclass
@@ -178,7 +191,7 @@ class Fleet:
     """
 
     url: str
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="rf-")))
+    folder: Path = field(default_factory=lambda: _scratch("rf-"))
     settings: dict[str, str] = field(default_factory=dict)
     python: str = sys.executable
     starts_within: float = 60.0
@@ -253,4 +266,4 @@ class Fleet:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)

@@ -1,22 +1,30 @@
 """What a test started ends with the test's process, also when that is killed.
 
 A shell in a session of its own waits at a pipe whose other end only that process has: when the pipe closes, it kills
-what is still listed. ``atexit`` alone runs in no process that is killed, and ``PR_SET_PDEATHSIG`` heeds threads.
+what is still listed, and removes folders. ``atexit`` alone runs in no process that is killed, and ``PR_SET_PDEATHSIG``
+heeds threads.
 """
 
 import atexit
 import contextlib
 import os
 import subprocess
+from pathlib import Path
 
 _WATCH = """
+nl='
+'
+left=$nl
 while read -r what one; do
     case $what in
-        keep) left="$left $one " ;;
-        drop) case $left in *" $one "*) left="${left%% $one *}${left#* $one }" ;; esac ;;
+        keep) left="$left$one$nl" ;;
+        drop) case $left in *"$nl$one$nl"*) left="${left%%"$nl$one$nl"*}$nl${left#*"$nl$one$nl"}" ;; esac ;;
     esac
 done
-for one in $left; do kill -s KILL -- "$one" 2>/dev/null; done
+IFS=$nl
+set -f
+for one in $left; do case $one in -*|[0-9]*) kill -s KILL -- "$one" 2>/dev/null ;; esac; done
+for one in $left; do case $one in /*) rm -rf -- "$one" 2>/dev/null || { sleep 0.2; rm -rf -- "$one"; } ;; esac; done
 """
 
 _watchers: dict[int, "subprocess.Popen[str]"] = {}
@@ -24,15 +32,25 @@ _watchers: dict[int, "subprocess.Popen[str]"] = {}
 
 def end_with_us(group: int) -> None:
     """When this process is no more, its group ``group`` is killed (or one process: its pid, negative)."""
-    _tell("keep", group)
+    _tell("keep", f"{-group}")
+
+
+def remove_with_us(folder: Path) -> None:
+    """When this process is no more, and what was to end with it has ended, this folder is removed."""
+    _tell("keep", f"{folder.absolute()}")
+
+
+def removed(folder: Path) -> None:
+    """It is to be forgotten."""
+    _tell("drop", f"{folder.absolute()}")
 
 
 def ended(group: int) -> None:
     """It is to be forgotten: its number may be another's now."""
-    _tell("drop", group)
+    _tell("drop", f"{-group}")
 
 
-def _tell(what: str, group: int) -> None:
+def _tell(what: str, one: str) -> None:
     here = os.getpid()
     if here not in _watchers:  # of a process that forked, the parent's is not ours
         _watchers[here] = subprocess.Popen(
@@ -42,5 +60,5 @@ def _tell(what: str, group: int) -> None:
     pipe = _watchers[here].stdin
     with contextlib.suppress(OSError, ValueError):
         assert pipe is not None
-        pipe.write(f"{what} {-group}\n")
+        pipe.write(f"{what} {one}\n")
         pipe.flush()

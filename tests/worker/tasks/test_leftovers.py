@@ -15,9 +15,10 @@ from runner.testing import Fleet, RedisServer
 
 server = RedisServer()
 server.start()
-worker = Fleet(server.url).start(wait=False)
+fleet = Fleet(server.url)
+worker = fleet.start(wait=False)
 sent = Fleet(server.url).popen("supervisor")
-print(server.process.pid, worker.pid, sent.pid, flush=True)
+print(server.process.pid, worker.pid, sent.pid, server.folder, fleet.folder, flush=True)
 sys.stdin.read()
 if "orderly" in sys.argv:
     worker.kill_group()
@@ -32,13 +33,15 @@ def test_nothing_stays(ends):
         [sys.executable, "-c", STARTS, ends],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
-        started = [int(pid) for pid in process.stdout.readline().split()]
+        said = process.stdout.readline().split()
+        started, folders = list(map(int, said[:3])), list(map(Path, said[3:]))
         assert len(started) == 3
         assert all(map(runs, started))
         if ends == "killed":
             process.send_signal(signal.SIGKILL)
         said = process.communicate()[1]
     eventually(lambda: not any(map(runs, started)), why="all have ended")
+    eventually(lambda: not any(folder.exists() for folder in folders), why="all is removed")
     assert not said
 
 
