@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -29,6 +30,11 @@ STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.b
 # Whatever the shell says, bytecode is kept: else each of hundreds of processes compiles all that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A shell that starts this in the background has it ignore these, and all that it starts would.
+for _signum, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+    if signal.getsignal(_signum) == signal.SIG_IGN:
+        signal.signal(_signum, _default)
 
 _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import tomllib
 
@@ -10,6 +11,11 @@ def test_bytecode_is_kept_whatever_the_shell_says():
     """Else each of the hundreds of processes that tests start compiles all that it imports."""
     assert "PYTHONDONTWRITEBYTECODE" not in os.environ
     assert not sys.dont_write_bytecode
+
+
+def test_no_signal_is_ignored_that_a_person_sends():
+    """A shell that starts a command in the background has it ignore them."""
+    assert signal.SIG_IGN not in (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGQUIT))
 
 
 def test_the_soak_is_run_only_when_asked_for(request, root):
