@@ -102,7 +102,7 @@ class ForkServer:
         return self._servers[kind][0]
 
     def close(self) -> None:
-        """End them; what they started lives on."""
+        """End them, and what they started that still runs."""
         for ours, process in self._servers.values():
             ours.close()
             process.wait()
@@ -189,6 +189,8 @@ def main(number: int) -> None:
                 continue
             data, files = _order(orders)
             if not data:
+                for pid, _ in watched.values():
+                    _kill(pid)
                 return
             order = json.loads(data)
             if (pid := os.fork()) == 0:
@@ -199,6 +201,14 @@ def main(number: int) -> None:
             end = os.pidfd_open(pid)
             watched[end] = (pid, tell)
             poll.register(end, select.POLLIN)
+
+
+def _kill(pid: int) -> None:
+    """Kill a child that was not waited for, with its group where it leads one."""
+    if os.getpgid(pid) == pid:
+        os.killpg(pid, signal.SIGKILL)
+    else:
+        os.kill(pid, signal.SIGKILL)
 
 
 def _order(orders: socket.socket) -> tuple[bytes, list[int]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.testing import eventually
+
 from ...support.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
@@ -86,3 +88,13 @@ def test_what_an_interpreter_reads_as_it_starts_is_its_own(forks, tmp_path):
             out, _ = process.communicate(timeout=60)
         kinds.append((type(process) is subprocess.Popen, process.returncode, b"customized" in out))
     assert kinds == [(True, 0, True), (False, 0, False)]  # the second by a server, which was customized itself
+
+
+def test_what_still_runs_ends_with_the_server():
+    """A test session that is interrupted while it starts something has no name for that."""
+    server = ForkServer()
+    process = server.popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    assert type(process) is not subprocess.Popen
+    server.close()
+    assert process.wait(60) == -signal.SIGKILL
+    eventually(lambda: not Path(f"/proc/{process.pid}/exe").exists(), why="it has ended")
