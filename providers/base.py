@@ -114,7 +114,7 @@ class BaseProvider(BaseModel, ABC):
 
     def checkpoints(self, location: str, branch: str | None = None) -> list[CheckpointInfo]:
         """What is stored at a location, oldest first; of one branch, or of all. Nothing there: an empty list."""
-        raise NotImplementedError(f"{type(self).__name__} cannot list: name a checkpoint by its own location")
+        raise NotImplementedError(f"{type(self).__name__} cannot list checkpoints: name one by its own location")
 
     def latest(self, location: str, branch: str | None = None) -> CheckpointInfo:
         """The newest checkpoint that is whole. One that is torn is passed over, and named in a warning.
@@ -137,7 +137,7 @@ class BaseProvider(BaseModel, ABC):
                 raise _Gone from None  # pruned since it was listed, so there is a newer one, or none
             except CheckpointTorn:
                 pass
-            logger.warning("Checkpoint %s is torn: it is passed over, an older one is looked for", info.location)
+            logger.warning("Checkpoint %s is torn: skipping it, looking for an older one", info.location)
         where = location if branch is None else f"{location}, branch {branch}"
         raise CheckpointNotFound(f"Checkpoint not found: there is no complete one at {where}")
 
@@ -180,7 +180,7 @@ def make_id(parent_id: str | None = None) -> str:
     with _lock:
         now = _last = max(time.time_ns() // 1000, _last + 1)
         if parent >= now:
-            # The parent's clock was ahead of ours. Who is not its child goes on by ours.
+            # The parent's clock was ahead of ours. Checkpoints that are not its children keep ours.
             now = _ahead = max(parent, _ahead) + 1
     stamp = datetime.fromtimestamp(now // _SECOND, UTC)
     return f"{stamp:%Y%m%dT%H%M%S}_{now % _SECOND:05x}{secrets.randbits(12):03x}"
@@ -212,7 +212,7 @@ def created_at(checkpoint_id: str, otherwise: float = 0.0) -> datetime:
 
 def torn(location: str) -> CheckpointTorn:
     """What to raise where a checkpoint is seen to be torn."""
-    return CheckpointTorn(f"Checkpoint is torn: {location} is not whole; restore from an older one")
+    return CheckpointTorn(f"Checkpoint is torn: {location} is incomplete; restore from an older one")
 
 
 def check_branch(branch: str) -> None:

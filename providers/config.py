@@ -29,7 +29,7 @@ def _known(events: Any) -> Any:
 
 def _some(events: list[str]) -> list[str]:
     if not events:
-        raise ValueError("on_events is empty: name events, or say checkpoint=False to write none")
+        raise ValueError("on_events is empty: name events, or pass checkpoint=False to write none")
     return events
 
 
@@ -39,7 +39,9 @@ def _text(location: Any) -> Any:
 
 def _named(restore_from: Any) -> Any:
     if restore_from == "":
-        raise ValueError("restore_from is empty: name a checkpoint, or a location with checkpoints; None begins anew")
+        raise ValueError(
+            "restore_from is empty: name a checkpoint, or a location with checkpoints; None starts from the beginning"
+        )
     return restore_from
 
 
@@ -62,7 +64,7 @@ class CheckpointConfig(BaseModel):
 
     ``location`` is a directory, a database file or a Redis URL; ``provider``, unless it is given, is the one for it.
     With ``max_checkpoints``, the oldest of a run's branch go when there are more. ``restore_from``, given to
-    ``kickoff(from_checkpoint=...)``, names a checkpoint to go on from, or a location to take the newest complete one
+    ``kickoff(from_checkpoint=...)``, names a checkpoint to resume from, or a location to take the newest complete one
     of. On the fleet, checkpoints live in the run's own branch in Redis.
     """
 

@@ -154,7 +154,7 @@ def _lives(path: str) -> bool:
             os.unlink(path)  # noqa: PTH108
         except BlockingIOError:
             return True
-        except OSError:  # a file system without locks, or somebody else removed it
+        except OSError:  # a file system without locks, or another process removed it
             return False
         finally:
             os.close(fd)

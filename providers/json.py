@@ -188,7 +188,7 @@ def _files(location: str, branch: str | None) -> list[_File]:
         strange += not here and any(not name.startswith(".") for name in others)
         if strange > _STRANGE:
             raise BadCheckpoint(
-                f"{location} is no place of checkpoints: more than {_STRANGE} folders in it hold other files; "
+                f"{location} is not a checkpoint location: more than {_STRANGE} folders in it hold other files; "
                 "name the directory that they were written to"
             )
     return sorted(found, key=lambda file: file.order)

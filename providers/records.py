@@ -1,4 +1,4 @@
-"""What a store tells of runs, branches, checkpoints, outputs, events and claims: as it was when it was read."""
+"""What a store returns of runs, branches, checkpoints, outputs, events and claims: as it was when it was read."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ class Committed:
 
     ``ms`` is how long the attempt took that gave it; the tokens are those of all its steps. A person gave an
     ``edited`` one. ``files`` are those that it left, by path, as `runner.bundles.task_files` stores them; no dict
-    where nobody looked. ``usage`` is what its framework counts of it; ``flow`` what a flow records beside it.
+    where that is unknown. ``usage`` is what its framework counts of it; ``flow`` what a flow records beside it.
     ``branch`` did it, in so many ``attempts``, the last by ``worker``; times are the server's, in milliseconds. None of
     that is known of what a person gave, nor of what a worker of before claimed.
     ``record`` is all that is stored of it.
@@ -191,7 +191,7 @@ class Question:
             else json.dumps(output, ensure_ascii=False, indent=2)
             if output is not None
             else "",
-            f"the last answer was refused: {refused}" if refused else "",
+            f"the last answer was rejected: {refused}" if refused else "",
         )
         return "".join(f"{line}\n" for line in lines if line)
 
@@ -287,7 +287,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Regrown:
-    """How a branch of a plan that grows begins: the tasks to run, those of its parents that are void, inputs laid over
+    """How a branch of a growing plan begins: the tasks to run, its parents' void ones, inputs merged over
     what its tasks share, and the tasks that begin from what they have recorded."""
 
     ready: Sequence[PlannedTask]
@@ -308,9 +308,9 @@ class HeldClaim:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The answer to a heartbeat. ``stood`` is False where the lease was gone: the claims are somebody else's now.
+    """The answer to a heartbeat. ``stood`` is False where the lease was gone: other workers hold the claims now.
 
-    ``number`` counts the beats of a registration; it only ever grows, unless the store went back in time.
+    ``number`` counts the beats of a registration; it only grows, unless the store was restored to an earlier state.
     """
 
     stood: bool

@@ -235,7 +235,7 @@ def _reading(path: str) -> contextlib.AbstractContextManager[sqlite3.Connection]
 
 
 def _lies_still(path: Path) -> bool:
-    """Whether we may not write beside it, and nobody has it open to write: then there would be a WAL."""
+    """Whether we may not write beside it, and no process has it open to write: then there would be a WAL."""
     return not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
 
 

@@ -45,7 +45,7 @@ class CeleryBroker:
         )
 
     def depth(self, queue: str) -> int | None:
-        """How many messages wait in a queue; 0 where there is none of this name, None where nobody answers."""
+        """Return how many messages a queue holds; 0 if there is no such queue, None if the broker does not answer."""
         if time.monotonic() < self._silent_until:
             return None
         try:

@@ -25,7 +25,7 @@ from runner.tasks.app import app
 MONITOR_TERM = 15  #: seconds that "a Flower watches" holds without being said again
 COLUMNS = "name,state,received,runtime,worker,uuid"  #: the id, which is the longest and tells nothing new, comes last
 
-#: Flower tells of every refused page, and of every look at workers when there are none.
+#: Flower logs every refused page, and of every look at workers when there are none.
 QUIET = ("tornado.access", "tornado.general", "flower.inspector")
 
 
@@ -131,5 +131,5 @@ class _Watch(threading.Thread):
             self._store.tend()
             self._store.workers.watch(MONITOR_TERM)
         except Exception:
-            logging.getLogger(__name__).warning("Redis does not answer; Flower waits for it")
+            logging.getLogger(__name__).warning("Redis does not answer; waiting for it")
         return MONITOR_TERM / 3

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
-LOOK_BACK = 5.0  #: for so long a worker looks again what a store forgot that may have gone back in time
+LOOK_BACK = 5.0  #: for so long a worker looks again what a restored store may have forgotten
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
 
@@ -87,7 +87,7 @@ class Heartbeat(threading.Thread):
         self._server = ""
         self._number = 0  # of our last beat, as the store counts them
         self._rewound = False  # or so it may be
-        self._look_back_until = 0.0  # what other workers find meanwhile tells of what is unclear to this one
+        self._look_back_until = 0.0  # what other workers find meanwhile settles what is unclear to this one
         self.registered = threading.Event()
 
     # -- from other threads, signal handlers and pool children
@@ -134,7 +134,7 @@ class Heartbeat(threading.Thread):
                 self._not_now(error)
                 self._stopped.wait(0.1)
             except Exception:
-                log.exception("the heartbeat stumbled and goes on")
+                log.exception("the heartbeat failed; it will be retried")
                 self._stopped.wait(0.1)
 
     def _workers(self) -> Workers:
@@ -157,7 +157,10 @@ class Heartbeat(threading.Thread):
         self._server = server
         self._take(before)
         if not before.stood and self.registered.is_set():
-            log.warning("worker %s had lost its lease and is back; its tasks look if they still hold", self._worker)
+            log.warning(
+                "worker %s had lost its lease and is back; its tasks check whether their claims still hold",
+                self._worker,
+            )
             self._tell(RECHECK)
         self.registered.set()
 
@@ -189,8 +192,8 @@ class Heartbeat(threading.Thread):
         if twice:  # a store that went back may list them; what it forgot is counted before anybody does it again
             self._look_back(self._workers().client, task_marks.remembered)
         for claim in twice:
-            if self._workers().take_back(self._worker, claim, reason="no process of its worker was doing it"):
-                log.warning("nobody here does task %s (token %d), handed back", claim.ref, claim.token)
+            if self._workers().take_back(self._worker, claim, reason="no process of its worker was running it"):
+                log.warning("no process of this worker runs task %s (token %d); handed back", claim.ref, claim.token)
         held = {Performed(task_marks.digest(claim.ref), claim.token) for claim in claims}
         if self._strays.again({at for at in performed.values() if at.token} - held):
             self._tell(RECHECK)
@@ -203,7 +206,7 @@ class Heartbeat(threading.Thread):
             self._tell(RECHECK)
 
     def _wait(self) -> None:
-        """Until the next beat, unless the connection closes, a child dies, or somebody wakes us."""
+        """Until the next beat, unless the connection closes, a child dies, or it is woken."""
         end = time.monotonic() + self._settings.beat
         while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
             self._track_children()
@@ -285,7 +288,7 @@ class Heartbeat(threading.Thread):
     def _kill_if_hung(self, claim: HeldClaim, now: int) -> None:
         """A task that outlives its timeout by so much does not hear us: its process goes."""
         if claim.deadline and now > claim.deadline + (HANG_GRACE + outage.seconds) * 1000 and claim.process.isdigit():
-            log.error("task %s hangs beyond its timeout; killing process %s", claim.ref, claim.process)
+            log.error("task %s is past its timeout and does not stop; killing process %s", claim.ref, claim.process)
             _kill(int(claim.process), signal.SIGKILL)
 
     def _kill_if_frozen(self, pid: int) -> None:
@@ -313,7 +316,7 @@ class Heartbeat(threading.Thread):
         if not self._drain_seen:
             self._drain_seen = True
             self._drain_end = time.monotonic() + self._settings.drain_timeout + 2
-            log.warning("worker %s is asked to end; handing its tasks back", self._worker)
+            log.warning("worker %s is shutting down; handing its tasks back", self._worker)
             # The consumer's waiting BRPOP would steal the very jobs that are handed back.
             with contextlib.suppress(*TRANSIENT_ERRORS):  # Redis is away: then nothing can be stolen either
                 self._workers().unblock([self._worker])
@@ -339,12 +342,12 @@ class Heartbeat(threading.Thread):
         idle = waiting > 0 and workers.claimed(self._worker) < self._slots
         if self._stall.stands(idle=idle, moved=self._taken()):
             self._restart(
-                f"{waiting} job(s) wait, slots are free, and nothing was taken for {self._settings.stall:g} s"
+                f"{waiting} job(s) are queued, slots are free, and none was claimed for {self._settings.stall:g} s"
             )
 
 
 class Stall:
-    """Whether nothing moved for so many ``seconds``, in all of which there was work, and somebody free to do it."""
+    """Whether nothing was claimed for ``seconds`` although jobs were queued and slots were free all the time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -352,7 +355,7 @@ class Stall:
         self._since = 0.0
 
     def stands(self, *, idle: bool, moved: int) -> bool:
-        """At one look: is it idle though there is work, and how often has it ever moved? Once told, it starts anew."""
+        """Take one look: is it idle though there is work, and how often has it moved? Once reported, start over."""
         now = time.monotonic()
         if not idle or moved != self._moved:
             self._moved, self._since = moved, now
@@ -364,13 +367,13 @@ class Stall:
 
 
 class SeenTwice(Generic[T]):
-    """What stands at two looks in a row: an answer that was on its way at the first has come by the second."""
+    """What stands at two looks in a row: an answer that was on its way at the first has arrived by the second."""
 
     def __init__(self) -> None:
         self._before: set[T] = set()
 
     def again(self, found: set[T]) -> set[T]:
-        """Those of ``found`` that the last look had found; they start anew."""
+        """Those of ``found`` that the last look had found; they start over."""
         twice = found & self._before
         self._before = found - twice
         return twice

@@ -36,7 +36,7 @@ class Housekeeping(threading.Thread):
             except TRANSIENT_ERRORS:
                 pass
             except Exception:
-                log.exception("what crashes left behind could not be taken away; next try in %g s", PERIOD)
+                log.exception("leftovers of crashes could not be removed; retrying in %g s", PERIOD)
             threading.Event().wait(PERIOD)
 
 

@@ -71,7 +71,12 @@ class Process:
         try:
             return self._executor().do(job)
         except Exception:
-            log.exception("job %s.%s attempt %d broke off; handing its task back", job.run_id, job.task, job.attempt)
+            log.exception(
+                "job %s.%s attempt %d failed inside the runner; handing its task back",
+                job.run_id,
+                job.task,
+                job.attempt,
+            )
             try:
                 self._store().workers.reap(
                     self.worker,
@@ -79,8 +84,8 @@ class Process:
                     reason="an error inside the runner, see the worker's log",
                     max_attempts=self.settings.max_attempts,
                 )
-            except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that nobody performs it
-                log.error("and handing it back was refused, too (%s); the worker does that soon", error)
+            except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that no process performs it
+                log.error("handing it back was refused, too (%s); the worker will do that soon", error)
             return None
 
     def _store(self) -> RedisStore:
@@ -132,14 +137,14 @@ def process(*, on_main_thread: bool = False) -> Process:
 def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
     current_process()._config["daemon"] = False  # a task may use multiprocessing, which it may in a process of its own
-    end_with_parent(signal.SIGKILL)  # its claims go with its main process: what it did after that, nobody would count
+    end_with_parent(signal.SIGKILL)  # its claims end with its main process: what it did after that would not count
     process(on_main_thread=True).stops.install()
     empty_folder.enter(cache_dir())
     relative_paths.install()
 
 
 class JobRequest(Request):
-    """A message that nobody acknowledges."""
+    """A message that is never acknowledged."""
 
     def acknowledge(self) -> None:
         """Nothing to tell the state's own Redis."""
@@ -185,13 +190,14 @@ def _failed(run: str, reason: str, trace: str) -> TaskFailed:
 @lru_cache(maxsize=1024)  # once for each run
 def _leave_to_others(run: str) -> None:
     log.warning(
-        "run %s needs a process for each task, and this pool has threads: a worker with --pool prefork takes it", run
+        "run %s needs a process for each task, and this pool has threads: leaving it to a worker with --pool prefork",
+        run,
     )
 
 
 @lru_cache(maxsize=1024)
 def _leave_to_newer(run: str) -> None:
-    log.warning("run %s was written by a newer version: it is left to workers of that version; upgrade this one", run)
+    log.warning("run %s was written by a newer version: leaving it to workers of that version; upgrade this one", run)
 
 
 @app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))

@@ -62,16 +62,22 @@ def run(
             return 0
         quick_deaths = 0 if time.monotonic() - started > QUICK or code < 0 else quick_deaths + 1
         if tries is not None and quick_deaths >= tries:
-            print(f"runner worker: it ended {tries} times soon after its start; giving up", file=sys.stderr, flush=True)
+            print(
+                f"runner worker: it ended {tries} times shortly after starting; giving up", file=sys.stderr, flush=True
+            )
             return GAVE_UP
         pause = 0.1 if time.monotonic() - started > QUICK else min(pause * 2, LONGEST_PAUSE)
-        print(f"runner worker: the worker process ended with {code}; starting another", file=sys.stderr, flush=True)
+        print(
+            f"runner worker: the worker process exited with status {code}; starting another",
+            file=sys.stderr,
+            flush=True,
+        )
         time.sleep(pause)
     return 0
 
 
 def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float) -> int:
-    """Until the worker ends, or is killed when it was asked to and the drain timeout is long over: others go on."""
+    """Wait until the worker exits; kill it if it was asked to stop and the drain timeout is long over."""
     patience = WorkerSettings().drain_timeout + MARGIN
     end: float | None = None
     while True:

@@ -79,8 +79,8 @@ class Pool(AsynPool):
     def _event_process_exit(self, hub: Any, proc: Any) -> None:
         """Replace a child that died at once.
 
-        The pool hears of it when the child's files are closed, often a moment before the kernel is done with it. It
-        would find nobody to replace, and look again after five seconds.
+        The pool learns of it when the child's files are closed, often a moment before the kernel is done with it. It
+        would find no child to replace, and look again after five seconds.
         """
         await_end(proc.pid)
         super()._event_process_exit(hub, proc)
@@ -117,7 +117,7 @@ def retire(adapter: str) -> None:
 def _end() -> None:
     """End this child now. What it reported is in its pipe, and the pool reads that before it looks for what was lost.
 
-    A crew leaves threads behind, and what it wants done at the end of a process: nobody waits for those.
+    A crew leaves threads behind, and what it wants done at the end of a process: they are not waited for.
     """
     with contextlib.suppress(Exception):
         for handler in logging.getLogger().handlers:

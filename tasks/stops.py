@@ -19,7 +19,7 @@ from runner.journal.cancellation.async_raise import CancelScope, is_joining
 from runner.journal.cancellation.gate import Gate
 from runner.providers.redis.patience import outage
 
-# Real-time signals are nobody else's; where there are none (macOS) two that nothing in a worker uses.
+# Real-time signals are not used otherwise; where there are none (macOS) two that nothing in a worker uses.
 _FIRST = getattr(signal, "SIGRTMIN", None)
 RECHECK = _FIRST + 2 if _FIRST else signal.SIGIO
 DRAINS = (
@@ -30,7 +30,7 @@ DRAINS = (
 """How a pool child is told to drain, by what its worker was told."""
 
 AGAIN = 0.02  #: seconds until a task is looked at again that was where a stop would do harm
-STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not hear of it
+STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for threads that do not notice it
 
 
 @dataclass(frozen=True, slots=True, eq=False)

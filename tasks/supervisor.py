@@ -93,7 +93,7 @@ class Supervisor:
                     self._me, self._leading = "", False
                 pause = 0.1
             except Exception:
-                log.exception("the supervisor stumbled and goes on")
+                log.exception("the supervisor failed; it will retry")
                 pause = 0.5
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=pause)
@@ -187,7 +187,7 @@ class Supervisor:
             from_before = worker.fields.get("server") != self._server
             back = max(self._trouble, self._since_start if from_before else self._trouble)
             if time.monotonic() - back < lease + 1:
-                continue  # nobody could beat: each gets one lease to come back
+                continue  # no heartbeat could arrive: each worker gets one lease to come back
             gone.append((worker, lease))
         # Frozen, they still wait for jobs, and would be given the very ones that are handed back.
         self._workers.unblock(worker.id for worker, _ in gone)

@@ -1,6 +1,6 @@
 """Celery's consumer on a Redis that goes away or refuses for now: it waits, as everything else here does.
 
-Celery's own way with a lost connection is to begin anew, seconds later; with a refusal (a BRPOP is a write) to end the
+Celery's own way with a lost connection is to start over, seconds later; with a refusal (a BRPOP is a write) to end the
 worker, and with it the tasks in flight.
 """
 
@@ -43,7 +43,7 @@ class Poller(redis.MultiChannelPoller):
                 self._pause((channel, kind), error)
 
     def on_readable(self, fileno: int) -> None:
-        """Something came: a message, nothing for a second, or that there is none to be had now."""
+        """Something came: a message, nothing for a second, or that none is available now."""
         asked = self._fd_to_chan.get(fileno)
         try:
             super().on_readable(fileno)  # type: ignore[no-untyped-call]

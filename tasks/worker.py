@@ -56,7 +56,7 @@ def main() -> None:
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     except BaseException:
-        logging.getLogger(__name__).exception("the worker broke down")
+        logging.getLogger(__name__).exception("the worker failed")
         code = 1
     steps.leave()
     # All is handed back. A thread that is stuck in a crew's code would keep the process from ending.

@@ -6,7 +6,7 @@ from runner.core.jobs import Job
 
 
 class MemoryBroker:
-    """A `runner.engine.ports.Broker` that loses nothing by itself: its ``queues`` are a test's to change."""
+    """A `runner.engine.ports.Broker` that loses nothing unless told to: tests change its ``queues``."""
 
     def __init__(self) -> None:
         self.queues: defaultdict[str, deque[Job]] = defaultdict(deque)

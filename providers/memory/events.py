@@ -48,7 +48,7 @@ def place_of(event_id: str) -> tuple[int, int]:
 def close_open(memory: Memory, run: Run, branch: str, task: Task, *, goes_on: bool = False) -> None:
     """What the code of a task began and did not end ends with the attempt, the innermost first.
 
-    Where the task ``goes_on``, handed to another worker, a native agent stays at work: the next claim goes on under its
+    Where the task ``goes_on``, handed to another worker, a native agent stays open: the next claim continues under its
     start.
     """
     kept = None

@@ -39,7 +39,7 @@ class Reader:
         if found is None:
             raise NotFound(
                 f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
-                "(a finished run is kept for a while only)"
+                "(a finished run is only kept for a while)"
             )
         return found
 
@@ -62,7 +62,7 @@ class Reader:
 
     @atomic
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
-        """Where the run stands, which is where its current line does; or one branch. Raises `NotFound`."""
+        """Where the run stands, which is where its current branch does; or one branch. Raises `NotFound`."""
         return self._run(run_id).status if branch is None else self._branch(run_id, branch)[1].status
 
     @atomic
@@ -162,7 +162,7 @@ class Reader:
 
     @atomic
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """What the tasks of a branch have asked, and nobody has answered."""
+        """The unanswered questions of a branch's tasks."""
         _, found = self._branch(run_id, branch)
         return [
             Question(key, task.step, json.loads(task.question))

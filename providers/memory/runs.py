@@ -1,4 +1,4 @@
-"""What a client asks of the store: create a run, cancel it, let it go on, fork it, answer its questions."""
+"""What a client asks of the store: create, cancel, resume and fork a run, answer its questions."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -137,10 +137,10 @@ class MemoryRuns(Reader):
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
+        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
 
         ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
-        "resumed", "changed" (somebody else moved it), "taken",
+        "resumed", "changed" (another client moved it), "taken",
         "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
         """
         there, old = self._run(run.id), self._run(run.id).plan
@@ -161,7 +161,7 @@ class MemoryRuns(Reader):
         ready = frontier(mine, done) if pending is None else pending
         left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
         if left == 0:
-            raise Conflict(f"run {run.id} has nothing left to do there")
+            raise Conflict(f"run {run.id} has nothing left to run there")
         refused = self._not_resumed(there, run, branch, start, fields, plan)
         if refused:
             return refused
@@ -254,7 +254,7 @@ class MemoryRuns(Reader):
         branch: str | None = None,
         outputs: Iterable[str] = (),
     ) -> Position:
-        """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`."""
+        """A checkpoint, or the head of a branch: the current one if none is named. Raises `NotFound`."""
         run = self._run(run_id)
         if checkpoint:
             found = self.find_checkpoint(run_id, checkpoint)
@@ -347,7 +347,7 @@ class MemoryRuns(Reader):
         if len(found) == 1:
             return found[0]
         if found:
-            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more of it")
+            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more characters of it")
         raise NotFound(
-            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists those it keeps"
+            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists its checkpoints"
         )

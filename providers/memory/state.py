@@ -1,6 +1,6 @@
 """What a memory store holds: runs with their branches and tasks, workers with their claims, messages, bundles.
 
-Everything that came from outside stands here as text or as an immutable record: nobody can change what is stored by
+Everything that came from outside is held as text or as an immutable record: no caller can change what is stored by
 changing what they gave, or were given.
 """
 
@@ -51,7 +51,7 @@ class Task:
     begun: Tally = field(default_factory=Tally)  #: steps that are neither recorded nor dropped
     crashes: int = 0  #: in a row, without recording more than before; likewise
     handed: int = 0
-    reached: int = 0  #: the most records that an attempt came by or made
+    reached: int = 0  #: the most records that one attempt replayed or made
     failures: int = 0  #: since its branch was last resumed
     failed: int = 0  #: and since ever
     copies: int = 0  #: needless messages of its job, to another broker
@@ -93,7 +93,7 @@ class Branch:
     todo: str = ""  #: what it does itself, packed; "" for all
     void: frozenset[str] = frozenset()  #: in a plan that grows, what of its parents' does not count on it
     inputs: str = "{}"  #: those that differ from the run's
-    laid: str = "{}"  #: laid over what the tasks of a growing plan share
+    laid: str = "{}"  #: merged over the values that the tasks of a growing plan share
     created_at: int | None = None
     ended_at: int | None = None
     error: str = ""
@@ -152,7 +152,7 @@ class Run:
         return sum(branch.live for branch in self.branches.values())
 
     def goes_on(self, name: str) -> bool:
-        """Whether work on this branch leads to more of it. Several may go on side by side."""
+        """Whether work on this branch leads to more of it. Several may run at the same time."""
         return self.branches[name].status is RunStatus.running
 
     def todo(self, name: str) -> frozenset[str]:
@@ -207,7 +207,7 @@ class Bundle:
 
 
 class Memory:
-    """All of it. Whoever reads or writes holds ``changed``, which is told of each event and each message."""
+    """All of it. Readers and writers hold ``changed``, which is notified of each event and message."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -271,7 +271,7 @@ T = TypeVar("T")
 
 
 def atomic(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """All or nothing, and one at a time: a method that nobody comes between."""
+    """Makes a method atomic: all or nothing, one at a time."""
 
     @wraps(method)
     def alone(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:

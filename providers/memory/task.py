@@ -46,7 +46,7 @@ class MemoryTask:
         self._claim = claim
         self._job = claim.job
         self._name, self._key = claim.job.branch, claim.job.task
-        self._reached = 0  # records that this attempt came by or made: how far it is
+        self._reached = 0  # records that this attempt replayed or made: its progress
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
@@ -60,7 +60,7 @@ class MemoryTask:
 
     @atomic
     def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
-        """Note that a step begins: what is done, and that nobody knows of, nobody would count."""
+        """Note that a step begins: one that runs without a note could not be counted as in doubt."""
         self._open.subtract(instead_of)
         self._open[entry] += 1
         self._note_open()
@@ -212,7 +212,7 @@ class MemoryTask:
 
     @atomic
     def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
-        """Hand the task back, to run elsewhere at once. Handed over so often without getting further, it fails."""
+        """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
         run, task = self._give_back("release", replayed, goes_on=True)
         run.counters["recoveries"] += 1
         self._emit("task_released", attempt=task.attempt, worker=self._claim.worker, reason="drain")
@@ -253,7 +253,7 @@ class MemoryTask:
         return run, task
 
     def _write(self, operation: str) -> tuple[Run, Task]:
-        """The same; and where the claim is lost, the run says that somebody came too late."""
+        """The same; a lost claim also records the refused write among the run's events."""
         try:
             return self._hold()
         except ClaimLost:

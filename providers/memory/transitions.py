@@ -88,18 +88,18 @@ def recall(memory: Memory, run: Run, name: str) -> None:
 
 
 def hand_over(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str, most: int) -> None:
-    """Hand a task on to whoever claims it next; the ``most``-th time in a row without getting further, it fails."""
+    """Hand a task on to whoever claims it next; the ``most``-th time in a row without progress, it fails."""
     task = run.branches[name].tasks[key]
     task.handed += 1
     if task.handed < most:
         requeue(memory, run, name, key)
     else:
-        why = f"it was handed over {task.handed} times in a row without getting further (last: {reason})"
+        why = f"it was handed back {task.handed} times in a row without making progress (last: {reason})"
         fail(memory, run, name, key, worker=worker, reason=why)
 
 
 def fail(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: str) -> tuple[int, int]:
-    """A task failed for good, and so did its branch, if it went on. Returns the sequences of both events."""
+    """A task failed for good, and so did its branch, if it was active. Returns the sequences of both events."""
     task = run.branches[name].tasks[key]
     close_open(memory, run, name, task)
     task.state, task.error, task.failed_on, task.ended = TaskState.failed, reason, worker, memory.now()
@@ -120,7 +120,7 @@ def fail(memory: Memory, run: Run, name: str, key: str, *, worker: str, reason: 
 
 
 def begin(memory: Memory, run: Run, name: str) -> None:
-    """A branch begins to run, or goes on. With the first one of a run, the run needs its bundle."""
+    """A branch starts to run, or resumes. With the first one of a run, the run needs its bundle."""
     was_live = run.live > 0
     branch = run.branches[name]
     branch.status, branch.error, branch.ended_at = RunStatus.running, "", None

@@ -43,7 +43,7 @@ class MemoryWorkers:
 
     @atomic
     def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
-        """Lead, go on leading, or take over from one that was seen to be gone."""
+        """Take, keep or take over the lead from a supervisor that was seen to be gone."""
         leader, until = self._memory.leader
         if until > self._memory.now() and leader not in ("", me, gone):
             return False
@@ -67,7 +67,7 @@ class MemoryWorkers:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
         ``out`` is what processes that died had said of their calls: those that never left are in no doubt. Where the
-        worker registered anew since it was judged by what it said ``about`` itself, the judgement is void.
+        worker registered again since it was judged by what it said ``about`` itself, the judgement is void.
         """
         found = self._memory.workers.get(worker)
         if only_lapsed and found is not None and found.lapses_at > self._memory.now():
@@ -86,7 +86,7 @@ class MemoryWorkers:
         return back
 
     def _recover(self, place: Place, claim: HeldClaim, worker: str, reason: str, most: int, left: Tally | None) -> bool:
-        """Hand one task of a dead process back. The ``most``-th time without getting further, it fails instead."""
+        """Hand one task of a dead process back. The ``most``-th time without progress, it fails instead."""
         run_id, name, key = place
         run = self._memory.run(run_id)
         task = self._memory.held(Job(run_id, name, key, 0), claim.token)
@@ -100,8 +100,8 @@ class MemoryWorkers:
         if task.crashes < most:
             requeue(self._memory, run, name, key)
         else:
-            times = f"{task.crashes} times in a row without getting further"
-            why = f"it took its worker down {times} (last: {reason})"
+            times = f"{task.crashes} times in a row without making progress"
+            why = f"its worker died {times} (last: {reason})"
             transitions.fail(self._memory, run, name, key, worker=worker, reason=why)
         return True
 
@@ -136,7 +136,7 @@ class MemoryWorkers:
 
     @atomic
     def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again the jobs that nobody claimed and of whose queue nothing is left; returns how many.
+        """Send again the unclaimed jobs whose queue is empty; returns how many.
 
         ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
         sent. Each copy that another broker did not need doubles the time to the next.

@@ -78,7 +78,9 @@ def standard(url: str) -> str:
     for option, _ in parse_qsl(parts.query):
         known = _known(parts.scheme)
         if option not in (*known, *_TLS):
-            raise UsageError(f"{redact_url(given)} is not a Redis URL: it knows no {option}, but {', '.join(known)}")
+            raise UsageError(
+                f"{redact_url(given)} is not a Redis URL: unknown option {option}; known: {', '.join(known)}"
+            )
         if option in _TLS and not parts.scheme.startswith("rediss"):
             raise UsageError(f"{redact_url(given)} has {option} and is not encrypted: write rediss:// or valkeys://")
     return url

@@ -54,7 +54,7 @@ class ClaimedTask:
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
-        self._reached = 0  # records that this attempt came by or made: how far it is
+        self._reached = 0  # records that this attempt replayed or made: its progress
         self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
@@ -73,9 +73,9 @@ class ClaimedTask:
         return step
 
     def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
-        """Note that a step begins: what is done, and that nobody knows of, nobody would count.
+        """Note that a step begins: one that runs without a note could not be counted as in doubt.
 
-        A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nobody waits for
+        A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nothing waits for
         the answer, where the store was heard a moment ago. Else the process may have been frozen, and its claim lost,
         or the store may refuse for now. Raises `ClaimLost`.
         """
@@ -304,7 +304,7 @@ class ClaimedTask:
         )
 
     def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
-        """Hand the task back, to run elsewhere at once. Handed over so often without getting further, it fails."""
+        """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
         self._give("release", replayed=replayed, max_handovers=max_handovers, stamp=stamp())
 
     def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:

@@ -140,7 +140,7 @@ def _texts() -> Iterator[None]:
         yield
     except UnicodeEncodeError as error:
         near = error.object[max(error.start - 20, 0) : error.end + 20]
-        raise BadInput(f"{near!r} holds half of a surrogate pair, which is no UTF-8 text") from None
+        raise BadInput(f"{near!r} contains half of a surrogate pair, which is not valid UTF-8") from None
 
 
 def _again(pipeline: Pipeline, execute: Callable[[], list[Any]]) -> Callable[[], list[Any]]:
@@ -162,7 +162,7 @@ def _leave(pool: Any, error: NotNow) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How many replicas are to have what was committed before its worker goes on, and for how many seconds it waits."""
+    """How many replicas must acknowledge a commit before its worker continues, and for how many seconds it waits."""
 
     many: int = 0
     seconds: float = 1.0
@@ -234,12 +234,12 @@ class Line:
         behind = have < self._replicas.many
         if behind and not self._behind:
             wanted = (self._replicas.many, self._replicas.seconds)
-            log.warning("%d of %d replicas had a commit after %g s; going on without them", have, *wanted)
+            log.warning("%d of %d replicas acknowledged a commit after %g s; continuing without them", have, *wanted)
         self._behind = behind
 
     def _send(self, *command: Any) -> None:
         if self._closed:
-            self._connection.connect()  # it would go to the same server again by itself, whoever is the master now
+            self._connection.connect()  # left alone it would return to the same server, whichever is the master now
             self._closed = False
         try:
             packed = hiredis.pack_command(command)
@@ -372,11 +372,11 @@ def reach(client: Client, what: str, url: str, option: str) -> None:
     except (AuthenticationError, NoPermissionError) as error:
         master = address.watched(address.standard(url))
         raise StoreUnreachable(
-            f"{what} refuses us: {brief(error)}. Check user and password in the URL"
+            f"{what} refuses to authenticate: {brief(error)}. Check user and password in the URL"
             + (f", which are those of the master {master.name!r} and its replicas." if master else ".")
         ) from None
     except REFUSES as error:
-        raise StoreUnreachable(f"{what} does not serve now: {in_words(error)}. {remedy(error)}") from None
+        raise StoreUnreachable(f"{what} is unavailable: {in_words(error)}. {remedy(error)}") from None
     except NoMaster as error:
         raise StoreUnreachable(f"{what} cannot be reached: {error.explained(option)}.") from None
     except (RedisError, OSError) as error:

@@ -110,7 +110,7 @@ def _runs(parts: list[str], old: Sequence[str]) -> Iterator[tuple[list[str], int
     new: list[str] = []
     i = at = 0
     while i < len(parts):
-        # Where the parent goes on is the likeliest place, whatever else looks the same.
+        # The place where the parent continues is the likeliest match.
         start = at if at < len(old) and old[at] == parts[i] else places.get(parts[i], -1)
         if start < 0:
             new.append(parts[i])

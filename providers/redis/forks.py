@@ -26,7 +26,7 @@ def position(
     branch: str | None = None,
     outputs: Iterable[str] = (),
 ) -> Position:
-    """A checkpoint, or the newest position of a branch, of the current line if none is named. Raises `NotFound`.
+    """A checkpoint, or the head of a branch: the current one if none is named. Raises `NotFound`.
 
     It comes with those of the ``outputs`` that are committed there: one round trip, however many branches there are.
     """

@@ -16,11 +16,11 @@ key                                  type     holds, and how long
 ``HOME:workers``                     zset     worker ids by the time their lease lapses; reaping removes one
 ``HOME:worker:ID``                   hash     what a worker says of itself; removed when it is reaped or leaves
 ``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
-``HOME:leader``                      string   the supervisor that leads; expires by itself in seconds
-``HOME:monitors``                    string   set while a Flower watches; expires by itself in seconds
+``HOME:leader``                      string   the supervisor that leads; expires in seconds
+``HOME:monitors``                    string   set while a Flower watches; expires in seconds
 ``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
                                               run that may be resumed needs it
-``HOME:run:RUN``                     hash     the run: current line and its status, how many branches are live, crew,
+``HOME:run:RUN``                     hash     the run: current branch and its status, how many branches are live, crew,
                                               bundle, inputs, options, counters, protocol; of lines of the ledger
                                               the tokens that were cached, written to a cache, or of reasoning
 ``…RUN:plan``                        string   the plan as JSON

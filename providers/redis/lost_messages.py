@@ -16,7 +16,7 @@ LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost
 
 
 def missing(client: Client, home: str) -> set[Job]:
-    """The jobs that nobody claimed and whose message is not in its queue: lost, or just being taken."""
+    """The unclaimed jobs whose message is not in its queue: lost, or just being taken."""
     references = client.zrange(keys.key("queued_key", home=home), 0, LONGEST)
     places = list(_places(client, references))
     pipe = client.pipeline(transaction=False)

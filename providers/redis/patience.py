@@ -1,4 +1,4 @@
-"""What passes by itself is waited for: a store that is away, and one that answers that it will not for now.
+"""Waits out transient failures: a store that cannot be reached, and one that refuses for now.
 
 All that a task asks of the store goes through a client, or a line of one, that waits (`connection.patient`). What
 watches and may not wait asks through one that does not (`connection.connect`); it tells `outage` of the
@@ -45,18 +45,18 @@ _PROMOTE = "Name the master, or promote this one (REPLICAOF NO ONE)."
 _NO_CLUSTER = "Cluster mode is not supported: name a server of its own."
 
 REFUSALS = {
-    "OOM": Refusal("its memory is full", "Raise its maxmemory, or delete what it need not keep.", "writes"),
+    "OOM": Refusal("its memory is full", "Raise its maxmemory, or delete data it need not keep.", "writes"),
     "MISCONF": Refusal("it cannot save to its disk", "Make room on its disk; its log says what is wrong.", "writes"),
     "NOREPLICAS": Refusal(
         "too few replicas are connected to it", "Start its replicas, or lower min-replicas-to-write.", "writes"
     ),
     "READONLY": Refusal("it is a replica now", _PROMOTE, "writes"),
     "UNBLOCKED": Refusal("it has become a replica", _PROMOTE, "writes"),
-    "LOADING": Refusal("it is loading its data", "Wait until it has: its log says how far it is."),
-    "MASTERDOWN": Refusal("its master is away", f"Start that. {_PROMOTE}"),
+    "LOADING": Refusal("it is loading its data", "Wait until it has finished: its log shows the progress."),
+    "MASTERDOWN": Refusal("its master is down", f"Start the master. {_PROMOTE}"),
     "CLUSTERDOWN": Refusal("its cluster is down", _NO_CLUSTER),
     "TRYAGAIN": Refusal("its cluster is moving keys", _NO_CLUSTER),
-    "BUSY": Refusal("a script keeps it busy", "Wait for its end, or end it with SCRIPT KILL."),
+    "BUSY": Refusal("a script keeps it busy", "Wait until it ends, or end it with SCRIPT KILL."),
 }
 """The refusals that pass, by the code that an answer begins with."""
 
@@ -124,9 +124,9 @@ def in_words(error: BaseException) -> str:
     """What is waited for."""
     if isinstance(error, NotNow):
         refusal = REFUSALS[error.code]
-        return f"it refuses {refusal.what}, for {refusal.why} ({error.said})"
+        return f"it refuses {refusal.what}, because {refusal.why} ({error.said})"
     if isinstance(error, BusyLoadingError):
-        return f"it refuses everything, for {REFUSALS['LOADING'].why}"
+        return f"it refuses everything, because {REFUSALS['LOADING'].why}"
     return f"it cannot be reached ({brief(error)})"
 
 
@@ -142,9 +142,9 @@ def remedy(error: BaseException) -> str:
 def brief(error: BaseException) -> str:
     """What it says, in a line."""
     if type(error) is MasterNotFoundError:  # kombu's: it would print clients
-        return "no sentinel that answers knows a master of that name"
+        return "no reachable sentinel knows a master of that name"
     text = str(error).rstrip(". ")
-    return "it wants a password" if text.startswith(("HELLO must be called", "Authentication required")) else text
+    return "it requires a password" if text.startswith(("HELLO must be called", "Authentication required")) else text
 
 
 class Outage:
@@ -154,13 +154,13 @@ class Outage:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[object, float] = {}  # when it began, by who waits: no lock, for signals come in between
+        self._waiting: dict[object, float] = {}  # when it began, by waiter: no lock, for signals come in between
         self._told = threading.Lock()
         self._since = self._total = 0.0
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody waits now."""
+        """Whether any call waits now."""
         return bool(self._waiting)
 
     @property
@@ -206,7 +206,7 @@ def retry_while_unavailable(
 ) -> T:
     """Repeat ``call`` while the store is away or refuses for now, for ``limit`` seconds (``None``: for ever).
 
-    Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` hears of each refusal. ``passing``
+    Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` gets each refusal. ``passing``
     are the errors after which it is repeated.
     """
     end = None if limit is None else time.monotonic() + limit

@@ -35,7 +35,7 @@ from runner.providers.redis.locations import Place
 T = TypeVar("T")
 
 PATIENCE = 5.0  #: seconds to wait for a Redis that is away
-LEASE = 15.0  #: seconds that a run counts as in flight after its process was heard of
+LEASE = 15.0  #: seconds that a run counts as in flight after its process's last heartbeat
 _PAGE = 4_000_000  #: bytes to read at once: a script of Redis makes all others wait
 _SLACK = 8_192  #: a line's entries may always be as long as this
 
@@ -181,7 +181,7 @@ def _put(
     entry, state = deltas.encode(parts, base.state if base else State())
     chain, enough = (base.chain if base else 0) + len(entry), base.enough if base else 0
     if base is not None and chain > max(enough, _SLACK):
-        # What was replaced is still in the chain. When that is half of it, begin anew: what is kept stays bounded.
+        # What was replaced is still in the chain. When that is half of it, start a new chain: its size stays bounded.
         alone, alone_state = deltas.encode(parts, State())
         enough = chain + chain // 4
         if chain > 2 * len(alone):

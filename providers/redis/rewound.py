@@ -1,4 +1,4 @@
-"""A store that went back in time: what it has forgotten of that which it acknowledged is counted, and told."""
+"""Detects a store that was restored to an earlier state, and reports and counts the acknowledged writes it lost."""
 
 import json
 import logging
@@ -48,8 +48,8 @@ class LookBack:
                     forgotten.add(claim.ref)
         if forgotten or gone:
             log.error(
-                "the store went back in time and forgot what it had acknowledged of %d task(s) (%s), with %d step(s): "
-                "they are done again, and counted as in doubt; %d run(s) are unknown to it (%s)",
+                "the store was restored to an earlier state and lost what it had acked of %d task(s) (%s), %d step(s): "
+                "they run again, and count as in doubt; %d run(s) are gone (%s)",
                 len(forgotten), _some(forgotten), steps, len(gone), _some(gone),
             )  # fmt: skip
 

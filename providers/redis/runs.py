@@ -1,4 +1,4 @@
-"""What a client asks of the store: create a run, read it, follow it, cancel it, let it go on."""
+"""What a client asks of the store: create, read, follow, cancel and resume a run."""
 
 import hashlib
 import json
@@ -89,7 +89,7 @@ class Runs:
         if "status" not in found:
             raise NotFound(
                 f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
-                "(a finished run is kept for a while only)"
+                "(a finished run is only kept for a while)"
             )
         return run_record(run_id, found)
 
@@ -103,20 +103,20 @@ class Runs:
         return [run_record(run_id, found) for run_id, found in every if "status" in found]
 
     def protocols(self) -> Counter[int]:
-        """How many of the runs that go on are of which protocol."""
+        """How many active runs there are of each protocol."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in self.client.zrange(keys.key("active_key", home=keys.home()), 0, -1):
             pipe.hget(keys.run_key(run_id), "protocol")
         return Counter(int(number or FIRST) for number in pipe.execute())
 
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
-        """Where the run stands, which is where its current line does; or one branch. Raises `NotFound`."""
+        """Where the run stands, which is where its current branch does; or one branch. Raises `NotFound`."""
         if branch is not None:
             return self.branch(run_id, branch).status
         return self.standing(run_id)[0]
 
     def standing(self, run_id: str) -> tuple[RunStatus, str]:
-        """How the run stands, and which branch is its current line. Raises `NotFound`."""
+        """How the run stands, and which branch is its current branch. Raises `NotFound`."""
         status, branch = self.client.hmget(keys.run_key(run_id), "status", "branch")
         if status is None:
             self.get(run_id)
@@ -218,9 +218,9 @@ class Runs:
         if len(found) == 1:
             return found[0]
         if found:
-            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more of it")
+            raise NotFound(f"{checkpoint} begins {len(found)} checkpoints of run {run_id}: give more characters of it")
         raise NotFound(
-            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists those it keeps"
+            f"run {run_id} has no checkpoint {checkpoint}: `runner checkpoint list {run_id}` lists its checkpoints"
         )
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
@@ -258,7 +258,7 @@ class Runs:
         return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """What the tasks of a branch have asked, and nobody has answered."""
+        """The unanswered questions of a branch's tasks."""
         key = keys.branch_key(run_id, branch)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
@@ -328,10 +328,10 @@ class Runs:
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Let a run go on: on ``branch`` as it stands, or on ``branch`` as a new one from checkpoint ``start``.
+        """Resume a run: on ``branch`` as it stands, or on a new ``branch`` from checkpoint ``start``.
 
         ``plan`` is a new one, where the code changed; ``pending`` are the tasks to run where the plan grows. Returns
-        "resumed", "changed" (somebody else moved it), "taken",
+        "resumed", "changed" (another client moved it), "taken",
         "busy" (the code changed while some branch runs) or "no bundle". Raises `Conflict` if all is done.
         """
         old = self.plan(run.id)
@@ -359,7 +359,7 @@ class Runs:
         ready = frontier(mine, done) if pending is None else pending
         waiting = waits(mine, done) if pending is None else {}
         if left == 0:
-            raise Conflict(f"run {run.id} has nothing left to do there")
+            raise Conflict(f"run {run.id} has nothing left to run there")
         if plan is None:  # what is set does not change
             todos = {branch: todos[branch]} if start and pending is None else {}
         home = keys.home_of(run.id)

@@ -59,7 +59,7 @@ class Sentinels(Sentinel):
         if known:
             return f"its sentinels know no master {name!r}, but {known}. Correct the name in the URL"
         if refused:
-            return f"its sentinels refuse us ({refused}). Check sentinel_username and sentinel_password in the URL"
+            return f"its sentinels refuse to authenticate ({refused}). Check sentinel_username and sentinel_password"
         return f"none of its sentinels answers ({silent}). Start them, or name others with {option}"
 
 

@@ -152,11 +152,11 @@ class Workers:
         return int(seconds) * 1000 + int(micros) // 1000
 
     def leader(self) -> str:
-        """Who leads, as it wrote itself; "" if nobody."""
+        """Who leads, as it wrote itself; "" if none does."""
         return self.client.get(self._key("leader_key")) or ""
 
     def elect(self, me: str, gone: str, ttl_ms: int) -> bool:
-        """Lead, go on leading, or take over from one that was seen to be gone."""
+        """Take, keep or take over the lead from a supervisor that was seen to be gone."""
         return bool(scripts.load("elect")(self.client, leader=self._key("leader_key"), me=me, gone=gone, ttl_ms=ttl_ms))
 
     def connected(self, client_ids: Iterable[int]) -> set[int] | None:
@@ -194,7 +194,7 @@ class Workers:
         return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
 
     def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again the jobs that nobody claimed and of whose queue nothing is left; returns how many.
+        """Send again the unclaimed jobs whose queue is empty; returns how many.
 
         ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot;
         then they are sent.
@@ -241,7 +241,7 @@ class Workers:
         return int(self.client.zcard(self._key("active_key")))
 
     def busy(self) -> bool:
-        """Whether there is something to do, or will be by itself: a run that waits for a person may wait for days."""
+        """Whether there is something to do, or will be without a person: a run that awaits input may wait for days."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in self.client.zrange(self._key("active_key"), 0, -1):
             pipe.hget(keys.run_key(run_id), "status")

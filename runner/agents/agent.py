@@ -157,7 +157,7 @@ class Agent(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """The agent of the checkpoint ``config.restore_from`` names, to go on where it was.
+        """The agent of the checkpoint ``config.restore_from`` names, to resume where it was.
 
         Its model and tools come from the living agent that is most like it.
         """

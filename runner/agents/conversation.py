@@ -12,7 +12,7 @@ Message = dict[str, Any]
 
 
 def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Message:
-    """What the model is told of who it is. The day is that on which the task began, however long it takes."""
+    """The system message: who the agent is. The day is that on which the task began, however long it takes."""
     lines = [f"You are {fill(agent.role)}."]
     if agent.backstory:
         lines.append(fill(agent.backstory))
@@ -28,7 +28,7 @@ def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Mes
 
 
 def brief(description: str, expected_output: str, context: Sequence[TaskOutput], form: str = "") -> Message:
-    """What the model is told of its task; ``form`` is what its answer is to be like."""
+    """The message with the task; ``form`` describes the answer that is expected."""
     parts = [description]
     if expected_output:
         parts.append(f"The answer should be: {expected_output}")

@@ -21,7 +21,7 @@ def verdict_of(
 ) -> tuple[Any, Any]:
     """Whether an output passes a guardrail; and what it is to be instead, or why it does not pass."""
     if isinstance(guardrail, str):
-        assert agent is not None, "the plan refuses guardrails in words where nobody can judge"
+        assert agent is not None, "the plan refuses guardrails in words where no model can judge"
         return judge(guardrail, output.raw, agent, journal, task=task)
     found: tuple[Any, Any] = guardrail(output)
     return found

@@ -1,6 +1,6 @@
 """What an agent does next, as a function of its conversation. Pure: no model, no tools, no clock.
 
-The conversation is all that is known: what was recorded of it is where the agent goes on. ::
+The conversation is all that is known: from what was recorded of it the agent continues. ::
 
     told something ──> Ask ──> the model wants tools used ──> Use ──> their results are told ──> Ask ...
                         └────> the model answers ──> does it fit? ──> Done
@@ -68,9 +68,9 @@ Move = Ask | Use | Say | Done | Fail
 
 @dataclass(frozen=True)
 class Rules:
-    """How long to go on, and what an answer has to be.
+    """How long to continue, and what an answer has to be.
 
-    ``repairs`` is how often a model is told that its answer does not fit, or is empty. ``answering`` are the tools
+    ``repairs`` is how often a model is asked again because its answer is empty or does not fit. ``answering``: tools
     whose result is the answer. ``unfit`` says what is wrong with an answer; None if nothing is.
     """
 
@@ -127,7 +127,7 @@ def _answered(messages: Sequence[Message], text: str, rules: Rules) -> Move:
 
 
 def _since(messages: Sequence[Message]) -> Sequence[Message]:
-    """From the last thing on that somebody else than this machine told the model."""
+    """The messages since the last one that did not come from this machine."""
     for i in range(len(messages) - 1, -1, -1):
         content = messages[i].get("content")
         if messages[i]["role"] in ("user", "system") and not (

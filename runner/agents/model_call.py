@@ -35,7 +35,7 @@ SMALLER = 3
 
 
 def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
-    """What the model says to these messages; ``watch`` hears of it if it is really asked. Raises what it raises."""
+    """Return the model's answer to these messages; ``watch`` gets each real call. Raises what the model raises."""
     limit = _limit(job)
     fitted = fit(messages, limit, tools) if limit else list(messages)
     for left in range(SMALLER, -1, -1):
@@ -104,7 +104,7 @@ def _ask_ours(
 
 
 class StepObserver:
-    """Hears of one call, takes down its answer before anybody is told that it came, and tells of it: once, when it is
+    """Observes one call: records its answer before its end is reported, and reports it once, when it is
     really made."""
 
     def __init__(self, job: Job, take: Callable[[Message], None], tools: Sequence[Message] = ()) -> None:
@@ -172,7 +172,7 @@ def accepted(function: Callable[..., Any], offered: Mapping[str, Any]) -> dict[s
 
 
 def _limit(job: Job) -> int:
-    """How many tokens may be sent; 0 where nobody said."""
+    """How many tokens may be sent; 0 if that is not known."""
     if not job.agent.respect_context_window:
         return 0
     model = job.model

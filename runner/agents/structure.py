@@ -1,4 +1,4 @@
-"""Answers that are to be a pydantic model: what a model is told of it, and how its answer is read."""
+"""Structured answers: how a model is asked for a pydantic model, and how its answer is read."""
 
 import json
 import re
@@ -10,7 +10,7 @@ _FENCED = re.compile(r"```(?:json|JSON)?\s*\n(.*?)```", re.DOTALL)
 
 
 def wanted(model: type[BaseModel]) -> str:
-    """What a model is told of the form of its answer."""
+    """The instruction that describes the form of the answer."""
     schema = json.dumps(model.model_json_schema(), ensure_ascii=False, separators=(",", ":"))
     return f"Give the final answer as JSON that fits this schema, and nothing around it:\n{schema}"
 
@@ -34,7 +34,7 @@ def _candidates(text: str) -> list[str]:
         start, end = text.find(opens), text.rfind(closes)
         if 0 <= start < end:
             found.append(text[start : end + 1])
-    # What is wrong is told of the last one that looks like JSON at all.
+    # The error is about the last one that looks like JSON at all.
     unique = list(dict.fromkeys(found))
     looks = [one for one in unique if one[:1] in ("{", "[")]
     return looks or unique

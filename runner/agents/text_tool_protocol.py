@@ -12,7 +12,7 @@ _AFTER = re.compile(r"^\s*(Observation|Thought|Final Answer|Action):", re.MULTIL
 
 
 def explained(tools: Sequence[Message]) -> str:
-    """What such a model is told of its tools."""
+    """The text that describes the tools to such a model."""
     lines = ["You may use these tools:"]
     for tool in tools:
         function = tool["function"]

@@ -1,4 +1,4 @@
-"""The tools of one round, used side by side. Each use is a step of the task, recorded before the model hears of it.
+"""The tools of one round, used side by side. Each use is a step of the task, recorded before the model gets its result.
 
 What goes wrong (a tool that is not there, arguments that do not fit, an exception) is told to the model, which may do
 better: it is recorded like any other result.
@@ -34,7 +34,7 @@ ERROR_LENGTH = 1000  #: characters of an exception that a model is told
 
 
 def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message, str], None]) -> list[Message]:
-    """The results of these calls, as messages in their order. ``told`` hears of each that was really made."""
+    """The results of these calls, as messages in their order. ``told`` is called with each that was really made."""
     limited = _limited(job, calls)
     uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
     return side_by_side([one.message for one in uses])
@@ -74,7 +74,7 @@ class _Use:
         return self._job.tools.get(self.name) or self._job.tools.get(tool_name(self.name))
 
     def message(self) -> Message:
-        """What the model is told of it."""
+        """The text that the model receives."""
         return {"role": "tool", "tool_call_id": self._call["id"], "name": self.name, "content": self._result()}
 
     def _result(self) -> str:
@@ -131,7 +131,7 @@ class _Use:
 
 
 class _Watch:
-    """Tells of a use that is really made."""
+    """Reports a tool call that is really made."""
 
     def __init__(self, job: Job, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
         self._tool = tool

@@ -14,7 +14,7 @@ class Given(dict[str, object]):
 
 
 given: ContextVar[Given | None] = ContextVar("runner_given", default=None)
-"""The inputs of the run: classes that cannot be made without arguments are made with those of their names."""
+"""The inputs of the run: classes that cannot be created without arguments are made with those of their names."""
 
 
 def needed(owner: type) -> list[str]:

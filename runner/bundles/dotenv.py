@@ -17,7 +17,7 @@ _OURS = "RUNNER_"  # what the command itself goes by was decided before a projec
 
 
 def take(file: Path, environment: MutableMapping[str, str] | None = None) -> list[str]:
-    """Set what the file says and nobody has set yet. Returns the names. Raises `BadCrew`."""
+    """Set the variables of the file that are not set yet. Returns their names. Raises `BadCrew`."""
     environment = os.environ if environment is None else environment
     taken = {name: value for name, value in read(file).items() if name not in environment and "\0" not in value}
     environment.update(taken)

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 ADVICE = (
-    "relative paths lead nowhere on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir a folder "
+    "relative paths do not work on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir a folder "
     "whose files are kept; in a flow's method, self.path and self.workdir"
 )
 
@@ -24,7 +24,7 @@ _here: list[Path] = []
 def enter(cache: Path) -> None:
     """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
 
-    Its name is nobody else's: containers that share a cache have processes of the same number.
+    Its name is unique: containers that share a cache have processes of the same number.
     """
     nowhere = _folders(cache)
     nowhere.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def is_here() -> bool:
 
 
 def strays() -> list[str]:
-    """What somebody wrote here by a relative path, though it is not allowed: root may. It is removed."""
+    """What was written here by a relative path although that is not permitted: root can. It is removed."""
     if not _here or not (found := os.listdir(_here[0])):  # noqa: PTH208 - for each task, and in nearly all nothing
         return []
     for name in found:

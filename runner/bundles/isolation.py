@@ -90,7 +90,7 @@ def being_read() -> Reading | None:
 
 class KickedOff(BaseException):
     """A crew file that is being read came to a kickoff: this crew or flow is the one that it means. None of an agent or
-    a model by itself."""
+    a model alone."""
 
     def __init__(self, crew: object | None) -> None:
         super().__init__("kicked off while it is read")
@@ -166,7 +166,7 @@ class Namespace:
         return module
 
     def drop(self) -> None:
-        """Forget all modules; objects that still use them go on working."""
+        """Forget all modules; objects that still use them keep working."""
         self.stopped.clear()
         for name in self.modules():
             sys.modules.pop(name, None)
@@ -334,11 +334,11 @@ def add(space: Namespace) -> None:
 
 
 def _input(prompt: object = "", /) -> str:
-    """``input`` as it is, but not while a crew file is read: that happens on workers, too, where nobody is."""
+    """``input`` as it is, but not while a crew file is read: workers do that, too, and have no terminal."""
     if being_read() is not None:
         raise BadCrew(
-            "input() asks somebody, and who runs this is not there: make it an input of the kickoff, for --input "
-            "NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make"
+            "input() needs a terminal, which a worker does not have: make it an input of the kickoff, for --input "
+            "NAME=VALUE, or name a function that creates the crew without asking, as in main.py:make"
         )
     return builtins.input(prompt)
 

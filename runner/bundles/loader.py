@@ -152,7 +152,7 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         more = f" ({text})" if missing is not error else frameworks.install(name)
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
-        return BadCrew(f"{place}the crew file ends the process when it is imported (exit {error.code or 0})")
+        return BadCrew(f"{place}the crew file exits the process when it is imported (exit {error.code or 0})")
     if isinstance(error, KeyboardInterrupt):
         return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
     text = text if len(text) <= 500 else f"{text[:500]} ..."
@@ -207,7 +207,7 @@ def find_crew(
     if not left:
         raise BadCrew(
             f"{file}: no crew in it; {_what_else(module, is_crew)}: write crew = Crew(...) in it, "
-            "or a function that returns one and takes nothing"
+            "or a function without arguments that returns one"
         )
     return left[0]
 
@@ -246,7 +246,7 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
     if attr == script.NAME and attr not in vars(module) and script.has_block(module):
         crew = _call(lambda: script.run(module), file, module, attr)
         if not is_crew(crew):
-            raise BadCrew(f"{file}: what stands under if __name__ == {attr!r} kicks off no crew")
+            raise BadCrew(f"{file}: the code under if __name__ == {attr!r} kicks off no crew")
         vars(module)[attr] = crew
     for name in attr.split("."):
         if inspect.isclass(value) and not isinstance(
@@ -298,7 +298,7 @@ def _call(function: object, label: str, module: ModuleType, attr: str) -> object
         except (KeyboardInterrupt, Stop):
             raise
         except BaseException as error:
-            if read.came_to:  # it goes on without what the kickoff would have given
+            if read.came_to:  # it continues without the result of the kickoff
                 return Program(attr)
             space = spaces.get(module.__name__.partition(".")[0])
             raise explain(error, space.root if space else Path(module.__file__ or ".").parent, f"{label}: ") from error
@@ -361,7 +361,7 @@ def _file(module: ModuleType) -> str:
 
 
 def _what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
-    """What a module defines by itself, crews first, for the person who expected a crew there."""
+    """What a module itself defines, crews first, for the person who expected a crew there."""
     own = [
         (name, value)
         for name, value in vars(module).items()

@@ -43,7 +43,7 @@ class Project:
         return source_of(self.root)
 
     def holds(self, file: Path) -> bool:
-        """Whether the file is the project's: in any other repository, a folder of examples is by itself."""
+        """Whether the file is the project's: in any other repository, a folder of examples stands alone."""
         if self.source == self.root and not self.declared:
             return False
         return file.is_relative_to(self.source) or file.parent == self.root
@@ -70,7 +70,7 @@ class Project:
         file = self.root / self.definition
         refuse_yaml(self.definition)
         if file.name not in JSON_CREWS or not file.is_file():
-            raise BadCrew(f"{file}: no such crew; one that is written as data is called {' or '.join(JSON_CREWS)}")
+            raise BadCrew(f"{file}: no such crew; a crew written as data is named {' or '.join(JSON_CREWS)}")
         return file
 
 
@@ -81,7 +81,7 @@ def project_at(folder: Path) -> Project | None:
         return None
     try:
         data = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError):  # somebody else's file; ours is not to judge it
+    except (OSError, ValueError):  # not our file: its errors are not ours to report
         return None
     tools = _table(data.get("tool"))
     own = next((own for name in frameworks.tables() if (own := _table(tools.get(name)))), {})

@@ -4,9 +4,9 @@ Such a process is nowhere (`runner.bundles.empty_folder`), and an empty folder a
 nothing exists there, nothing is listed. So the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path are
 wrapped once in a worker's process, and those of the standard library that are made of them (``os.path``, ``pathlib``,
 ``glob``, ``shutil``) refuse as well. Absolute paths, open files and ``dir_fd`` pass, and so does all that no crew's
-code asks for. An audit hook would not do: it hears of no ``stat``, sees no ``dir_fd``, and is called for much else.
+code asks for. An audit hook would not do: it gets no ``stat``, sees no ``dir_fd``, and is called for much else.
 
-What a library of somebody else's looks for on its own account (``.env``, ``matplotlibrc``) is its own affair: it may
+What a third-party library looks for on its own account (``.env``, ``matplotlibrc``) is its own affair: it may
 not list or change the working directory, opening fails as in any empty folder, and what it writes there is noticed.
 """
 
@@ -155,7 +155,7 @@ def _look(name: str, path: Any, kwargs: dict[str, Any]) -> None:
 
 
 def _asked_by(frame: FrameType | None, of_libraries: bool) -> tuple[FrameType, int] | None:
-    """The crew's frame that asks, by itself or through the standard library; through any, if ``of_libraries``."""
+    """The crew's frame that asks, directly or through the standard library; through any, if ``of_libraries``."""
     while frame is not None:
         name = str(frame.f_globals.get("__name__"))
         if name.startswith(PREFIX):

@@ -1,7 +1,7 @@
 """What a run keeps on a machine beside the store: a home folder of its own, and what its crew remembers.
 
 There is one folder for each branch of a run. A fork begins with a copy of what its parent's holds when the fork's first
-task comes to that machine, and goes on for itself. The folders stay for as long as the run is in the store.
+task comes to that machine, and diverges from there. The folders stay for as long as the run is in the store.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Home:
 def sweep(homes: Path, store: str, known: Callable[[list[str]], Collection[str]]) -> None:
     """Remove the folders of runs that the store has no longer; ``known`` tells which of these it has.
 
-    Those of other stores, which it does not know, are removed when nobody used them for long, and no sooner.
+    Those of other stores, which it does not know, are removed when they were unused for long, and no sooner.
     """
     own = [path for path in _unused(homes, UNUSED) if _store_of(path) == store]
     there = known([path.name for path in own]) if own else ()
@@ -102,7 +102,7 @@ def sweep(homes: Path, store: str, known: Callable[[list[str]], Collection[str]]
 
 
 def _unused(place: Path, seconds: float) -> list[Path]:
-    """The folders in a place that nobody used for so long."""
+    """The folders in a place that were unused for that long."""
     found: list[Path] = []
     with contextlib.suppress(OSError):
         for path in place.iterdir():

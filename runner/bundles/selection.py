@@ -32,7 +32,7 @@ IGNORED = (
     # (with slashes: a line `!.cache/` brings a folder back only where its rule has one, too)
     *(".git", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "node_modules/", ".tox/", ".mypy_cache/"),
     *(".pytest_cache/", ".ruff_cache/", "*.egg-info/", ".checkpoints/", ".DS_Store", IGNORE_FILE),
-    *(".cache/", ".local/"),  # of a crew file in somebody's home: unpacked bundles are in there
+    *(".cache/", ".local/"),  # of a crew file in a home directory: unpacked bundles are in there
 )
 
 SECRETS = (
@@ -111,7 +111,7 @@ def private(content: bytes) -> Why | None:
 
 
 def may_hold(name: str) -> bool:
-    """Whether a file of that name may be stored, unless somebody says otherwise: no secret, no cache."""
+    """Whether a file of that name may be stored by default: no secret, no cache."""
     return not (_NEVER.match_file(name) or _SECRET.match_file(name.lower()))
 
 

@@ -65,7 +65,7 @@ def _split(text: str) -> tuple[str, str | None]:
     if not colon:
         place, attr = text, ""
     elif not _CALLED.fullmatch(attr):
-        raise BadCrew(f"{text}: what stands after the colon is to be the name of a crew, as in crew.py:my_crew")
+        raise BadCrew(f"{text}: after the colon comes the name of a crew, as in crew.py:my_crew")
     if not place:
         raise BadCrew("no crew file given: name one, as in crew.py, crew.py:my_crew or package.module:my_crew")
     return place, attr or None
@@ -82,7 +82,7 @@ def _from_path(place: str, attr: str | None) -> Target | None:
         if may_be_module and (path / "__init__.py").is_file():
             return None
         found = _python_files(path)
-        hint = f"name the crew file in it: {', '.join(found)}" if found else "and there is no Python file in it"
+        hint = f"name the crew file in it: {', '.join(found)}" if found else "it has no Python file"
         raise BadCrew(f"{place} is a directory; {hint}")
     if path.exists():
         if (path.suffix != ".py" and path.name not in JSON_CREWS) or not path.is_file():

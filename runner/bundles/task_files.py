@@ -26,7 +26,7 @@ from runner.core.safe_paths import remove_below, write_below
 
 MOST = 16_000_000  #: bytes of new and changed files that are kept with a task
 ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
-OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is, whom nobody here can ask for
+OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is removed: that store cannot be asked
 
 _SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules"})  # folders that are not looked into
 _EARLIER = 10 * 10**9  # nanoseconds: what is laid out is that old, so that any write shows in its time
@@ -55,7 +55,7 @@ class Workdir:
         self._made = False
         self._seen: _Snapshot = {}
         self._begun_with: set[str] = set()
-        self._changed: dict[str, int] = {}  # what differs from the beginning, and as the how-manieth it was noticed
+        self._changed: dict[str, int] = {}  # what differs from the beginning, and its ordinal among the changes noticed
         self._count = 0
 
     @property
@@ -172,7 +172,7 @@ class TaskFiles:
         found = Path(os.path.normpath(bundle / name))
         if not found.is_relative_to(bundle):
             raise ValueError(
-                f"ctx.path({os.fspath(name)!r}) leads out of the crew's folder: it is for files beside the crew"
+                f"ctx.path({os.fspath(name)!r}) points outside the crew's folder: it is for files beside the crew"
             )
         return found
 
@@ -251,7 +251,7 @@ def new_place(root: Path, worker: str) -> Path:
 def _lay(folder: Path, files: Files) -> None:
     for path, content in files.items():
         data = bytes_of(content, "")
-        with contextlib.suppress(LeadsOutside):  # an output_file, which whoever submitted is told of
+        with contextlib.suppress(LeadsOutside):  # an output_file, which is reported to the submitter
             if data is not None:
                 _make_old(write_below(folder, path, data, executable=is_executable(content)))
             else:
@@ -272,7 +272,7 @@ def _copy(original: Path, folder: Path) -> None:
 
 
 def _clone(source: Path, target: Path) -> None:
-    """A copy that shares its blocks with the original for as long as nobody writes, where the file system can."""
+    """A copy that shares its blocks with the original until one is written to, where the file system can."""
     with source.open("rb") as there, target.open("xb") as here:
         left = os.fstat(there.fileno()).st_size
         try:

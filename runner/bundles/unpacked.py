@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runner.bundles.unpacking import unpack
 
-UNUSED = 7 * 24 * 3600.0  #: seconds after which a bundle that nobody used is taken away
+UNUSED = 7 * 24 * 3600.0  #: seconds after which an unused bundle is removed
 HALF = 60.0  #: seconds that who unpacks may take to lock its folder
 
 _NAME = re.compile(r"[0-9a-f]{64}")

@@ -28,7 +28,7 @@ def unpack(data: bytes, sha256: str, cache: Path) -> Path:
         return home
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".unpack-", dir=cache, ignore_cleanup_errors=True) as scratch:
-        lock = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)  # a sweep sees that somebody is at it
+        lock = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC)  # a sweep sees that it is in use
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             with tempfile.SpooledTemporaryFile(max_size=DEFAULT_LIMIT, dir=scratch) as plain:
@@ -58,14 +58,14 @@ def _expand(data: bytes, sha256: str, plain: IO[bytes]) -> None:
         block = stream.decompress(rest, MIB)
         rest = stream.unconsumed_tail
         if not block and not rest and not stream.eof:
-            raise _damaged(sha256, "it ends too early")
+            raise _damaged(sha256, "it is truncated")
         room -= len(block)
         if room < 0:
             raise _damaged(sha256, "it is larger than any bundle")
         digest.update(block)
         plain.write(block)
     if digest.hexdigest() != sha256:
-        raise _damaged(sha256, "its content is not what its name says")
+        raise _damaged(sha256, "its content does not match its hash")
     plain.seek(0)
 
 
@@ -77,7 +77,7 @@ def _extract(plain: IO[bytes], home: Path) -> None:
             count += 1
             name = PurePosixPath(member.name)
             if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in member.name or count > MAX_FILES:
-                raise tarfile.TarError(f"{member.name[:80]!r} does not belong in a bundle")
+                raise tarfile.TarError(f"{member.name[:80]!r} is not allowed in a bundle")
             path = home / name
             if member.isdir():
                 path.mkdir(parents=True, exist_ok=True)

@@ -12,24 +12,24 @@ from runner.core.errors import Exit, RunnerError
 
 #: Where each verb is, and what it does: a command imports what it needs itself, and ``--help`` imports none.
 VERBS = {
-    "answer": ("steer", "Answer what a run asked; it goes on."),
-    "cancel": ("steer", "Stop a run."),
-    "checkpoint": ("checkpoint", "Look at checkpoints, and go on from one."),
-    "diff": ("branches", "Show what differs between two branches."),
-    "doctor": ("doctor", "Check that everything needed is there."),
-    "events": ("look", "Print what happened in a run."),
-    "files": ("files", "List or write the files that a run's tasks made."),
-    "flower": ("fleet", "Show jobs and workers live in a browser."),
-    "fork": ("branches", "Go on from a point of a run on another branch, beside it."),
-    "offline": ("offline", "Serve the offline model, for any OpenAI client."),
-    "resume": ("steer", "Let a run go on that failed or was cancelled."),
+    "answer": ("steer", "Answer a run's question and continue the run."),
+    "cancel": ("steer", "Cancel a run."),
+    "checkpoint": ("checkpoint", "Browse checkpoints; resume or fork from one."),
+    "diff": ("branches", "Show the differences between two branches."),
+    "doctor": ("doctor", "Check the store, the workers and this machine."),
+    "events": ("look", "Print the events of a run."),
+    "files": ("files", "List or export the files that a run's tasks wrote."),
+    "flower": ("fleet", "Serve Flower: jobs and workers, live in a browser."),
+    "fork": ("branches", "Start a new branch from a checkpoint of a run."),
+    "offline": ("offline", "Serve the offline model to any OpenAI client."),
+    "resume": ("steer", "Resume a run that failed or was cancelled."),
     "runs": ("look", "List runs, newest first."),
-    "show": ("look", "Show a run: its tasks, its ledger, how it stands."),
+    "show": ("look", "Show a run: its status, tasks and ledger."),
     "submit": ("submit", "Run a crew on the fleet and wait for its result."),
-    "supervisor": ("fleet", "Hand back what dead workers held; runs alone."),
-    "up": ("fleet", "Server, worker, supervisor and Flower, until Ctrl-C."),
+    "supervisor": ("fleet", "Reschedule the tasks of dead workers."),
+    "up": ("fleet", "Start server, worker, supervisor and Flower."),
     "wait": ("look", "Wait for a run and print its result."),
-    "worker": ("fleet", "Serve a queue with a pool of processes or threads."),
+    "worker": ("fleet", "Start a worker: a pool of processes or threads."),
 }
 
 PLUGINS = "crew_runner.commands"
@@ -104,11 +104,11 @@ def _fail_as_redis(error: Exception) -> None:
     from runner.providers.redis.patience import REFUSED, REFUSES, TRANSIENT_ERRORS, brief, in_words, not_now, remedy
 
     if isinstance(refusal := not_now(error) or error, REFUSES):
-        _fail(f"Redis does not serve now: {in_words(refusal)}. {remedy(refusal)}", Exit.UNREACHABLE)
+        _fail(f"Redis is unavailable: {in_words(refusal)}. {remedy(refusal)}", Exit.UNREACHABLE)
     if isinstance(error, REFUSED):
-        _fail(f"Redis refused: {error}; `runner doctor` says what is there", Exit.UNREACHABLE)
+        _fail(f"Redis refused: {error}; `runner doctor` shows its state", Exit.UNREACHABLE)
     if isinstance(error, TRANSIENT_ERRORS):
-        _fail(f"Redis went away: {brief(error)}; `runner doctor` says what is there", Exit.UNREACHABLE)
+        _fail(f"the connection to Redis was lost: {brief(error)}; `runner doctor` shows its state", Exit.UNREACHABLE)
 
 
 def _usage(error: click.ClickException) -> str:

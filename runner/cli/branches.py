@@ -22,7 +22,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
     "--checkpoint",
     type=options.TEXT,
     metavar="ID",
-    help="Leave at this checkpoint. Default: where its current line stands.",
+    help="Fork from this checkpoint. Default: the head of the current branch.",
 )
 @click.option(
     "--branch", type=options.TEXT, metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX."
@@ -32,16 +32,16 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
     "pairs",
     multiple=True,
     metavar="K=V",
-    help="Another input, as text, or JSON over a list or an object; K:=V takes V as JSON. Repeatable.",
+    help="Change an input: text, or JSON for a list or an object; K:=V parses V as JSON. Repeatable.",
 )
 @click.option(
     "--edit",
     "edits",
     multiple=True,
     metavar="TASK=TEXT",
-    help="Another output of a finished task; TASK=@FILE reads a file, TASK=@- stdin. Repeatable.",
+    help="Replace the output of a finished task; TASK=@FILE reads a file, TASK=@- stdin. Repeatable.",
 )
-@click.option("--detach", is_flag=True, help="Print the new branch and return.")
+@click.option("--detach", is_flag=True, help="Print the new branch and exit without waiting.")
 @options.as_json
 @options.redis_url
 def fork(
@@ -72,8 +72,8 @@ def fork(
             line = client.store.runs.branch(run_id, str(handle.branch))
             grows = bool(client.store.runs.plan(run_id).grows)
             tasks = f"{handle.to_do} task{'' if handle.to_do == 1 else 's'} to "  # a worker may be at them already
-            tasks += "begin with" if grows else "do"
-            say(f"{line.name} leaves {line.parent} at {line.checkpoint or 'its newest position'}: {tasks}")
+            tasks += "run first" if grows else "run"
+            say(f"{line.name} forked from {line.parent} at {line.checkpoint or 'its head'}: {tasks}")
             for note in handle.notes:
                 say(note)
             if detach:

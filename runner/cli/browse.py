@@ -30,9 +30,9 @@ def open_browser(where: str | None, crew: str | None) -> int:
 def _hand(source: Source, crew: str | None) -> Hand:
     if isinstance(source, RunSource):
         if crew is not None:
-            raise UsageError("--crew is for checkpoints in files: a run has its code with it")
+            raise UsageError("--crew is for checkpoints in files: a run's code is stored with it")
         return RunHand(source.client, source.run_id)
     if crew is not None:
         assert isinstance(source, StoredSource)
         return CrewHand(source, crew)
-    return NoHand(f"to resume or fork these, name their crew: runner checkpoint {source.where} --crew crew.py")
+    return NoHand(f"to resume or fork them, name their crew: runner checkpoint {source.where} --crew crew.py")

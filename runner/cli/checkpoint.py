@@ -37,27 +37,29 @@ where_or_here = click.argument("where", type=options.ANY_TEXT, metavar="[WHERE]"
 
 @click.group(cls=Words)
 def checkpoint() -> None:
-    """Look at checkpoints, and go on from one.
+    """Browse checkpoints; resume or fork from one.
 
     WHERE is a run, a directory of JSON files, an SQLite file or a redis:// URL. Without a verb it opens in a browser
     for the terminal: `runner checkpoint ./.checkpoints --crew crew.py`.
     """
 
 
-@checkpoint.command("browse", short_help="Open the browser (as without a verb).")
+@checkpoint.command("browse", short_help="Open the browser (the default).")
 @where_or_here
 @click.option(
     "--crew",
     type=options.TEXT,
     metavar="TARGET",
-    help="The crew file, to resume or fork what is in files: crew.py, crew.py:x.",
+    help="The crew file, needed to resume or fork checkpoints in files: crew.py, crew.py:x.",
 )
 @options.redis_url
 def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
     """Browse WHERE: by default ./.checkpoints(.db), or the newest run. Resume, fork, compare, edit, prune."""
     options.apply_environment(redis_url=redis_url)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        raise UsageError(f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints them")
+        raise UsageError(
+            f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints the checkpoints"
+        )
     try:
         from runner.cli.browse import open_browser  # textual takes time to import, and is an extra
     except ModuleNotFoundError as error:
@@ -73,7 +75,7 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 
 @checkpoint.command("list", short_help="List checkpoints.")
 @where_or_here
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Of one branch only.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch.")
 @options.as_json
 @options.redis_url
 def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -91,7 +93,7 @@ def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str |
     _table(
         ("checkpoint", "branch", "written", "size", "parent"),
         ((_id(one), Text(one.branch), _moment(one), _size(one), Text(one.parent)) for one in found),
-        f"no checkpoints kept: nothing in {where} is one" if places.holds_something(where) else "no checkpoints kept",
+        f"no checkpoints: nothing in {where} is one" if places.holds_something(where) else "no checkpoints",
     )
     return 0
 
@@ -108,12 +110,12 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
             (Text(one.id), Text(one.branch), Text(str(one.seq)), Text(one.trigger), Text(one.task), Text(one.parent))
             for one in found
         ),
-        "no checkpoints kept",
+        "no checkpoints",
     )
     return 0
 
 
-@checkpoint.command("show", short_help="Show what one holds.")
+@checkpoint.command("show", short_help="Show one checkpoint.")
 @where_or_here
 @click.argument("beginning", type=options.TEXT, metavar="[ID]", required=False)
 @options.as_json
@@ -144,7 +146,7 @@ def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str
     return 0
 
 
-@checkpoint.command("diff", short_help="Show what differs between two.")
+@checkpoint.command("diff", short_help="Show the differences between two.")
 @where_argument
 @click.argument("a", type=options.TEXT, metavar="A")
 @click.argument("b", type=options.TEXT, metavar="B")
@@ -167,8 +169,8 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
 
 @checkpoint.command("prune", short_help="Remove all but the newest.")
 @where_argument
-@click.option("--keep", type=options.Count(min=0), required=True, metavar="N", help="How many to keep on a branch.")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Of one branch only; the others are left alone.")
+@click.option("--keep", type=options.Count(min=0), required=True, metavar="N", help="How many to keep on each branch.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch; the others are left alone.")
 @options.as_json
 @options.redis_url
 def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -183,7 +185,7 @@ def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: s
     for name, count in removed.items():
         tell(f"{name}: {count} removed")
     if not removed:
-        tell("no checkpoints kept")
+        tell("no checkpoints")
     return 0
 
 

@@ -55,10 +55,10 @@ def _unanswered(error: Exception) -> Finding:
     """Why the server does not tell more."""
     away = isinstance(error, TRANSIENT_ERRORS)
     return Finding(
-        "Redis does not tell more",
+        "Redis gives no more detail",
         in_words(error) if away else str(error),
         ok=False,
-        hint=remedy(error) if away else "allow the user in the URL what docs/operations.md lists",
+        hint=remedy(error) if away else "grant the user in the URL the permissions that docs/operations.md lists",
         exit_code=int(Exit.UNREACHABLE),
     )
 
@@ -70,9 +70,7 @@ def _cache() -> Finding:
         writable = os.access(folder, os.W_OK)
     except OSError:
         writable = False
-    return Finding(
-        "bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a folder that can be written"
-    )
+    return Finding("bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a writable folder")
 
 
 def _redis(store: Store) -> Finding:
@@ -87,9 +85,9 @@ def _writes(store: Store) -> Finding:
         return Finding("writes", "taken")
     return Finding(
         "writes",
-        f"waited for by every task: {in_words(refused)}",
+        f"every task waits for it: {in_words(refused)}",
         ok=False,
-        hint=f"{remedy(refused)} Runs go on by themselves when that is over.",
+        hint=f"{remedy(refused)} Runs resume by themselves when that is over.",
     )
 
 
@@ -98,7 +96,7 @@ def _durability(store: Store) -> Finding:
     on = str(info.get("aof_enabled")) == "1"
     return Finding(
         "append-only file",
-        "on" if on else "off: a restart of Redis would lose runs",
+        "on" if on else "off: restarting Redis would lose runs",
         ok=on,
         hint="start Redis with --appendonly yes",
     )
@@ -115,10 +113,10 @@ def _recovery(store: Store) -> Finding:
     worker = settings.WorkerSettings()
     sees = store.workers.connected([int(store.client.client_id())]) is not None
     return Finding(
-        "a dead worker is noticed",
+        "a dead worker is detected",
         (f"within 0.1 s if its process died, {worker.lease:g} s if its machine vanished")
         if sees
-        else f"after its lease of {worker.lease:g} s: this Redis does not allow CLIENT LIST",
+        else f"after its lease of {worker.lease:g} s: CLIENT LIST is not permitted on this Redis",
     )
 
 
@@ -132,7 +130,7 @@ def _workers(store: Store) -> Finding:
     needed = store.membership is None
     return Finding(
         "workers",
-        listed or ("none; submit starts one when it needs it" if not needed else "none"),
+        listed or ("none; submit starts one when needed" if not needed else "none"),
         ok=bool(alive) or not needed,
         hint="start one: runner worker",
     )
@@ -147,8 +145,8 @@ def _protocols(store: Store) -> Finding:
     told += [f"{many} worker{'s' * (many > 1)} of {number}" for number, many in sorted(workers.items())]
     told += [f"{many} run{'s' * (many > 1)} of {number}" for number, many in sorted(runs.items())]
     return Finding(
-        "protocol of the store",
+        "store protocol",
         ", ".join(told),
         ok=not waiting,
-        hint=f"{waiting} of them wait{'s' * (waiting == 1)} for a worker of a newer version: start one",
+        hint=f"{waiting} of them need{'s' * (waiting == 1)} a worker of a newer version: start one",
     )

@@ -59,11 +59,11 @@ class Display:
                 self._row(task, "retry", text)
                 self._line(f"retrying  {shown}: {text}")
             case "task_recovered" | "task_released":
-                self._row(task, "moved", f"handed to another worker: {fields['reason']}")
+                self._row(task, "moved", f"rescheduled: {fields['reason']}")
                 self._line(f"recovered {shown}: {fields['reason']}")
             case "task_asked":
-                self._row(task, "retry", "asks a person")
-                self._line(f"asks      {shown}")
+                self._row(task, "retry", "awaits input")
+                self._line(f"asking    {shown}")
             case "task_progress":
                 self._row(task, "running", fields["text"])
             case "task_log":
@@ -71,9 +71,9 @@ class Display:
                 if self._live is not None:
                     err.print(Text.assemble((f"{shown}: ", "dim"), fields["text"]))
             case "store_rewound":
-                self._line(f"forgotten {shown}: the store went back in time; what it forgot is done again")
+                self._line(f"forgotten {shown}: the store was restored to an earlier state; what it lost is run again")
             case "write_refused":
-                self._line(f"refused   {shown}: a late write of a worker that no longer holds it")
+                self._line(f"refused   {shown}: a late write by a worker that had lost its claim")
 
     def note(self, text: str) -> None:
         """A line of our own."""
@@ -114,7 +114,7 @@ class Display:
         head = Text.assemble(
             (self._title, "bold"), (f"   {done}{of} {tasks}   {time.monotonic() - self._began:.0f} s", "dim")
         )
-        more = [Text(f"  … and {len(finished)} done before", style="dim")] if finished else []
+        more = [Text(f"  … and {len(finished)} done earlier", style="dim")] if finished else []
         return Group(head, *more, table)
 
 

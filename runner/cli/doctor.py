@@ -9,7 +9,7 @@ from runner.cli import options
 @click.option(
     "--worker",
     metavar="HOST:PID|self",
-    help="Look at this worker only: exit code 1 if it does not beat or is stopped. self: the one in this container.",
+    help="Check this worker only: exit code 1 if its heartbeat is missing or it is stopped. self: this container's.",
 )
 @options.as_json
 @options.redis_url

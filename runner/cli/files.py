@@ -15,10 +15,8 @@ from runner.core.plain_text import json_text
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option(
-    "--branch", type=options.TEXT, metavar="NAME", help="The files of this branch. Default: its current line."
-)
-@click.option("--out", type=options.TEXT, metavar="DIR", help="Write them there, each at its own path.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="The files of this branch. Default: the current one.")
+@click.option("--out", type=options.TEXT, metavar="DIR", help="Write them to this folder, each at its own path.")
 @options.as_json
 @options.redis_url
 def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -51,5 +49,5 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis
         for one in told:
             write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")
         if not found:
-            write("no files: no task that is done has an output_file\n")
+            write("no files: no completed task has an output_file\n")
     return code

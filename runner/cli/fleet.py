@@ -28,20 +28,20 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 
 @click.command()
 @click.option(
-    "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="Tasks at once. Default: the number of cores."
+    "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="Tasks at a time. Default: the number of cores."
 )
 @click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
 @click.option(
     "--lease",
     type=options.Seconds(min=0.3),
     metavar="SECONDS",
-    help="A vanished machine is noticed after this (RUNNER_LEASE, 5).",
+    help="How long until a vanished machine is detected (RUNNER_LEASE, 5).",
 )
 @click.option(
     "--drain-timeout",
     type=options.Seconds(min=0),
     metavar="SECONDS",
-    help="On SIGTERM a call in flight gets so long (RUNNER_DRAIN_TIMEOUT, 10).",
+    help="How long a call in flight may take to finish on SIGTERM (RUNNER_DRAIN_TIMEOUT, 10).",
 )
 @click.option(
     "--loglevel",
@@ -49,7 +49,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     default="INFO",
     show_default=True,
 )
-@click.option("--until-idle", is_flag=True, help="End when no run is running any more.")
+@click.option("--until-idle", is_flag=True, help="Exit when no run is running any more.")
 @options.queue
 @options.redis_url
 @options.broker_url
@@ -150,7 +150,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
     "--basic-auth",
     metavar="USER:PASSWORD",
     envvar="RUNNER_FLOWER_AUTH",
-    help="Needed when bound beyond loopback. Better given as RUNNER_FLOWER_AUTH: command lines can be read by others.",
+    help="Required when not bound to loopback. Prefer RUNNER_FLOWER_AUTH: other users can read command lines.",
 )
 @options.redis_url
 @options.broker_url
@@ -159,7 +159,7 @@ def flower(address: str, port: int, basic_auth: str | None, redis_url: str | Non
     options.apply_environment(redis_url=redis_url, broker_url=broker_url)
     if not _is_loopback(address) and not basic_auth:
         raise UsageError(
-            f"Flower on {address} would let anybody stop workers: give --basic-auth USER:PASSWORD (or "
+            f"Flower on {address} would let anyone stop workers: give --basic-auth USER:PASSWORD (or "
             "RUNNER_FLOWER_AUTH), or bind it to 127.0.0.1"
         )
     if basic_auth and not (all(basic_auth.partition(":")[::2]) and basic_auth.isascii()):

@@ -39,15 +39,15 @@ def worker_health(which: str) -> Health:
         if fields.get("host") == host and "pid" in fields and pid in (0, fields["pid"]) and here:
             found[f"{host}:{fields['pid']}"] = worker
     if len(found) > 1:
-        raise UsageError(f"several workers run on {host}; say which: --worker {' or --worker '.join(sorted(found))}")
+        raise UsageError(f"several workers run on {host}; choose one: --worker {' or --worker '.join(sorted(found))}")
     if not found:
-        name = f"on {host} with processes to be seen from here" if which == SELF else which
+        name = f"on {host} whose processes are visible here" if which == SELF else which
         return Health(f"no worker is registered {name}", ok=False, exit_code=int(Exit.FAILED))
     ((name, worker),) = found.items()
     wrong = _lapsed(worker, now) or (_stopped(worker.fields["pid"]) if host == socket.gethostname() else "")
     left = (worker.lapses_at - now) / 1000
     return Health(
-        f"{name}: {wrong or f'it beats; its lease stands for {left:.1f} s more'}",
+        f"{name}: {wrong or f'alive; its lease is valid for {left:.1f} s more'}",
         ok=not wrong,
         exit_code=int(Exit.FAILED) if wrong else 0,
     )
@@ -75,7 +75,7 @@ def _workers() -> Workers:
 
 def _lapsed(worker: WorkerInfo, now: int) -> str:
     return (
-        f"no heartbeat; its lease lapsed {(now - worker.lapses_at) / 1000:.1f} s ago" if worker.lapses_at < now else ""
+        f"no heartbeat; its lease expired {(now - worker.lapses_at) / 1000:.1f} s ago" if worker.lapses_at < now else ""
     )
 
 

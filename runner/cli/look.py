@@ -68,9 +68,7 @@ def _run_json(run: Any) -> dict[str, Any]:
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option(
-    "--branch", type=options.TEXT, metavar="NAME", help="The tasks of this branch. Default: its current line."
-)
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="The tasks of this branch. Default: the current one.")
 @options.as_json
 @options.redis_url
 def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -162,12 +160,12 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Wait for this branch. Default: its current line.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Wait for this branch. Default: the current one.")
 @click.option(
     "--timeout",
     type=options.Seconds(min=0),
     metavar="SECONDS",
-    help="Give up waiting, with exit code 124; the run goes on.",
+    help="Stop waiting after this, with exit code 124; the run continues.",
 )
 @options.as_json
 @options.redis_url
@@ -184,7 +182,7 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run is over.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing until the run is over.")
 @options.as_json
 @options.redis_url
 def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> int:

@@ -12,9 +12,9 @@ from runner.modelserver.stubs.offline import Engine, make_ready
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=8377, metavar="N", help="0 takes a free one. [8377]")
+@click.option("--port", type=click.IntRange(0, 65535), default=8377, metavar="N", help="0 picks a free one. [8377]")
 @click.option("--host", default="127.0.0.1", metavar="HOST")
-@click.option("--fetch", is_flag=True, help="Only fetch the model, once, and say where it is.")
+@click.option("--fetch", is_flag=True, help="Only download the model, once, and print its path.")
 def offline(port: int, host: str, fetch: bool) -> int:
     """Serve a small real model on this machine until Ctrl-C, in the protocols of OpenAI and Anthropic.
 
@@ -31,7 +31,7 @@ def offline(port: int, host: str, fetch: bool) -> int:
         try:
             server = ModelServer(Engine(model), port=port, host=host, models=(model.stem,), keep=0)
         except OSError as error:
-            raise StoreUnreachable(f"port {port} of {host} cannot be had: {error.strerror}; try --port 0") from None
+            raise StoreUnreachable(f"port {port} on {host} is not available: {error.strerror}; try --port 0") from None
         told = threading.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: told.set())

@@ -63,7 +63,7 @@ def redis_url(function: F) -> F:
         "--redis-url",
         type=TEXT,
         metavar="URL",
-        help="The state's Redis (RUNNER_REDIS_URL). Without one, an embedded server is used.",
+        help="Redis for state (RUNNER_REDIS_URL). Default: an embedded server.",
     )(function)
 
 
@@ -73,7 +73,7 @@ def broker_url(function: F) -> F:
         "--broker-url",
         type=TEXT,
         metavar="URL",
-        help="Celery's broker (RUNNER_BROKER_URL). Default: the state's Redis.",
+        help="Celery's broker (RUNNER_BROKER_URL). Default: the Redis for state.",
     )(function)
 
 
@@ -168,10 +168,10 @@ def _json(text: str, where: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_json)
     except RecursionError:
-        raise BadInput(f"{where} is nested too deep: more than {MOST_NESTED} lists and objects") from None
+        raise BadInput(f"{where} is nested too deeply: more than {MOST_NESTED} lists and objects") from None
     except ValueError as error:
         raise BadInput(f"{where} is not JSON: {error}") from None
 
 
 def _no_json(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")

@@ -17,7 +17,7 @@ _MOST = 8  #: names in the line of `submit`
 
 
 def left_out(bundle: Bundle) -> str | None:
-    """One line that names what is left out though nobody asked for that; None where there is nothing."""
+    """One line that names what is left out by default; None where there is nothing."""
     told = [one for one in bundle.left_out if one.why in _KINDS]
     if not told:
         return None
@@ -27,7 +27,7 @@ def left_out(bundle: Bundle) -> str | None:
             parts.append(f"{', '.join(names)} ({kind})")
     if more := len(told) - len(shown):
         parts.append(f"and {more} more")
-    return f"not packed: {', '.join(parts)}; a line !NAME in {IGNORE_FILE} packs one, --dry-run shows all"
+    return f"not packed: {', '.join(parts)}; a line !NAME in {IGNORE_FILE} includes one, --dry-run lists all"
 
 
 def show(bundle: Bundle, crew: str, as_json: bool, write: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ class PlainConsole(Console):
     """A console whose texts cannot command the terminal; only its own styles can."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of what is shown: all that is printed, and each cell of a table, comes by here."""
+        """The segments of what is shown: all that is printed, and each cell of a table, passes through here."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 

@@ -16,12 +16,12 @@ from runner.core.plain_text import json_text
     "--checkpoint",
     type=options.TEXT,
     metavar="ID",
-    help="Go on from this checkpoint, on a branch of its own if it is not the newest.",
+    help="Resume from this checkpoint, on a new branch if it is not the newest.",
 )
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Go on on this branch, beside the others.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Resume this branch; the others are left alone.")
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
-@click.option("--keep-code", is_flag=True, help="Use the crew's files as they were submitted, though they changed.")
-@click.option("--detach", is_flag=True, help="Return at once.")
+@click.option("--keep-code", is_flag=True, help="Use the crew's files as submitted, even if they have changed.")
+@click.option("--detach", is_flag=True, help="Exit without waiting.")
 @options.as_json
 @options.redis_url
 def resume(
@@ -34,9 +34,9 @@ def resume(
     as_json: bool,
     redis_url: str | None,
 ) -> int:
-    """Let RUN go on where it stopped. What is committed is not done again; recorded steps are replayed.
+    """Resume RUN where it stopped. Committed tasks do not run again; recorded steps are replayed.
 
-    A branch that goes on becomes the run's current line, unless that one is still running.
+    A resumed branch becomes the run's current branch, unless that one is still running.
     """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
@@ -61,7 +61,7 @@ def resume(
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Stop this branch only.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Cancel this branch only.")
 @click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
 @options.as_json
 @options.redis_url
@@ -80,17 +80,17 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
 
 @click.command()
 @click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--task", type=options.TEXT, metavar="TASK", help="Which task's question, where several asked.")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="On this branch. Default: its current line.")
-@click.option("--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without any: show what is asked.")
-@click.option("--approve", is_flag=True, help="What the task gave is good.")
+@click.option("--task", type=options.TEXT, metavar="TASK", help="The task whose question to answer, if several asked.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="On this branch. Default: the current one.")
+@click.option("--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without one: print the question.")
+@click.option("--approve", is_flag=True, help="Accept the task's output.")
 @click.option(
     "--reject",
     type=options.ANY_TEXT,
     metavar="WHY",
-    help="It is not: the task does it again, knowing why, and asks again.",
+    help="Reject the task's output: the task runs again with this reason, and asks again.",
 )
-@click.option("--detach", is_flag=True, help="Return at once.")
+@click.option("--detach", is_flag=True, help="Exit without waiting.")
 @options.as_json
 @options.redis_url
 def answer(
@@ -116,7 +116,7 @@ def answer(
             for one in [] if as_json else asked:
                 write(one.shown())
             if not asked:
-                say(f"run {run_id} asks nothing")
+                say(f"run {run_id} is not awaiting input")
             return int(Exit.WAITING) if asked else 0
         handle = client.answer(run_id, text, approve=approve, reject=reject, task=task, branch=branch)
         if detach:

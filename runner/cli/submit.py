@@ -32,16 +32,20 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.command()
 @click.argument("target")
 @click.option(
-    "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V takes V as JSON. Repeatable."
+    "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V parses V as JSON. Repeatable."
 )
 @click.option(
     "--inputs", "inputs_file", type=options.TEXT, metavar="FILE", help="Inputs as a JSON object; - reads stdin."
 )
 @click.option(
-    "--id", "key", type=options.TEXT, metavar="KEY", help="Submitting twice with the same KEY gives the same run."
+    "--id",
+    "key",
+    type=options.TEXT,
+    metavar="KEY",
+    help="Idempotency key: submitting again with the same KEY returns the same run.",
 )
 @options.as_json
-@click.option("--detach", is_flag=True, help="Print the run id and return.")
+@click.option("--detach", is_flag=True, help="Print the run id and exit without waiting.")
 @click.option("--max-checkpoints", type=options.Count(min=1), metavar="N", help="Keep the newest N on each branch.")
 @click.option(
     "--checkpoint-on",
@@ -55,14 +59,17 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
     type=options.Seconds(min=1, max=LONGEST),
     default=KEEP,
     metavar="SECONDS",
-    help="Keep a finished run so long (7 days).",
+    help="How long to keep a finished run (7 days).",
 )
 @click.option(
-    "--bundle-limit", type=click.IntRange(min=1), metavar="BYTES", help="The most that is packed (RUNNER_BUNDLE_LIMIT)."
+    "--bundle-limit",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="The largest bundle to pack (RUNNER_BUNDLE_LIMIT).",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be packed and what is left out; store nothing.")
-@click.option("--demo", is_flag=True, help="Ask no model, but a script that is built in: to try without a key.")
-@click.option("--offline", is_flag=True, help="Ask a very small model on the worker's machine (its extra: offline).")
+@click.option("--demo", is_flag=True, help="Use built-in scripted answers instead of a model: to try it without a key.")
+@click.option("--offline", is_flag=True, help="Use a very small model on the worker's machine (extra: offline).")
 @options.queue
 @options.redis_url
 @options.broker_url
@@ -87,7 +94,7 @@ def submit(
     """Run the crew in TARGET: a path, path:object, or package.module:object.
 
     Exit codes: 0 completed, 1 failed, 2 bad usage or crew file (nothing stored), 3 cancelled, 4 store or broker out of
-    reach, 5 waiting for a person. Ctrl-C detaches; the run goes on.
+    reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
     """
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     with only(clean=True) as write:
@@ -150,7 +157,7 @@ def _refuse_missing(prepared: Prepared, inputs: dict[str, Any]) -> None:
 
 def _stand_in(demo: bool, offline: bool) -> str:
     if demo and offline:
-        raise UsageError("--demo and --offline are two things: the one asks no model, the other a small one")
+        raise UsageError("choose --demo (scripted answers) or --offline (a small local model), not both")
     return "demo" if demo else "offline" if offline else ""
 
 
@@ -170,10 +177,10 @@ def follow(
             _hint_without_worker(handle, display)
             result = handle.wait(timeout, on_event=display)
     except KeyboardInterrupt:
-        say(f"detached; the run goes on: runner wait {handle.words}")
+        say(f"detached; the run continues: runner wait {handle.words}")
         return 130
     except TimeoutError as error:
-        say(f"error: {error}; it goes on: runner wait {handle.words}")
+        say(f"error: {error}; the run continues: runner wait {handle.words}")
         return STILL_RUNNING
     return deliver(handle, result, as_json, write)
 
@@ -181,7 +188,7 @@ def follow(
 def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> int:
     """Write the files that tasks want and print the result. Returns the exit code.
 
-    A branch beside the current line writes none: they would replace those of that line.
+    A branch beside the current branch writes none: they would replace those of that branch.
     """
     code = int(result.exit_code)
     if result.status == "completed" and handle.branch in (None, handle.record.branch):
@@ -200,7 +207,7 @@ def deliver(handle: RunHandle, result: RunResult, as_json: bool, write: Any) -> 
 
 
 def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
-    """The result on stdout; how it went on stderr. ``words`` are what a person types for the run."""
+    """Print the result to stdout and the summary to stderr. ``words`` are what a person types for the run."""
     if as_json:
         write(json_text(result.to_dict()) + "\n")
         return
@@ -221,7 +228,7 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
     if result.error:
         say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):
-            say(f"go on with it: runner resume {words}")
+            say(f"resume it: runner resume {words}")
     if result.exit_code is Exit.WAITING:
         for line in asked(result, words):
             say(line)
@@ -237,7 +244,7 @@ def asked(result: RunResult, words: str) -> Iterator[str]:
 
 
 def detached(handle: RunHandle, as_json: bool) -> str:
-    """What is printed of a run, or a new branch of one, that nobody waits for."""
+    """Print a run, or a new branch of one, without waiting for it."""
     if as_json:
         branch = {"branch": handle.branch} if handle.branch else {}
         return json_text({"run_id": handle.id, "status": handle.status} | branch) + "\n"

@@ -21,7 +21,7 @@ def rows(
     branch: str,
     ledger: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """A row for each task of a branch. Times are in milliseconds; what nobody recorded is not there.
+    """A row for each task of a branch. Times are in milliseconds; what was not recorded is left out.
 
     ``attempts`` were begun so far, ``attempt`` is the one that runs or comes next. ``ms`` is how long the last one
     took; ``tokens`` and ``cost`` are of all of them, the cost told as the ledger tells it.

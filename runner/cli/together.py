@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], None]) -> int:
-    """Until a signal, or until one of them ends by itself; then all are asked to end. Returns the exit code.
+    """Until a signal, or until one of them exits; then all are asked to stop. Returns the exit code.
 
     What a part prints goes to stderr with its name before each line.
     """
@@ -43,7 +43,7 @@ def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], No
         _end(list(parts.values()), printers, asked, grace)
     if asked:
         return 0
-    say(f"error: {ended} ended by itself, with {parts[ended].returncode}; so all were ended")
+    say(f"error: {ended} exited unexpectedly with status {parts[ended].returncode}; everything was stopped")
     return 1
 
 

@@ -1,4 +1,4 @@
-"""The verbs: submit a crew, look at runs, let one go on, fork one, compare branches."""
+"""The verbs: submit a crew, inspect runs, resume one, fork one, compare branches."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The verbs: submit a crew, look at runs, let one go on."""
+"""The verbs: submit a crew, inspect runs, resume, fork and cancel them, answer their questions."""
 
 import json
 import re
@@ -42,7 +42,12 @@ __all__ = ["Client", "RunHandle", "RunResult"]
 
 
 class Client:
-    """A store, and what can be done with it. Close it, or use it in a ``with``."""
+    """Submits, inspects, resumes and forks the runs of a store. Use it in a ``with``, or close it.
+
+    ``redis_url`` names the store's Redis (default: ``RUNNER_REDIS_URL``, or else the embedded server, whose data is in
+    ``state_dir``). Methods may be called from any thread. Wherever one takes a ``run_id``, the key that a run was
+    submitted with will do. All raise `NotFound` for a run or branch that is not there, and `StoreUnreachable`.
+    """
 
     def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:
         self.store: Store = open_store(redis_url, state_dir=state_dir)
@@ -53,7 +58,7 @@ class Client:
         self._broken = 0
 
     def close(self) -> None:
-        """Let the store go."""
+        """Close the connections; an embedded server that is not used any more stops."""
         self.store.close()
 
     def __enter__(self) -> "Client":
@@ -76,10 +81,15 @@ class Client:
         keep: float = KEEP,
         models: str = "",
     ) -> RunHandle:
-        """Accept a run. Once this returned, the run ends or waits for a person.
+        """Submit a crew, flow or agent. Once this has returned, the run ends or awaits input, whatever crashes.
 
-        ``id`` makes it idempotent: the same id gives the same run. ``keep`` is how many seconds a finished run is kept.
-        ``models`` is "demo" or "offline" for a run that asks no vendor's model, but the one that is built in.
+        ``target`` is a path, ``path:object`` or ``package.module:object``. ``inputs`` are JSON by name. ``id`` is
+        an idempotency key: submitting again with the same one returns the same run. ``max_checkpoints`` is how many
+        each branch keeps, ``checkpoint_on`` the types of events at which they are written. ``keep`` is for how many
+        seconds a finished run is kept. ``models`` is "demo" or "offline" for built-in answers instead of a vendor's.
+
+        Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored, and
+        `Conflict` if ``id`` was used for another crew or other inputs.
         """
         run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
         queue = queue_name(queue or default_queue())
@@ -108,15 +118,15 @@ class Client:
         raise Conflict("the store lost the bundle twice while the run was being created: submit again")
 
     def _refuse_other(self, run_id: str, id: str | None, fields: dict[str, str]) -> None:
-        """The same id may not stand for another crew or other inputs."""
+        """Raise `Conflict` if the id was used for another crew or other inputs."""
         for name, what in (("crew", "another crew"), ("inputs", "other inputs")):
             if self.store.runs.field(run_id, name) != fields[name]:
-                raise Conflict(f"the id {id!r} was used for {what} (run {run_id}): choose another id")
+                raise Conflict(f"the id {id!r} was already used for {what} (run {run_id}): choose another id")
 
     # -- reading and steering
 
     def id_of(self, run: str) -> str:
-        """The id of a run that is named by it, or by the key that it was submitted with (``submit(id=...)``)."""
+        """Return the id of a run that is named by it, or by the key that it was submitted with (``submit(id=...)``)."""
         if _RUN_ID.fullmatch(run):
             return run
         try:
@@ -126,20 +136,17 @@ class Client:
         return keyed if self.store.runs.existing([keyed]) else run
 
     def run(self, run_id: str, branch: str | None = None) -> RunHandle:
-        """The handle of a run, or of one branch of it. Raises `NotFound`.
-
-        Here as everywhere, ``run_id`` may also be the key that the run was submitted with.
-        """
+        """Return the handle of a run, or of one ``branch`` of it. Raises `NotFound`."""
         run_id = self.id_of(run_id)
         self.store.runs.status(run_id, branch)
         return RunHandle(self, run_id, branch=branch)
 
     def runs(self, limit: int = 50) -> list[RunRecord]:
-        """The newest runs, newest first."""
+        """List the newest ``limit`` runs, newest first."""
         return self.store.runs.newest(limit)
 
     def checkpoints(self, run_id: str, branch: str | None = None) -> list[CheckpointRecord]:
-        """The checkpoints a run keeps, by branch, oldest first."""
+        """List the checkpoints of a run, or of one ``branch``: by branch, oldest first."""
         runs, run_id = self.store.runs, self.id_of(run_id)
         runs.get(run_id)
         if branch is not None:
@@ -155,9 +162,13 @@ class Client:
         accept_code_change: bool = False,
         keep_code: bool = False,
     ) -> RunHandle:
-        """Let a run go on: on its current line, or on ``branch``, which then becomes it unless that one still runs.
+        """Resume a run: its current branch, or ``branch``, which then becomes the current one unless that still runs.
 
-        From an older checkpoint than its branch's newest it goes on, on a branch of its own.
+        What is committed stays, and recorded steps are replayed. From a ``checkpoint`` (an id, or its beginning) that
+        is not the newest of its branch, it resumes on a new branch. If the crew's files have changed since,
+        ``accept_code_change`` takes them as they are now, ``keep_code`` as they were submitted.
+
+        Returns the handle of what runs. Raises `Conflict` for what is running, awaits input, or has changed code.
         """
         runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
@@ -166,19 +177,19 @@ class Client:
             if start is not None and branch not in (None, start.branch):
                 raise Conflict(
                     f"checkpoint {start.id} is on branch {start.branch}, not on {branch}: "
-                    f"`runner fork {run_id} --checkpoint {start.id} --branch {branch}` begins another branch there"
+                    f"`runner fork {run_id} --checkpoint {start.id} --branch {branch}` starts another branch there"
                 )
             after = runs.last_event(run_id)
             name = start.branch if start else branch or run.branch
             if start is not None and start.seq >= runs.last_commit(run_id, name):
-                start = None  # nothing was committed after it: the branch goes on
+                start = None  # nothing was committed after it: the branch itself resumes
             status = run.status
             if start is not None:
                 if branch is not None:
                     raise Conflict(
-                        f"branch {branch} of run {run_id} has gone on since checkpoint {start.id}: `runner fork "
-                        f"{run_id} --checkpoint {start.id}` begins another branch there, `runner resume {run_id} "
-                        f"--branch {branch}` goes on from its newest"
+                        f"branch {branch} of run {run_id} has advanced past checkpoint {start.id}: `runner fork "
+                        f"{run_id} --checkpoint {start.id}` starts another branch there, `runner resume {run_id} "
+                        f"--branch {branch}` resumes from its head"
                     )
                 name = f"resume/{start.id}_{secrets.token_hex(3)}"
             elif name != run.branch:
@@ -189,7 +200,7 @@ class Client:
                 )
                 raise Conflict(f"{what} run {run_id} is running: `runner wait {run_id}{which}` waits for it".lstrip())
             if status is RunStatus.waiting and start is None:
-                raise Conflict(f"run {run_id} waits for a person: `runner answer {run_id} --text ...` lets it go on")
+                raise Conflict(f"run {run_id} is awaiting input: `runner answer {run_id} --text ...` resumes it")
             known = runs.plan(run_id)
             done = runs.committed(run_id, name if start is None else start.branch, start.seq if start else None)
             if status is RunStatus.completed and start is None and (known.grows or len(done) == len(known.tasks)):
@@ -199,23 +210,23 @@ class Client:
             if (growing := plan or known).grows:
                 line = GrowingBranch(self.store.client, run_id, start.branch if start else name)
                 upto = start.seq if start else None
-                standing = regrowth.standing_at(growing, line, upto, anew=plan is not None)
+                standing = regrowth.standing_at(growing, line, upto, replanned=plan is not None)
                 pending = regrowth.ready(growing, standing)
             answer = runs.resume(run, name, start=start, fields=fields, plan=plan, pending=pending)
             if answer == "resumed":
                 self.ensure_worker(run.queue)
                 beside = runs.get(run_id).branch != name
                 moved = not beside and name != run.branch
-                notes = (f"the current line of run {run_id} is now {name}; it was {run.branch}",) if moved else ()
+                notes = (f"the current branch of run {run_id} is now {name}; it was {run.branch}",) if moved else ()
                 return RunHandle(self, run_id, branch=name if beside else None, notes=notes, _from=after)
             if answer == "busy":
                 raise Conflict(
-                    f"a branch of run {run_id} is running on the code as it was: wait for it, or cancel it with "
-                    f"`runner cancel {run_id} --branch NAME`, then go on with the new code"
+                    f"a branch of run {run_id} is running on the old code: wait for it, or cancel it with "
+                    f"`runner cancel {run_id} --branch NAME`, then resume with the new code"
                 )
             if answer == "no bundle":
                 raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
-        raise Conflict(f"run {run_id} kept changing while it was to be resumed: try again")
+        raise Conflict(f"run {run_id} kept changing while it was being resumed: try again")
 
     def answer(
         self,
@@ -227,11 +238,11 @@ class Client:
         task: str | None = None,
         branch: str | None = None,
     ) -> RunHandle:
-        """Answer what a run asked; it goes on. ``task`` says which question, where there are several.
+        """Answer a run's question and resume the run. ``task`` names the one that asked, if several did.
 
-        The answer is a ``text``, or ``approve`` of what the task gave, or ``reject`` it and say why: it then does it
-        again, and asks again. Empty text approves. Raises `Conflict` where nothing is asked, `BadInput` where the
-        answer is none.
+        Give one of ``text``, ``approve`` (accept the task's output), or ``reject`` with the reason: the task then runs
+        again, and asks again. Empty text approves. Returns the handle of the branch that resumes. Raises `Conflict` if
+        nothing is asked, and `BadInput` if the answer does not fit the question.
         """
         runs, run_id = self.store.runs, self.id_of(run_id)
         for _ in range(20):
@@ -242,10 +253,10 @@ class Client:
             asked = [one for one in runs.questions(run_id, name) if task in (None, one.task)]
             if not asked:
                 whose = f" of task {task!r}" if task else ""
-                raise Conflict(f"run {run_id} is {status.value}, and waits for no answer{whose}")
+                raise Conflict(f"run {run_id} is {status.value} and is not awaiting an answer{whose}")
             if len(asked) > 1:
                 names = ", ".join(one.task for one in asked)
-                raise Conflict(f"run {run_id} waits for {len(asked)} answers: name one with --task, of {names}")
+                raise Conflict(f"run {run_id} is awaiting {len(asked)} answers: choose one with --task: {names}")
             question = asked[0]
             said = verdict(text, approve, reject, question.labels, question.about)
             if question.labels and said.strip() and not question.about.get("has_model"):
@@ -257,7 +268,7 @@ class Client:
                 return RunHandle(self, run_id, branch=name if beside else None, _from=after)
             if found not in ("changed", "not asked"):
                 raise Conflict(f"run {run_id} is {found}: `runner resume {run_id}` first, then answer")
-        raise Conflict(f"run {run_id} kept changing while it was answered: try again")
+        raise Conflict(f"run {run_id} kept changing while it was being answered: try again")
 
     def fork(
         self,
@@ -269,11 +280,14 @@ class Client:
         edits: Mapping[str, Edit] | None = None,
         source: str | None = None,
     ) -> RunHandle:
-        """A new branch of a run, side by side with the others, however those stand. Gives the handle of that branch.
+        """Start a new branch of a run, whatever the state of the others, which it does not affect.
 
-        It leaves at ``checkpoint``, or at the newest position of the branch ``source``, of the current line if that is
-        not named. ``inputs`` and ``edits`` (outputs by task, as text or JSON) differ there; what used one of them is
-        done again, and what was not committed yet is done; nothing else is. ``branch`` names it.
+        It starts at ``checkpoint``, or at the head of the branch ``source`` (default: the current one), and is called
+        ``branch`` (default: a generated name). ``inputs`` by name and ``edits``, outputs by task, as text or JSON,
+        replace those it had there. Tasks that used one of them run again; so do those that were not committed yet.
+
+        Returns the handle of the new branch; its ``to_do`` is how many tasks it starts with. Raises `Conflict` if
+        there is a branch of that name, and `BadInput` for an edit that does not fit.
         """
         run_id = self.id_of(run_id)
         name, where = forking.fork(
@@ -291,7 +305,7 @@ class Client:
         return RunHandle(self, run_id, branch=name, to_do=where.to_do, notes=notes, _from=where.newest_event)
 
     def diff(self, run_id: str, a: str, b: str) -> Diff:
-        """What differs between two branches of a run, or checkpoints. Raises `NotFound`."""
+        """Compare two branches or checkpoints of a run: inputs, outputs, ledgers. Raises `NotFound`."""
         run_id = self.id_of(run_id)
         return compare(*(comparing.side(self.store.runs, run_id, name) for name in (a, b)))
 
@@ -329,7 +343,7 @@ class Client:
         if code_digest(now) != self.store.runs.field(run.id, "code"):
             raise Conflict(
                 f"the code of {file} has changed since run {run.id} was submitted: "
-                "--accept-code-change goes on with the new code, --keep-code with the old"
+                "--accept-code-change resumes with the new code, --keep-code with the old"
             )
         return {}, None
 
@@ -343,14 +357,14 @@ class Client:
             folder = self.store.state_dir
             if self._worker is not None and self._broke_off(self._worker.poll()):
                 raise NoWorker(
-                    f"the worker does not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
-                    "put that right, then `runner wait` goes on with the run"
+                    f"the worker did not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
+                    "fix that, then `runner wait` continues the run"
                 )
             self._worker = local_worker.ensure(folder, name_of(queue)) or self._worker
             self._looked_for_worker = time.monotonic()
 
     def _broke_off(self, code: int | None) -> bool:
-        """Whether the worker that was started here cannot start: it said so, or failed by itself several times."""
+        """Whether the worker that was started here cannot start: it said so, or failed several times."""
         if code == 1:
             self._worker, self._broken = None, self._broken + 1
         return code == WORKER_GAVE_UP or self._broken >= WORKER_TRIES

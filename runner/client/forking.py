@@ -43,14 +43,14 @@ def fork(
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(where, edits)
         growth, todo, kept = None, frozenset[str](), frozenset[str]()
-        # What was in flight goes on from its recorded steps, if what it works on is the same.
+        # What was in flight resumes from its recorded steps, if what it works on is the same.
         if where.plan.grows:
             growth = _regrown(client, where, changed, edited)
             kept = growth.kept
             if changed and not growth.ready:
                 raise BadInput(
-                    "inputs are laid over a flow's state where the branch leaves, and no method is left to do there: "
-                    "name an earlier --checkpoint, edit a method's output with --edit, or submit the flow anew"
+                    "inputs are merged into the flow's state at the fork, and no method is left to run there: "
+                    "name an earlier --checkpoint, edit a method's output with --edit, or submit the flow again"
                 )
         else:
             again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
@@ -70,14 +70,14 @@ def fork(
         if answer == "forked":
             return name, replace(where, to_do=len(growth.ready) if growth else len(todo))
         if answer == "taken" and branch is not None:
-            raise Conflict(f"run {run_id} has a branch {name!r} already: choose another name")
+            raise Conflict(f"run {run_id} already has a branch {name!r}: choose another name")
         if answer == "no bundle":
             raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
-    raise Conflict(f"run {run_id} kept changing while it was to be forked: try again")
+    raise Conflict(f"run {run_id} kept changing while it was being forked: try again")
 
 
 def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapping[str, Edit]) -> tuple[str, ...]:
-    """Of what is given to a fork, the inputs that nothing reads and the labels that nobody hears, each in a sentence.
+    """The inputs of a fork that nothing reads and the labels that nothing listens to, each in a sentence.
 
     Tasks that were never done may read any: then only what looks like another input's name is one of them.
     """
@@ -127,7 +127,7 @@ def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:
         except RecursionError:  # text that was to be JSON
             deep = True
         if deep:
-            raise BadInput(f"the edit of task {task!r} is nested too deep: more than {MOST_NESTED} lists and objects")
+            raise BadInput(f"the edit of task {task!r} is nested too deeply: more than {MOST_NESTED} lists and objects")
         if record is not None:
             if before.json is not None:
                 key = method_of(task) if where.plan.grows else task

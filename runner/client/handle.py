@@ -1,4 +1,4 @@
-"""One run: to watch, to wait for, to cancel."""
+"""The handle of a run: follow it, wait for it, cancel it, fetch its files."""
 
 import json
 import time
@@ -21,7 +21,7 @@ from runner.providers.redis.runs import Runs
 if TYPE_CHECKING:
     from runner.client import Client
 
-TOGETHER = 0.01  #: seconds for events to come together: who waits should not load the store with each of them
+TOGETHER = 0.01  #: seconds in which events are batched: a waiting client should not load the store with each of them
 
 EXIT_OF = {
     RunStatus.completed: Exit.COMPLETED,
@@ -33,7 +33,12 @@ EXIT_OF = {
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to. ``outputs`` are texts by task, as planned; ``ledger`` is the account of its steps."""
+    """The result of a run, or its state so far.
+
+    ``status`` is running, completed, failed, cancelled or waiting. ``result`` is the last task's output as text, None
+    until the run is completed. ``outputs`` are texts by task, in the order of the plan. ``ledger`` counts steps, tokens
+    and cost (docs/concepts.md lists its keys). ``recoveries`` is how often a task was rescheduled.
+    """
 
     run_id: str
     status: str
@@ -44,14 +49,14 @@ class RunResult:
     recoveries: int
     error: str | None
     asked: tuple[Question, ...] = ()
-    """What a person is asked, while it waits for one."""
+    """The open questions, while the run awaits input."""
     models: str = ""
-    """What stood in for the vendors' models, in words; "" if nothing did."""
+    """What replaced the vendors' models, in words; "" if nothing did."""
     usage_metrics: dict[str, int] = field(default_factory=dict)
-    """What its framework counts, over all tasks of the branch; empty for other crews."""
+    """What the crew's framework counts, summed over the tasks of the branch; empty if it counts nothing."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``--json`` prints it; what is asked, what stood in for models, what a framework counts only if it is."""
+        """Return the object that ``--json`` prints; ``asked``, ``models`` and ``usage_metrics`` only if set."""
         found = {name: getattr(self, name) for name in self.__slots__ if name not in ("asked", "models")}
         if not self.usage_metrics:
             del found["usage_metrics"]
@@ -60,46 +65,52 @@ class RunResult:
 
     @property
     def exit_code(self) -> Exit:
-        """The exit code that says the same."""
+        """The exit code of ``runner wait`` for this status."""
         return EXIT_OF.get(RunStatus(self.status), Exit.COMPLETED)
 
 
 @dataclass
 class RunHandle:
-    """One run, to watch and to steer: its current line, or the ``branch`` it was asked for."""
+    """A run, to follow and to steer: its current branch, or the ``branch`` that was asked for.
+
+    ``created`` is False if `Client.submit` found an earlier run with the same id.
+    """
 
     client: "Client"
     id: str
     created: bool = True
     branch: str | None = None
     to_do: int = 0
-    """With how many tasks a fork began."""
+    """How many tasks a fork started with."""
     notes: tuple[str, ...] = ()
-    """What a person should hear of how it began."""
+    """Warnings and notes about how it started, each in a sentence."""
     _from: str = field(default="0", repr=False)
 
     @property
     def record(self) -> RunRecord:
-        """The run as it stands now."""
+        """The run's record, read now."""
         return self.client.store.runs.get(self.id)
 
     @property
     def status(self) -> str:
-        """Where it stands: running, completed, failed, cancelled or waiting."""
+        """Its state: running, completed, failed, cancelled or waiting."""
         return self.client.store.runs.status(self.id, self.branch).value
 
     @property
     def words(self) -> str:
-        """What a person types for it: ``RUN``, or ``RUN --branch NAME``."""
+        """How the command line names it: ``RUN``, or ``RUN --branch NAME``."""
         return self.id if self.branch is None else f"{self.id} --branch {self.branch}"
 
     @property
     def branches(self) -> list[BranchRecord]:
-        """The run's branches as they stand, main first."""
+        """The run's branches, main first."""
         return self.client.store.runs.branch_records(self.id)
 
     def events(self, follow: bool = False, after: str | None = None) -> Iterator[Event]:
-        """What happened so far, on its branch if it has one; with ``follow``, on until that, or the run, is over."""
+        """Iterate over its events so far (of its ``branch``, if it has one); with ``follow``, until it is over.
+
+        ``after`` is the id of an event to start after.
+        """
         last = self._from if after is None else after
         if not follow:
             yield from (e for e in self.client.store.runs.events(self.id, last) if self._tells(e, self.branch))
@@ -112,7 +123,10 @@ class RunHandle:
                 return
 
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
-        """Until the run is over. Raises TimeoutError after ``timeout`` seconds; the run goes on."""
+        """Wait until the run is over or awaits input, and return its result. ``on_event`` is called with each event.
+
+        Raises TimeoutError after ``timeout`` seconds; the run continues.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         last = self._from
         while True:
@@ -132,7 +146,7 @@ class RunHandle:
         return branch is None or event.fields.get("branch", branch) == branch
 
     def _look(self, last: str) -> tuple[bool, str, list[Event]]:
-        """Whether its line is over, which that is, and the run's events since; waits a while for the first if not."""
+        """Whether its branch is over, which that is, and the events since ``last``; waits a while for one if not."""
         runs = self.client.store.runs
         line: str
         status, line = self.client.patient(lambda: self._standing(runs), self)
@@ -146,12 +160,12 @@ class RunHandle:
         return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
 
     def result(self) -> RunResult:
-        """What the run came to, or has so far."""
+        """Return the result of the run, or its state so far, without waiting."""
         result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id, self.branch), self)
         return result
 
     def files(self) -> list[OutputFile]:
-        """The files that its tasks want their output in, of all that are done; of two with one path the later."""
+        """Return the ``output_file`` of each task that is done; of two with one path, the later."""
         runs = self.client.store.runs
         record = self.record
         branch = self.branch or record.branch
@@ -160,8 +174,10 @@ class RunHandle:
         return list({one.path: one for one in files_of(runs.committed(self.id, branch), wanted, inputs)}.values())
 
     def write_output_files(self, folder: Path | None = None) -> list[Path]:
-        """Write `files` below ``folder`` (the working directory). Raises `LeadsOutside` for the first that is not to
-        be written there, when the others are."""
+        """Write `files` below ``folder`` (default: the working directory) and return their paths.
+
+        Raises `LeadsOutside` for the first that points outside of it, after the others are written.
+        """
         done = list(write_files(self.files(), folder or Path()))
         for one in done:
             if isinstance(one, LeadsOutside):
@@ -176,13 +192,13 @@ class RunHandle:
         inputs: Mapping[str, Any] | None = None,
         edits: Mapping[str, Any] | None = None,
     ) -> "RunHandle":
-        """A new branch that leaves this one, or at ``checkpoint``; see `Client.fork`."""
+        """Start a new branch from this one's head, or from ``checkpoint``; see `Client.fork`."""
         return self.client.fork(
             self.id, checkpoint=checkpoint, branch=branch, inputs=inputs, edits=edits, source=self.branch
         )
 
     def cancel(self, reason: str = "cancelled by a person") -> str:
-        """Stop all its branches, or only its ``branch``. Returns the status it had; `Conflict` if it was over."""
+        """Cancel all its branches, or only its ``branch``. Returns its former status. Raises `Conflict` if over."""
         was = self.client.store.runs.cancel(self.id, reason, self.branch)
         if was == "gone":
             self.status  # noqa: B018 - raises NotFound with the hint
@@ -193,7 +209,7 @@ class RunHandle:
 
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:
-    """The account of a run; its lines in this order of tasks."""
+    """Return the ledger of a run; its lines in this order of tasks."""
     prices = NO_PRICES if run.standin else configured(run.created_at)
     place = {task: i for i, task in enumerate(order)}
     lines = sorted(

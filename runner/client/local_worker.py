@@ -1,7 +1,7 @@
 """A worker for as long as it is needed: with the embedded server, whoever waits for a run makes sure that one is there.
 
 ``workers-QUEUE.lock`` in the state directory is held, shared, by every worker's parent; one started here holds it
-before it runs, by inheritance. Who can have it alone knows that there is no worker, and starts one that ends by itself
+before it runs, by inheritance. A client that gets it exclusively knows that no worker runs, and starts one that exits
 when no run is left.
 """
 
@@ -44,7 +44,7 @@ def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                pass_fds=(lock.fileno(),),  # closed with the last process that has it: nobody waits for the start
+                pass_fds=(lock.fileno(),),  # closed with the last process that has it: nothing waits for the start
                 env={**os.environ, "RUNNER_STATE_DIR": str(state_dir)},
             )
 
@@ -53,4 +53,4 @@ def last_words(state_dir: Path) -> str:
     """The last error in the log of a worker that was started here."""
     lines = (state_dir / "worker.log").read_text("utf-8", "replace").splitlines()
     said = [line.strip() for line in lines if line.strip() and not line.startswith("runner worker:")]
-    return said[-1] if said else "it said nothing"
+    return said[-1] if said else "it printed nothing"

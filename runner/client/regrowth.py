@@ -15,10 +15,10 @@ from runner.providers.redis.dynamic_plan import GrowingBranch
 NO_LIMIT = 2**31
 
 
-def standing_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, anew: bool = False) -> Standing:
-    """Where the branch stands; at a position if one is given. ``anew``: by this plan, which is not what it ran by."""
+def standing_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, replanned: bool = False) -> Standing:
+    """Where the branch stands; at a position if one is given. ``replanned``: by this plan, not the one it ran by."""
     definition = FlowDefinition.from_data(plan.grows or {})
-    if upto is None and not anew and (shared := branch.shared()).version:
+    if upto is None and not replanned and (shared := branch.shared()).version:
         return Standing.from_fields(definition, shared.fields, NO_LIMIT)
     return standing_after(definition, branch.beginning(), branch.history(upto), NO_LIMIT)
 
@@ -30,7 +30,7 @@ def standing_with(
     inputs: Mapping[str, Any],
     edits: Mapping[str, Mapping[str, Any]],
 ) -> Standing:
-    """Where a branch would begin that left this one at a position, with inputs laid over and outputs replaced."""
+    """Where a branch would begin that left this one at a position, with inputs merged over and outputs replaced."""
     history: list[Committed] = [*branch.history(upto), Committed("", inputs=inputs, edits=edits)]
     return standing_after(FlowDefinition.from_data(plan.grows or {}), branch.beginning(), history, NO_LIMIT)
 

@@ -16,7 +16,7 @@ from runner.providers.redis.workers import Workers
 class Store:
     """An open store. ``membership`` keeps the embedded server alive while we use it; None for a named Redis.
 
-    ``client`` waits a while for a server that refuses for now; ``watcher`` asks once, for loops and for who wants to
+    ``client`` waits for a server that refuses for now; ``watcher`` asks once, for loops and callers that need to
     know whether it does.
     """
 

@@ -49,9 +49,9 @@ class Prepared:
     adapter: str
     """The name of the one that accepts it."""
     inputs: dict[str, Any]
-    """What its own file kicks it off with: inputs that nobody need give."""
+    """The inputs that its own file kicks it off with: they need not be given."""
     unfit: dict[str, str]
-    """Those of its own file that are not JSON, and why not: somebody has to give others."""
+    """Those of its own file that are not JSON, and why not: others must be given."""
     triggers: dict[str, str]
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
     reader: Reader
@@ -77,7 +77,7 @@ def run_id_for(id: str) -> str:
     if why := names.why_not(id):
         raise UsageError(f"--id {id[:80]!r} {why}")
     if len(id) > LONGEST_ID:
-        raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are taken")
+        raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are allowed")
     return "r-" + hashlib.sha256(id.encode()).hexdigest()[:12]
 
 

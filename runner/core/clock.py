@@ -38,7 +38,7 @@ class SystemClock:
         asleep(seconds)
 
     async def sleep_async(self, seconds: float, /) -> None:
-        """Let the loop go on meanwhile."""
+        """Let the loop run meanwhile."""
         import asyncio  # only a program that awaits pays for it
 
         try:

@@ -60,7 +60,7 @@ _LEAVES: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 def _deque(data: list[Any], longest: int | None = None) -> collections.deque[Any]:
     if longest is not None and len(data) > longest:
-        raise ValueError(f"it holds {longest} at most")
+        raise ValueError(f"it holds at most {longest}")
     return collections.deque(data, longest)
 
 
@@ -82,7 +82,7 @@ class NotCarried(TypeError):
     def __init__(
         self, what: str, remedy: str = "return text, numbers, dates, lists, sets, dicts or models of them"
     ) -> None:
-        super().__init__(f"{what}, which cannot be given to the next task as it is: {remedy}")
+        super().__init__(f"{what}, which cannot be passed to the next task unchanged: {remedy}")
 
 
 def is_class_of_values(of: object) -> bool:
@@ -98,7 +98,7 @@ def encode(value: Any, name_of: NameOf) -> tuple[Any, list[Entry]]:
     try:
         return _Encoder(name_of, entries).walk(value, ()), entries
     except RecursionError:
-        raise NotCarried("something that is nested too deep, or holds itself") from None
+        raise NotCarried("something that is nested too deeply, or contains itself") from None
 
 
 def decode(data: Any, entries: Iterable[Entry], find: Find) -> Any:
@@ -195,7 +195,9 @@ class _Encoder:
                 [name] = _shown({key: None})
                 other.append([name, inner, entries])
             if name in found:
-                raise NotCarried(f"a dict with the keys {key!r} and {name!r}, which are one in JSON{_where(path)}")
+                raise NotCarried(
+                    f"a dict with the keys {key!r} and {name!r}, which are the same key in JSON{_where(path)}"
+                )
             found[name] = one if type(one) in _PLAIN else self.walk(one, (*path, name))
         return self._is(path, "keys", found, other) if other else found
 
@@ -216,7 +218,7 @@ class _Encoder:
         if called := _own_name(getattr(value, "tzinfo", None)):
             more = ["", getattr(value, "fold", 0), called]
         if not same(_made(shown, kind, more, lambda _: None), value):
-            raise NotCarried(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not make again")
+            raise NotCarried(f"{_article(type(value))}{_where(path)} that its text {shown!r} does not restore")
         return self._is(path, kind, shown, *more)
 
     def _bytes(self, value: bytes | bytearray, path: Path, kind: str) -> str:
@@ -243,13 +245,13 @@ class _Encoder:
             fields = {name: getattr(value, name) for name in names if hasattr(value, name)}
         more_than_that = sorted(getattr(value, "__dict__", {}).keys() - set(fields if fields is not value else ()))
         if more_than_that:
-            raise NotCarried(f"{_article(of)}{_where(path)} with {more_than_that[0]!r}, which is none of its fields")
+            raise NotCarried(f"{_article(of)}{_where(path)} with {more_than_that[0]!r}, which is not one of its fields")
         try:
             again = same(_instance(of, fields, []), value)
         except (KeyError, TypeError):  # it lacks a field, or is a dict, a text or an exception as well
             again = False
         if not again:
-            raise NotCarried(f"{_article(of)}{_where(path)} that its fields do not make again")
+            raise NotCarried(f"{_article(of)}{_where(path)} that its fields do not restore")
         data = self._of_list(value, path) if fields is value else self._of_dict(fields, path)
         return self._is(path, "class", data, name)
 
@@ -287,7 +289,7 @@ class _Encoder:
     def _of_fields(self, value: BaseModel, path: Path, name: str, data: Any) -> Any:
         state = _parts_of(value)
         if state is None:
-            raise NotCarried(f"{_article(type(value))}{_where(path)} with an attribute that is none of its fields")
+            raise NotCarried(f"{_article(type(value))}{_where(path)} with an attribute that is not one of its fields")
         parts = [values if values is None else self._apart(values, path) for values in state]
         shown = data if data is not None or parts[0] is None else parts[0][0]
         return self._is(path, "fields", shown, name, sorted(value.model_fields_set), *parts)
@@ -310,12 +312,12 @@ def _made(data: Any, kind: str, more: list[Any], find: Find) -> Any:
     if kind == "class":
         of = find(more[0])
         if of is None or not is_class_of_values(of):
-            raise BadInput(f"it holds a {more[0]}, which the code of its task does not name any more")
+            raise BadInput(f"it holds a {more[0]}, which its task's code no longer names")
         return _instance(of, data, more[1:])
     if kind == "fields":
         of = find(more[0])
         if of is None or not issubclass(of, BaseModel):
-            raise BadInput(f"it holds a {more[0]}, which the code of its task does not name any more")
+            raise BadInput(f"it holds a {more[0]}, which its task's code no longer names")
         return _of_parts(of, more[1], [part and decode(part[0], part[1], find) for part in more[2:]])
     if kind in ("bytes", "bytearray"):
         found = data.encode() if more[0] == "utf-8" else base64.b64decode(data, validate=True)
@@ -344,7 +346,7 @@ def _instance(of: Any, data: Any, more: list[Any]) -> Any:
 
 
 def _of_parts(of: type[BaseModel], given: list[str], parts: list[Any]) -> BaseModel:
-    """A model as a copy of it is made: nothing is judged anew, and what was set by default is so still."""
+    """A model as a copy of it is made: nothing is validated again, and defaults still count as unset."""
     fields, extra, private = parts
     if not fields.keys() <= of.model_fields.keys():
         raise ValueError("it has other fields")
@@ -422,7 +424,7 @@ def _zone(zone: datetime.tzinfo | None) -> Any:
 
 
 def _own_name(zone: datetime.tzinfo | None) -> str:
-    """The name that somebody gave to a fixed offset, as `datetime.astimezone` does."""
+    """The name that was given to a fixed offset, as `datetime.astimezone` does."""
     name = zone.tzname(None) if isinstance(zone, datetime.timezone) else None
     return name if name and name != datetime.timezone(zone.utcoffset(None)).tzname(None) else ""  # type: ignore
 
@@ -455,7 +457,7 @@ def _parent(whole: list[Any], path: Iterable[Any]) -> tuple[Any, Any]:
             around, key = around[key], step
         around[key]
     except (LookupError, TypeError):
-        raise BadInput(f"there is nothing at {_dotted(path)} any more") from None
+        raise BadInput(f"there is no longer anything at {_dotted(path)}") from None
     return around, key
 
 

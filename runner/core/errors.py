@@ -20,7 +20,7 @@
         ├── Unsigned          its code is not signed with a key of this worker
         ├── MissingDependency a module the crew needs is not on this worker
         ├── ModelError        a model that cannot be called, or gave no answer that can be taken
-        │   └── ContextTooLong it takes less than it was told
+        │   └── ContextTooLong it accepts less input than it was sent
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
         └── TaskTimeout       a task ran longer than its ``timeout``
 
@@ -125,7 +125,7 @@ def needed_on_disk() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DiskTrouble(f"this machine's disk refuses what the task needs: {error}") from error
+        raise DiskTrouble(f"this machine's disk refused what the task needs: {error}") from error
 
 
 class RelativePath(TaskError):
@@ -159,7 +159,7 @@ class ModelError(TaskError):
 
 
 class ContextTooLong(ModelError):
-    """A model takes less than it was told."""
+    """A model accepts less input than it was sent."""
 
 
 class GuardrailFailed(TaskError):
@@ -196,7 +196,7 @@ class ClaimLost(Stop):
 
 
 class InputRequired(Stop):
-    """The task asks a person something: it stops here, and goes on when ``step`` of its journal has the answer."""
+    """The task asks a person something: it stops here, and resumes when ``step`` of its journal has the answer."""
 
     def __init__(self, step: str, question: str, about: Mapping[str, Any] | None = None) -> None:
         super().__init__(question)

@@ -26,9 +26,9 @@ def as_json(inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
             else:
                 fit |= json.loads(text)
         except UnicodeEncodeError:
-            unfit[name] = f"the input {name!r} holds half of a surrogate pair, which is no UTF-8 text"
+            unfit[name] = f"the input {name!r} contains half of a surrogate pair, which is not valid UTF-8"
         except RecursionError:
-            unfit[name] = f"the input {name!r} is nested too deep: more than {MOST_NESTED} lists and objects"
+            unfit[name] = f"the input {name!r} is nested too deeply: more than {MOST_NESTED} lists and objects"
         except (TypeError, ValueError) as error:
             unfit[name] = f"the inputs are not JSON: {error}"
     return fit, unfit
@@ -51,8 +51,8 @@ def stored(inputs: Mapping[str, Any]) -> str:
 
 
 def too_large(what: str) -> str:
-    """What a person is told of inputs that are over `MOST_BYTES`."""
-    return f"{what}: more than {MOST_BYTES // 2**20} MiB of JSON; put what is large into a file, and give its name"
+    """The error for inputs over `MOST_BYTES`."""
+    return f"{what}: more than {MOST_BYTES // 2**20} MiB of JSON; put large data into a file and pass its name"
 
 
 def nested_too_deep(value: Any) -> bool:
@@ -66,7 +66,7 @@ def nested_too_deep(value: Any) -> bool:
 
 def _bad_name(name: object) -> str:
     if not isinstance(name, str):
-        return f"the name of an input is text, not {name!r}"
+        return f"the name of an input must be text, not {name!r}"
     if not name.strip():
         return "an input has an empty name"
     why = names.why_not(name)

@@ -72,6 +72,6 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job was not given: it is somebody's, or done, or its branch is over."""
+    """Why a job could not be claimed: another worker holds it, it is done, or its branch is over."""
 
     reason: str

@@ -40,7 +40,7 @@ def usage_in(answer: Mapping[str, Any]) -> Usage:
 class Tally(Counter[Entry]):
     """How many of what; of calls that were served, with the tokens that they had taken.
 
-    ``passed``: how many records of its own journal a task came by meanwhile, whether they are in the account or not.
+    ``passed``: how many records of its own journal a task passed meanwhile, whether they are in the account or not.
     """
 
     def __init__(self, *given: Any) -> None:
@@ -174,8 +174,8 @@ class Heard:
 class CallContext:
     """Who makes the calls in this context: the agent's role, for the ledger.
 
-    ``per_minute``: how many of them may be made in a minute. ``announced``: it tells of its calls on the event bus
-    itself. ``heard`` is told of each call that ended, ``leaving`` of each that is about to be really made.
+    ``per_minute``: how many of them may be made in a minute. ``announced``: it emits its calls on the event bus
+    itself. ``heard`` is called with each call that ended, ``leaving`` with each that is about to be sent.
     """
 
     agent: str = ""
@@ -185,7 +185,7 @@ class CallContext:
     per_minute: int | None = None
 
 
-NOBODY = CallContext()
+UNATTRIBUTED = CallContext()
 
-caller: ContextVar[CallContext] = ContextVar("runner_caller", default=NOBODY)
+caller: ContextVar[CallContext] = ContextVar("runner_caller", default=UNATTRIBUTED)
 """Who makes the calls in this context."""

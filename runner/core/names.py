@@ -8,9 +8,9 @@ def why_not(name: str, *, most: int | None = None) -> str:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which is no UTF-8 text"
+        return "contains half of a surrogate pair, which is not valid UTF-8"
     if printable(name) != name or "\t" in name or name.splitlines() not in ([], [name]):
         return "has control characters: leave them out"
     if most is not None and size > most:
-        return f"has {size} bytes: at most {most} are taken"
+        return f"has {size} bytes: at most {most} are allowed"
     return ""

@@ -52,7 +52,7 @@ class TaskOutput(BaseModel):
 
     @property
     def value(self) -> Any:
-        """What the task returned, made anew from what is stored; the text of an agent, or its model.
+        """What the task returned, rebuilt from what is stored; the text of an agent, or its model.
 
         Raises `BadInput` where an edit does not fit, or the code does not name a class any more.
         """
@@ -64,14 +64,14 @@ class TaskOutput(BaseModel):
         try:
             return encoding.decode(data, record.get("types", ()), names.find if names is not None else lambda _: None)
         except BadInput as error:
-            raise BadInput(f"the output of task {self.name!r} cannot be had as a value: {error}") from None
+            raise BadInput(f"the output of task {self.name!r} cannot be restored as a value: {error}") from None
 
     def __str__(self) -> str:
         return self.raw
 
     def __getitem__(self, key: str) -> Any:
         if self.json_dict is None:
-            raise KeyError(f"task {self.name!r} gave text, not a dict: use .raw")
+            raise KeyError(f"task {self.name!r} returned text, not a dict: use .raw")
         return self.json_dict[key]
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def from_value(value: Any) -> tuple[str, Any]:
         return _from_other(value)
     except UnicodeDecodeError:
         raise TypeError(
-            "a task returned bytes that are no UTF-8 text: write them to a file and return its path, "
+            "a task returned bytes that are not UTF-8 text: write them to a file and return its path, "
             "or return base64.b64encode(data).decode()"
         ) from None
 
@@ -225,9 +225,9 @@ def from_edit(key: str, edit: Any, before: Any) -> Any:
     try:
         found = json.loads(edit)
     except ValueError as error:
-        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+        raise BadInput(f"the output of task {key!r} is JSON, but the edit is not: {error}") from None
     if _kind(found) != _kind(before):
-        raise BadInput(f"the output of task {key!r} is {_kind(before)} in JSON, and the edit is not")
+        raise BadInput(f"the output of task {key!r} is {_kind(before)} in JSON, but the edit is not")
     return found
 
 
@@ -244,8 +244,8 @@ def fitted(key: str, model: type[BaseModel] | None, data: Any) -> BaseModel | No
         return model.model_validate(data)
     except ValidationError as error:
         raise BadInput(
-            f"the output of task {key!r} is no {model.__name__} ({encoding.misfit(error)}): it was edited, or the code "
-            "is another: fork with an edit that fits"
+            f"the output of task {key!r} is not a valid {model.__name__} ({encoding.misfit(error)}): it was "
+            "edited, or the code has changed: fork with an edit that fits"
         ) from None
 
 
@@ -267,9 +267,9 @@ def to_text(record: Mapping[str, Any]) -> str:
         return to_json(record, inf_nan_mode="null").decode()
     except PydanticSerializationError:  # the text came from a file name, or was cut in the middle of an emoji
         if nested_too_deep(record):
-            raise TypeError(f"a task returned more than {MOST_NESTED} lists and objects in each other") from None
+            raise TypeError(f"a task returned more than {MOST_NESTED} nested lists and objects") from None
         raise TypeError(
-            "a task returned text with half of a surrogate pair, which is no UTF-8: "
+            "a task returned text with half of a surrogate pair, which is not valid UTF-8: "
             "return text.encode(errors='replace').decode()"
         ) from None
 

@@ -37,7 +37,7 @@ class Usage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Prices of a million tokens. What is cached, or written to a cache, costs as any prompt where nobody says else."""
+    """Prices of a million tokens. Cached tokens, and those written to a cache, cost as any prompt by default."""
 
     prompt: float
     completion: float

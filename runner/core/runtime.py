@@ -16,5 +16,5 @@ def wire(**engines: str) -> None:
 
 
 def engine_of(kind: str) -> Any:
-    """The module that performs the kickoffs of this kind. Raises `KeyError` where nobody wired one."""
+    """The module that performs the kickoffs of this kind. Raises `KeyError` where none is wired."""
     return import_module(_engines[kind])

@@ -18,7 +18,7 @@ def write_below(folder: Path, name: str, data: bytes, *, executable: bool = Fals
 
     An absolute name is taken as one below the folder. The file appears under its name when it is
     whole, and replaces one of that name. Each folder on the way is opened from the one above, and no link is followed,
-    so that a link that somebody makes meanwhile leads nowhere either.
+    so that a link created meanwhile leads nowhere either.
 
     Raises `LeadsOutside` for a name that climbs out of the folder, or where it or a folder on its way is a link, and
     OSError where it cannot be written.
@@ -54,9 +54,9 @@ def remove_below(folder: Path, name: str) -> None:
 def _parts(name: str) -> list[str]:
     plain = posixpath.normpath(name.lstrip("/"))
     if plain == ".." or plain.startswith("../"):
-        raise LeadsOutside(name, "it leads out of the folder")
+        raise LeadsOutside(name, "it points outside the folder")
     if plain == "." or name.endswith("/") or "\0" in name:
-        raise LeadsOutside(name, "it names no file")
+        raise LeadsOutside(name, "it does not name a file")
     return plain.split("/")
 
 

@@ -44,8 +44,8 @@ class WorkerSettings:
     """How a worker lives and dies.
 
     A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
-    task that kills its workers ``max_attempts`` times without getting further fails its run. A worker that took nothing
-    for ``stall`` seconds, while jobs waited and it had processes free, starts anew. Each commit waits until
+    task that kills its workers ``max_attempts`` times without progress fails its run. A worker that took nothing
+    for ``stall`` seconds, while jobs waited and it had processes free, restarts. Each commit waits until
     ``wait_replicas`` have it, for ``wait_timeout`` at most.
     """
 
@@ -77,13 +77,11 @@ def default_queue() -> str:
 def queue_name(name: str) -> str:
     """The name, unless it is odd or long, has blanks, or could be a key of the store. Raises `UsageError`."""
     if why := names.why_not(name, most=LONGEST_QUEUE):
-        raise UsageError(f"a queue is not called {name[:80]!r}: its name {why}")
+        raise UsageError(f"{name[:80]!r} is not a queue name: it {why}")
     if not name.isprintable() or " " in name:
-        raise UsageError(f"a queue is not called {name!r}: its name has no blanks")
+        raise UsageError(f"{name!r} is not a queue name: it contains blanks")
     if name.startswith("runner:"):
-        raise UsageError(
-            f"a queue is not called {name!r}: what begins with runner: is the store's own; choose another name"
-        )
+        raise UsageError(f"{name!r} is not a queue name: the prefix runner: is reserved; choose another name")
     return name
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class RunStatus(StrEnum):
-    """Where a branch stands, and where a run does: as its current line. Several branches may run side by side."""
+    """Where a branch stands, and where a run does: as its current branch. Several branches may run side by side."""
 
     running = "running"  #: some task may run, runs, or waits for its time
     completed = "completed"  #: every task is committed
@@ -31,11 +31,11 @@ class TaskState(StrEnum):
     delayed = "delayed"  #: an attempt failed, or its job came to a worker that cannot do it; the next one has a time
     held = "held"  #: its branch is over; nothing is sent until that is resumed
     failed = "failed"  #: no attempts left
-    asked = "asked"  #: it asked a person something, and goes on with the answer
+    asked = "asked"  #: it awaits input, and resumes with the answer
     committed = "committed"  #: its output is stored, for ever
 
 
-#: "branch" is a run's move alone: another branch becomes its current line.
+#: "branch" is a run's move alone: another branch becomes its current branch.
 RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
     RunStatus.running: {
         "finish": RunStatus.completed,

@@ -165,7 +165,9 @@ def keys_of(crew: Crew) -> list[str]:
         if why := names.why_not(key):
             raise BadCrew(f"the task name {key[:40]!r} {why}")
         if len(key) > LONGEST_NAME:
-            raise BadCrew(f"the task name {key[:40]!r}... has {len(key)} characters: at most {LONGEST_NAME} are taken")
+            raise BadCrew(
+                f"the task name {key[:40]!r}... has {len(key)} characters: at most {LONGEST_NAME} are allowed"
+            )
     return keys
 
 
@@ -264,7 +266,9 @@ def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:
     try:
         fitted = model.model_validate_json(raw) if data is None else model.model_validate(data)
     except ValidationError as error:
-        raise TaskError(f"the output of task {key!r} is no {model.__name__}: {encoding.misfit(error)}") from None
+        raise TaskError(
+            f"the output of task {key!r} is not a valid {model.__name__}: {encoding.misfit(error)}"
+        ) from None
     if isinstance(value, model) and not encoding.same(value, fitted):  # a kind of that model
         return output.model_copy(update={"json_dict": fitted.model_dump(mode="json")})
     return TaskOutput(raw=raw, json_dict=fitted.model_dump(mode="json"))

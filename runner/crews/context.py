@@ -25,9 +25,9 @@ _at_work: ContextVar[bool] = ContextVar("runner_at_work", default=False)
 
 
 class Outputs(Mapping[str, TaskOutput]):
-    """The outputs of the tasks this one depends on, directly or not, by name; each is fetched when it is first used.
+    """The outputs of the tasks that this one depends on, directly or not, by name; each is fetched when first used.
 
-    The ``hidden`` one is there for who asks for it by name.
+    The ``hidden`` one is there for code that asks for it by name.
     """
 
     def __init__(self, work: Work, finish: Callable[[str, TaskOutput], TaskOutput], hidden: str | None = None) -> None:
@@ -59,7 +59,7 @@ class Outputs(Mapping[str, TaskOutput]):
         return sum(1 for _ in self)
 
     def fetch_all(self) -> None:
-        """Get what is missing in one go."""
+        """Fetch the missing outputs in one round trip."""
         missing = [name for name in self if name not in self._have]
         if missing:
             for name, output in self._work.fetch(missing).items():
@@ -67,9 +67,10 @@ class Outputs(Mapping[str, TaskOutput]):
 
 
 class TaskContext:
-    """Inputs, earlier outputs, durable steps, and a way to say how it goes.
+    """The argument of a task's ``run``: inputs, earlier outputs, durable steps, files, log and progress.
 
-    ``feedback`` is what a guardrail, or a person, said of the output before, when the task is asked again.
+    ``feedback`` is the objection of a guardrail, or of a person, to the previous output when the task runs again; else
+    None. ``attempt`` counts from 1.
     """
 
     def __init__(
@@ -89,13 +90,13 @@ class TaskContext:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """The run's inputs. Those that are looked at are noted: a fork that changes one redoes the task."""
+        """The run's inputs by name. Reads are recorded: a fork that changes one of them runs the task again."""
         self._work.uses.hand_out()
         return self._inputs
 
     @property
     def context(self) -> list[TaskOutput]:
-        """The outputs of the declared context, in its order; without one, of every earlier task."""
+        """The outputs of the tasks in the declared context, in its order; without one, of every earlier task."""
         declared = self._work.plan.by_key[self._work.key].context
         if declared is None:
             self.outputs.fetch_all()
@@ -107,10 +108,11 @@ class TaskContext:
     @overload
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
     def step(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do ``fn(*args, **kwargs)`` durably: recorded, and not done again when the task resumes.
+        """Call ``fn(*args, **kwargs)`` durably: its result is recorded, and replayed when the task runs again.
 
-        The result is what JSON (or the function's return annotation) gives back, the first time too. With an async
-        function it gives a coroutine to await.
+        The step is identified by ``name``, the arguments and its occurrence. Returns the result as it comes back from
+        JSON (or, typed, by the function's return annotation), the first time too; for an async function, an awaitable.
+        Raises what ``fn`` raises, which is not recorded, and TypeError for a result that is not JSON.
         """
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
@@ -126,10 +128,10 @@ class TaskContext:
         return self._work.journal.step(str(name), fn, args, kwargs, watch)
 
     def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
-        """The function, each call of which is a step: for tools of an agent that another framework made.
+        """Wrap a function so that each call of it is a step: for tools of an agent of another framework.
 
-        It has the function's name, signature and documentation, by which such frameworks tell a model of it. With an
-        async function it is one.
+        The wrapper has the function's name, signature and docstring, by which such frameworks describe it to a model,
+        and is async if the function is.
         """
 
         @functools.wraps(fn)
@@ -143,27 +145,27 @@ class TaskContext:
         return cast("Callable[P, T]", acall) if inspect.iscoroutinefunction(fn) else call
 
     def path(self, name: str | os.PathLike[str]) -> Path:
-        """Where a file of the crew's folder is, as in ``ctx.path("data/x.csv")``: to be read, not to be written.
+        """Return the absolute path of a file beside the crew file, as in ``ctx.path("data/x.csv")``: read-only.
 
-        Absolute, on each worker. In `kickoff` it is beside the crew file. Raises ValueError for a name that leads out.
+        Raises ValueError for a name that points outside the crew's folder.
         """
         return self._files.path(name)
 
     @property
     def workdir(self) -> Path:
-        """A folder to write in. It begins with what the tasks before wrote in theirs.
+        """A folder to write in. It starts with the files that earlier tasks left in theirs.
 
-        New and changed files are kept with the task, are there for those that come after it on whatever machine, and
-        are given back with the run. In `kickoff` it is the working directory, where a run gives them back.
+        New and changed files are stored with the task (up to 16 MB), present for later tasks on any machine, and
+        returned with the run's files. In `kickoff` it is the working directory.
         """
         return self._files.workdir
 
     def log(self, text: str) -> None:
-        """Put a line among the run's events."""
+        """Record a line among the run's events."""
         self._work.note("task_log", str(text))
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Say how far the task is, as in ``ctx.progress(3, 10, "pages read")``."""
+        """Report progress, in any unit, and a text, as in ``ctx.progress(3, 10, "pages read")``."""
         if not isinstance(done, int | float) or not isinstance(total, int | float | None):
             raise TypeError("ctx.progress(done, total=None, text='') takes numbers, then a text")
         amount = f"{done:g}" if total is None else f"{done:g}/{total:g}"

@@ -204,9 +204,9 @@ class Crew(BaseModel):
     ) -> CrewOutput:
         """Run this crew in this process and return its output. Raises what a task raised.
 
-        With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. The
+        With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. The
         crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
-        crew's own ``checkpoint`` is looked at by its first kickoff, and matters if what is there is unfinished.
+        crew's own ``checkpoint`` is looked at by its first kickoff, and matters if it is unfinished.
         """
         engine = engine_of("crews")
         given = from_checkpoint is not None
@@ -234,7 +234,7 @@ class Crew(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:
-        """The crew of the checkpoint ``config.restore_from`` names; its ``kickoff`` goes on from there.
+        """The crew of the checkpoint ``config.restore_from`` names; its ``kickoff`` resumes from there.
 
         Its code comes from the living crew that is most like it: of this class, with the same tasks. The rest of
         ``config`` says how its own checkpoints are written.
@@ -245,7 +245,7 @@ class Crew(BaseModel):
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> Self:
-        """`from_checkpoint` on a branch of its own, so that both lines go on side by side."""
+        """`from_checkpoint` on a branch of its own, so that both lines continue."""
         engine = engine_of("crews")
         forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked

@@ -77,7 +77,7 @@ def _ask(work: Work, output: TaskOutput) -> str:
         said = _on_terminal(f"{work.key}: {output.raw}\n{QUESTION} (Enter approves)\n> ", work.journal.gate)
         if said is None:
             raise TaskError(
-                f"task {work.key!r} asks a person for their word, and nobody sits at a terminal here: "
+                f"task {work.key!r} asks for human feedback, and there is no terminal here: "
                 "`runner submit` keeps such a run until `runner answer`"
             )
         return said
@@ -86,7 +86,7 @@ def _ask(work: Work, output: TaskOutput) -> str:
 
 
 def _on_terminal(prompt: str, gate: Gate) -> str | None:
-    """A line that a person types; None if nobody is there, or they end it without one. A stop ends the waiting."""
+    """A line that a person types; None if there is no terminal, or input ends without one. A stop ends the waiting."""
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     with _terminal:

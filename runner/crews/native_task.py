@@ -35,7 +35,7 @@ def is_wanted(task: ConditionalTask, work: Work, context: TaskContext) -> bool:
 
 @contextlib.contextmanager
 def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> Iterator[None]:
-    """The events of the agent that does the task; a resumed one goes on under its first start."""
+    """The events of the agent that does the task; a resumed one continues under its first start."""
     agent = crew.doer(task)
     if agent is None or task.run is not None:
         yield
@@ -48,7 +48,7 @@ def agent_at_work(crew: Crew, task: Task, context: TaskContext, work: Work) -> I
         yield
     except BaseException as error:
         if work.goes_on and isinstance(error, Interrupted | ClaimLost):
-            raise  # that is no error of the agent's, who goes on elsewhere
+            raise  # that is not an error of the agent's, which resumes elsewhere
         event_bus.emit(agent, AgentExecutionErrorEvent(error=describe(error, agent), **about))
         raise
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))

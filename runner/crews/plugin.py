@@ -12,7 +12,7 @@ class CrewPlugin(AdapterPlugin):
     names = ("native",)
 
     def adapter_of(self, thing: object) -> Adapter | None:
-        """The one, for crews. Where nobody imported them, nothing is one."""
+        """The plugin for crews. Where they were not imported, nothing is one."""
         if "runner.crews.crew" not in sys.modules:
             return None
         from runner.crews.adapter import NATIVE

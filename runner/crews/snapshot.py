@@ -114,7 +114,7 @@ class AgentKind:
         return (code.role, code.goal) == (stored.role, stored.goal)
 
     def graft(self, code: Agent, stored: Agent, state: Any, *, sure: bool) -> Agent:
-        """The code's agent, going on as the stored one."""
+        """The code's agent, continuing as the stored one."""
         if not sure and not self.fits(code, stored):
             raise BadCheckpoint(f"the checkpoint's agent is {stored.role!r}, not {code.role!r}")
         agent = code.model_copy(update={"id": stored.id})
@@ -124,7 +124,7 @@ class AgentKind:
         return agent
 
     def adopt(self, code: Agent, stored: Agent, state: Any) -> None:
-        """The living agent itself goes on as the stored one."""
+        """The living agent itself continues as the stored one."""
         code.id = stored.id
         _move(state, stored, code)
 
@@ -251,7 +251,7 @@ class CrewKind:
         return crew
 
     def adopt(self, code: Crew, stored: Crew, state: Any) -> None:
-        """The living crew itself goes on as the stored one."""
+        """The living crew itself continues as the stored one."""
         code.id = stored.id
         for mine, theirs in zip(code.all_tasks, stored.all_tasks, strict=True):
             mine.id, mine.output = theirs.id, theirs.output

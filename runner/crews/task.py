@@ -70,7 +70,7 @@ class Task(BaseModel):
             inspect.signature(run).bind(object())
         except TypeError:
             name = f"{getattr(run, '__name__', type(run).__name__)}()"
-            raise ValueError(f"{name} must take one argument, the context, and need no other") from None
+            raise ValueError(f"{name} must take one argument, the context, and require no other") from None
         except ValueError:  # a builtin without a signature: it will tell when called
             pass
         return run

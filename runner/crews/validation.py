@@ -22,26 +22,24 @@ def refuse_staff(crew: Crew) -> None:
                 f"the manager {manager.role!r} is one of the crew's agents too: leave it out of agents and tasks"
             )
         if manager.tools:
-            raise BadCrew(
-                f"the manager {manager.role!r} has tools: a manager gives work away, so give them to its agents"
-            )
+            raise BadCrew(f"the manager {manager.role!r} has tools: a manager delegates, so give them to its agents")
         _refuse_model(manager, f"the manager {manager.role!r}")
     if crew.planner is not None and crew.planner.agent is not None:
         _refuse_model(crew.planner.agent, "the crew's planner", "planning_llm=")
 
 
 def refuse_task(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> None:
-    """Raise `BadCrew` for a task that nobody can do."""
+    """Raise `BadCrew` for a task that nothing can perform."""
     if crew.is_data and task.output is not None:
         return  # it needs no code any more
     if crew.is_data and task.run is None:
         raise BadCrew(
-            f"task {key!r} needs its code, which no checkpoint holds: make the crew first, "
-            "and then restore it, or say crew.kickoff(from_checkpoint=...)"
+            f"task {key!r} needs its code, which is not in the checkpoint: create the crew first, "
+            "and then restore it, or use crew.kickoff(from_checkpoint=...)"
         )
     doer = crew.doer(task)
     if task.run is None and doer is None:
-        raise BadCrew(f"task {key!r} has nothing that does it: give it run=callable, or an agent")
+        raise BadCrew(f"task {key!r} has neither run= nor agent=: give it one of them")
     if doer is not None and (task.run is None or any(isinstance(check, str) for check in task.checks)):
         _refuse_model(doer, f"the agent {doer.role!r} of task {key!r}")
     if task.run is None:
@@ -49,12 +47,12 @@ def refuse_task(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> Non
     for check in task.checks:
         if not callable(check) and not (isinstance(check, str) and doer is not None):
             raise BadCrew(
-                f"the guardrail of task {key!r} is no function of the output that returns (True, output) or "
-                "(False, why), nor words with an agent whose model can judge by them"
+                f"the guardrail of task {key!r} must be a function of the output that returns (True, output) or "
+                "(False, why), or a rule in words, with an agent whose model can judge by it"
             )
     if isinstance(task, ConditionalTask) and not after:
         raise BadCrew(
-            f"the conditional task {key!r} has no task before it whose output its condition could judge: "
+            f"the conditional task {key!r} has no earlier task whose output its condition could check: "
             "name one in its context"
         )
     if isinstance(task, ConditionalTask) and task.condition is None:
@@ -64,9 +62,9 @@ def refuse_task(crew: Crew, task: Task, key: str, after: tuple[str, ...]) -> Non
 def _refuse_tools(crew: Crew, task: Task, key: str) -> None:
     coworkers = crew.coworkers(task)
     if crew.manager is not None and not coworkers:
-        raise BadCrew(f"task {key!r} has nobody to whom the manager could give it: give it or the crew agents")
+        raise BadCrew(f"task {key!r} has no agent to which the manager could delegate it: give it or the crew agents")
     for coworker in coworkers:
-        _refuse_model(coworker, f"the agent {coworker.role!r}, to whom work may be given,")
+        _refuse_model(coworker, f"the agent {coworker.role!r}, to which work may be delegated,")
     try:
         as_tools(native_task.tools_of(crew, task))
         for coworker in coworkers:

@@ -58,7 +58,7 @@ class GrowingAdapter(Adapter, Protocol):
         """What the store calls an event that is to trigger a checkpoint."""
 
     def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
-        """An event that the store tells of a run or a task, as this kind of crew calls it."""
+        """The store's event of a run or a task, under the name that this kind of crew gives it."""
 
     def grow(self, crew: Any, work: Work) -> Grow:
         """Do one task; what it gives says how the plan grows by it. Raises `InputRequired` for a person's answer."""

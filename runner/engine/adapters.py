@@ -49,7 +49,7 @@ def own_models(name: str) -> str:
 
 
 def preloaded() -> list[str]:
-    """The adapters that a worker preloads if nobody says which."""
+    """The adapters that a worker preloads by default."""
     return [name for plugin in plugins() for name in plugin.preloaded]
 
 
@@ -60,7 +60,7 @@ def preload(name: str) -> None:
 
 
 def untested(name: str) -> str | None:
-    """A line to say where crews of this kind need something that is here in a version that nobody tested."""
+    """A line to say where crews of this kind need something that is installed in an untested version."""
     return next((line for plugin in _of(name) if (line := plugin.untested())), None)
 
 

@@ -108,7 +108,7 @@ class CodeCache:
             self._source.drop_bundle(sha, data)
             raise
         with self._lock:
-            if sha in self._held:  # another thread was first, or somebody removed the folder
+            if sha in self._held:  # another thread was first, or the folder was removed
                 os.close(self._held[sha])
             self._held[sha] = handle
             for old in [one for one in self._held if not loader.in_use(one)][: max(0, len(self._held) - self._size)]:
@@ -146,7 +146,7 @@ class CodeCache:
         try:
             found = replace(
                 self._load(sha, module, attr, name, given, root), made_with=given.used
-            )  # unlocked: one slow import holds nobody else up
+            )  # unlocked: one slow import does not hold up others
         finally:
             loader.given.reset(token)
         with self._lock:

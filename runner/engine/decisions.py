@@ -1,4 +1,4 @@
-"""What comes of performing a task: a value, stored by somebody else."""
+"""The outcomes of performing a task: values, which the engine then stores."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from runner.core.plan.growth import Branch, Grow
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The task is done: its output, who waits for it, what it used, and how long it took."""
+    """The task is done: its output, its dependents, what it used, and how long it took."""
 
     output: str
     unlocks: tuple[PlannedTask, ...]
@@ -54,12 +54,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """It stops here, to go on elsewhere."""
+    """It stops here, to resume elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """It is somebody else's: there is nothing to store."""
+    """Another worker holds the claim: the result is discarded."""
 
 
 Decision = Commit | Grown | Ask | Retry | Fail | Release | Lost

@@ -1,6 +1,6 @@
 """The events of one task in flight on the fleet: told to its crew's handlers here, and counted among the run's.
 
-The store itself tells of the task: when it is claimed, committed, failed. What the task's code emits on the bus is put
+The store itself records when a task is claimed, committed, failed. What the task's code emits on the bus is put
 among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and
 nothing of what it says. Nothing is recorded in this process.
 """
@@ -41,10 +41,10 @@ from runner.events.work_events import (
 from runner.journal.cancellation.gate import Gate
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
-"""Events that come by the thousand: handlers hear of them, the run does not."""
+"""High-volume events: handlers receive them, the run does not record them."""
 
 OURS = ("task_", "crew_kickoff_", "run_", "job_", "write_")
-"""How the types begin that the store tells of runs and their tasks."""
+"""The prefixes of the types that the store itself records of runs and their tasks."""
 
 _AS_TOLD = {"cached_tokens": "cached_prompt_tokens", "cache_write_tokens": "cache_creation_tokens"}
 """What events call some of a call's tokens, where the ledger has other names."""
@@ -75,7 +75,7 @@ class TaskEvents:
         self._in_words: InWords | None = None
 
     def begin(self) -> None:
-        """Have the task's scope and numbers in this context, and only its crew's handlers hear of it."""
+        """Have the task's scope and numbers in this context; only its crew's handlers receive its events."""
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
         kickoff.use_sequence(self._number, guard=self._guard, records=False)
@@ -88,7 +88,7 @@ class TaskEvents:
             kickoff.set_last_event_id(self._id(self._last))
 
     def wants(self, *types: str) -> bool:
-        """Whether somebody wants events of these types: a handler, or the run's checkpoints."""
+        """Whether events of these types are wanted: by a handler, or by the run's checkpoints."""
         return bool(self._claim.scope.triggers.intersection((*types, "*"))) or event_bus.listens(*types)
 
     # -- what the store tells, told here
@@ -148,7 +148,7 @@ class TaskEvents:
             if self._closed or event.type in CHUNKS:
                 return self._last
             kind = "".join(char for char in event.type[:200] if char.isprintable())
-            ours = kind.startswith(OURS)  # a crew inside of the task tells of tasks of its own
+            ours = kind.startswith(OURS)  # a nested crew emits events of its own tasks
             inner = event.task_id or getattr(event, "crew_name", None) or "?"
             opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
             triggers = self._claim.scope.triggers

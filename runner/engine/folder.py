@@ -44,7 +44,7 @@ class AttemptFolder:
 
     def left(self) -> dict[str, Content]:
         """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""
-        if self._refused:  # and somebody went on as if there was no such file
+        if self._refused:  # and the code carried on as if there were no such file
             raise RelativePath(self._refused[0])
         if found := empty_folder.strays():
             raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {empty_folder.ADVICE}")
@@ -57,7 +57,7 @@ class AttemptFolder:
         return f"not kept, {'; '.join(told)}" if told else ""
 
     def with_files(self, output: str, left: dict[str, Content], loaded: Loaded) -> str:
-        """The task's output with what it left, and with its ``output_file``, if nobody wrote that."""
+        """The task's output with what it left, and with its ``output_file``, if it did not write that itself."""
         if not left:
             return output
         record = json.loads(output)

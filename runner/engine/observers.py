@@ -1,4 +1,4 @@
-"""Who hears of the tasks that this process performs and changes nothing: logs, metrics, traces.
+"""Observers: they receive the tasks and calls that this process performs and change nothing: logs, metrics, traces.
 
 A package adds one as an entry point of the group ``crew_runner.observers``.
 """
@@ -33,7 +33,7 @@ class Observer:
     def step_recorded(self, claim: Claim, step: str, entry: Entry, usage: Usage) -> None:
         """A step was done and is recorded: a call of a model, with its tokens, a use of a tool, or the author's own.
 
-        Of a replayed one nobody hears.
+        A replayed call is not reported.
         """
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
@@ -58,12 +58,12 @@ class Observers:
             _tell(one.task_ended, claim, decision, seconds)
 
     def steps(self, claim: Claim, recorder: Recorder) -> Recorder:
-        """The recorder of a task, observed; itself if nobody wants to hear of steps."""
+        """The recorder of a task, observed; itself if no observer wants steps."""
         return ObservedRecorder(recorder, claim, self._of_steps) if self._of_steps else recorder
 
 
 class ObservedRecorder:
-    """Passes all on to another recorder, and tells of what that has recorded."""
+    """Delegates to another recorder, and reports what that has recorded."""
 
     def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
         self._recorder, self._claim, self._observers = recorder, claim, observers
@@ -104,7 +104,7 @@ def _tell(hear: Callable[..., None], *about: object) -> None:
     try:
         hear(*about)
     except Exception:
-        log.exception("%s raised; nothing else comes of that", hear.__qualname__)
+        log.exception("%s raised; the exception is ignored", hear.__qualname__)
 
 
 class LogObserver(Observer):
@@ -121,15 +121,15 @@ class LogObserver(Observer):
             case Commit() | Grown():
                 _say(logging.INFO, claim, f"completed in {seconds:.3f} s")
             case Ask():
-                _say(logging.INFO, claim, "waits for a person")
+                _say(logging.INFO, claim, "is awaiting input")
             case Retry(delay, reason, trace):
-                _say(logging.WARNING, claim, f"{failed}, is tried again in {delay:.1f} s", reason, trace)
+                _say(logging.WARNING, claim, f"{failed}; retrying in {delay:.1f} s", reason, trace)
             case Fail(reason, trace):
                 _say(logging.ERROR, claim, failed, reason, trace)
             case Release():
                 _say(logging.INFO, claim, "handed back")
             case Lost():
-                _say(logging.WARNING, claim, "is another worker's by now: nothing of it was stored")
+                _say(logging.WARNING, claim, "belongs to another worker by now: its result was discarded")
 
 
 def _say(level: int, claim: Claim, what: str, reason: str = "", trace: str = "") -> None:

@@ -53,5 +53,5 @@ class AdapterPlugin(Framework):
         """Make this process ready for one task, before the code of its crew is loaded."""
 
     def untested(self) -> str | None:
-        """A line to say that the framework is installed in a version with which nobody tested this; None otherwise."""
+        """A line to say that the framework is installed in an untested version; None otherwise."""
         return None

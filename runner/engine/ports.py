@@ -161,7 +161,7 @@ class Runs(Protocol):
         """The run's calls of models."""
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
-        """What nobody has answered."""
+        """The questions that are not answered yet."""
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
         """Answer it. Returns "answered", or why not."""
@@ -182,7 +182,7 @@ class Runs(Protocol):
         plan: Plan | None,
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
-        """Let a run go on. Returns "resumed", or why not."""
+        """Resume a run. Returns "resumed", or why not."""
 
 
 class Workers(Protocol):
@@ -211,7 +211,7 @@ class Workers(Protocol):
         """Send the tasks whose next attempt has come."""
 
     def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
-        """Send again what nobody claimed."""
+        """Redeliver jobs that were never claimed."""
 
     def outbox(self, limit: int = 500) -> list[Job]:
         """Jobs of runs whose messages the store does not deliver itself, oldest first: for a `Broker`."""

@@ -16,7 +16,7 @@ from runner.journal.recorder import StepObserver
 class Conversation:
     """What an agent and its model said to each other about one task, in the form that models take.
 
-    The engine may give one that was recorded, and hear of what is added.
+    The engine may pass a recorded one, and is notified of what is added.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
@@ -31,13 +31,13 @@ class Work:
     """One task to perform.
 
     ``given`` are the outputs of the task's declared context; ``fetch`` gets others by key. ``note`` puts a line of a
-    kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` gives who is told of a step.
+    kind ("task_log", "task_progress", "task_skipped") among the run's events; ``watch`` returns the observer of a step.
     ``uses`` is told what the task looks at.
     ``line`` is the branch, for a plan that grows. ``beside`` gives what is stored with outputs besides, by key. A task
     that ``goes_on`` is not over when it is interrupted. ``failed`` is how many attempts at it failed before:
-    what those were told is replayed, so that a limit on how often a model is asked again counts for each anew.
+    what those were told is replayed, so that a limit on how often a model is asked again counts for each afresh.
     ``part`` is what of the plan its branch does itself; None for all of it. The task that ``opens`` its branch is the
-    first that was ever claimed there, however often it begins anew.
+    first that was ever claimed there, however often it restarts.
     """
 
     run_id: str

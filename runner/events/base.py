@@ -74,8 +74,8 @@ class BaseEvent(BaseModel):
         return self.model_copy(update={name: None for name in self._payload if self.__dict__.get(name) is not None})
 
     def stored(self) -> dict[str, Any]:
-        """This event as JSON-able data, without payload and empty fields. It never raises: one odd field of somebody's
-        own event must not stop every checkpoint."""
+        """This event as JSON-able data, without payload and empty fields. It never raises: one odd field of a custom
+        event must not stop every checkpoint."""
         try:
             return self.model_dump(mode="json", exclude_none=True, fallback=_described, warnings=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError):

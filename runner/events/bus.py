@@ -121,7 +121,7 @@ class EventBus:
 
     @contextlib.contextmanager
     def scoped_handlers(self) -> Iterator[None]:
-        """In this context only those handlers are told that are registered in it; they go with it. Taps stay."""
+        """In this context only handlers that are registered in it are called; they are removed with it. Taps stay."""
         with self._lock:
             before = self._handlers
             self._set_handlers({})
@@ -295,7 +295,7 @@ class EventBus:
         return not self._dispatcher.pending or self._dispatcher.flush(timeout)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Tell nobody any more; with ``wait``, when the handlers at work are done. Async ones are cancelled then."""
+        """Stop delivering; with ``wait``, wait for running handlers first. Async ones are cancelled then."""
         if wait:
             self.flush()
         self._shutting_down = True
@@ -307,7 +307,7 @@ class EventBus:
 
     def _refused(self, event: BaseEvent) -> bool:
         if self._shutting_down:
-            logger.warning("the event bus is shut down: nobody hears of %s", event.type)
+            logger.warning("the event bus is shut down: %s is not delivered", event.type)
         return self._shutting_down
 
     @contextlib.contextmanager
@@ -366,13 +366,13 @@ class EventBus:
 
     def _at_exit(self) -> None:
         if not self.flush(FLUSH_SECONDS):
-            logger.warning("the process ends, and event handlers were still at work after %g s", FLUSH_SECONDS)
+            logger.warning("the process exits while event handlers were still running after %g s", FLUSH_SECONDS)
 
 
 def _kind(event_type: EventKind) -> EventKind:
     if isinstance(event_type, str) or (isinstance(event_type, type) and issubclass(event_type, BaseEvent)):
         return event_type
-    raise TypeError(f"an event class or a type such as 'task_completed' is wanted, not {event_type!r}")
+    raise TypeError(f"an event class or a type such as 'task_completed' is expected, not {event_type!r}")
 
 
 def _module_of(handler: Handler) -> str:
@@ -390,7 +390,7 @@ event_bus = EventBus()
 
 
 def on_signal(handler: H) -> H:
-    """Have a handler hear of every signal that a process is sent and that triggers a checkpoint."""
+    """Call a handler for every signal that the process is sent and that triggers a checkpoint."""
     return event_bus.on("SIGTERM", "SIGINT", "SIGHUP", "SIGTSTP", "SIGCONT")(handler)
 
 

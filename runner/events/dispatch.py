@@ -248,7 +248,7 @@ _left_behind: list[Any] = []
 
 
 def _before_fork() -> None:
-    # Nobody is in the middle of a change when the child's copy is made.
+    # No thread is in the middle of a change when the child's copy is made.
     _forking[:] = sorted(_all, key=id)
     for dispatcher in _forking:
         dispatcher._work.acquire()

@@ -89,7 +89,7 @@ class Kickoff:
         self.count_from(start)
 
     def count_from(self, start: int) -> None:
-        """Go on after ``start``."""
+        """Continue after ``start``."""
         self._numbers = itertools.count(start + 1)
         self.issued = start
 
@@ -161,7 +161,7 @@ def reset_emission_counter() -> None:
 
 
 def set_emission_counter(start: int) -> None:
-    """Go on after ``start``, in this context and those copied from it later."""
+    """Continue after ``start``, in this context and those copied from it later."""
     before = current()
     kickoff = Kickoff(before.state, start, before)
     kickoff.records = before.records

@@ -1,7 +1,7 @@
 """The scope: which events are open around the one that happens now.
 
 A stack of (event id, type) in a context variable. An event that starts something is pushed, the one that ends it pops
-it, so every context has its own and threads that were given a copy go on from there.
+it, so every context has its own and threads that were given a copy continue from there.
 """
 
 import logging
@@ -117,7 +117,7 @@ def push_event_scope(event_id: str, event_type: str = "") -> None:
     stack, limit = _event_id_stack.get(), _config().max_stack_depth
     if 0 < limit <= len(stack):
         raise StackDepthExceededError(
-            f"{event_type or 'an event'} would be nested over {limit} deep: look for what starts and never ends, "
+            f"{event_type or 'an event'} would be nested more than {limit} deep: look for what starts and never ends, "
             f"innermost open is {stack[-1][1] or stack[-1][0]}"
         )
     _event_id_stack.set((*stack, (event_id, event_type)))
@@ -169,7 +169,7 @@ def handle_empty_pop(event_type_name: str) -> None:
     """An end came, and nothing is open: warn, or raise `EmptyStackError`."""
     _complain(
         _config().empty_pop_behavior,
-        EmptyStackError(f"{event_type_name} ends something, and nothing is open: its start was never emitted here"),
+        EmptyStackError(f"{event_type_name} ends something, but nothing is open: its start was never emitted here"),
     )
 
 
@@ -177,7 +177,7 @@ def handle_mismatch(event_type_name: str, popped_type: str, expected_start: str)
     """An end came that does not belong to the innermost scope: warn, or raise `EventPairingError`."""
     _complain(
         _config().mismatch_behavior,
-        EventPairingError(f"{event_type_name} came where {popped_type} is open; it ends {expected_start}"),
+        EventPairingError(f"{event_type_name} arrived while {popped_type} is open; it ends {expected_start}"),
     )
 
 
@@ -233,7 +233,7 @@ def resume_task_scope(task_id: str) -> bool:
     """Open the scope of a task that was started and not ended before: its end pairs with that start.
 
     The latest recorded ``task_started`` of the task counts. False if there is none, or if it ended: the task then
-    starts anew.
+    starts over.
     """
     return resume_event_scope("task_started", task_id)
 
@@ -251,7 +251,7 @@ def resume_event_scope(event_type: str, task_id: str) -> bool:
 
 
 def capture_scope() -> dict[str, Any]:
-    """This context's scope as JSON-able data, to go on with it elsewhere."""
+    """This context's scope as JSON-able data, to continue with it elsewhere."""
     known = kickoff.peek()
     return {
         "stack": [list(entry) for entry in _event_id_stack.get()],
@@ -262,9 +262,9 @@ def capture_scope() -> dict[str, Any]:
 
 
 def apply_scope(captured: Mapping[str, Any]) -> None:
-    """Go on in this context with a scope that was captured elsewhere.
+    """Continue in this context with a scope that was captured elsewhere.
 
-    Numbers go on after the captured one; where several contexts do so, `use_sequence` keeps them apart.
+    Numbers continue after the captured one; where several contexts do so, `use_sequence` keeps them apart.
     """
     restore_event_scope(tuple((str(event_id), str(kind)) for event_id, kind in captured.get("stack") or ()))
     _triggering_event_id.set(captured.get("triggering_event_id"))

@@ -59,7 +59,7 @@ class CheckpointCompletedEvent(_CheckpointEvent):
 
 
 class CheckpointFailedEvent(_CheckpointEvent):
-    """A checkpoint could not be written; the run goes on."""
+    """A checkpoint could not be written; the run continues."""
 
     type: Literal["checkpoint_failed"] = "checkpoint_failed"
     trigger: str | None = None
@@ -95,7 +95,7 @@ class CheckpointRestoreStartedEvent(_CheckpointEvent):
 
 
 class CheckpointRestoreCompletedEvent(_CheckpointEvent):
-    """A checkpoint was read, and the run goes on from it."""
+    """A checkpoint was read, and the run resumes from it."""
 
     type: Literal["checkpoint_restore_completed"] = "checkpoint_restore_completed"
     duration_ms: float = 0.0
@@ -132,7 +132,7 @@ class SigTermEvent(_SignalEvent):
 
 
 class SigIntEvent(_SignalEvent):
-    """Somebody pressed Ctrl-C."""
+    """SIGINT: Ctrl-C was pressed."""
 
     type: Literal["SIGINT"] = "SIGINT"
     signal_number: SignalType = SignalType.SIGINT
@@ -146,14 +146,14 @@ class SigHupEvent(_SignalEvent):
 
 
 class SigTStpEvent(_SignalEvent):
-    """Somebody pressed Ctrl-Z."""
+    """SIGTSTP: Ctrl-Z was pressed."""
 
     type: Literal["SIGTSTP"] = "SIGTSTP"
     signal_number: SignalType = SignalType.SIGTSTP
 
 
 class SigContEvent(_SignalEvent):
-    """The process goes on after it was stopped."""
+    """SIGCONT: the process continues after it was stopped."""
 
     type: Literal["SIGCONT"] = "SIGCONT"
     signal_number: SignalType = SignalType.SIGCONT

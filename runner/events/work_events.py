@@ -52,7 +52,7 @@ class TaskStartedEvent(_TaskEvent):
 
 
 class TaskCompletedEvent(_TaskEvent):
-    """A task is done; its output is kept before anybody hears of it."""
+    """A task is done; its output is stored before this is emitted."""
 
     type: Literal["task_completed"] = "task_completed"
     output: Payload = None

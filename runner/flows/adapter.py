@@ -77,7 +77,7 @@ class FlowAdapter:
         """The entry points, and the definition by which the plan grows. Raises `BadCrew`."""
         definition = self._definition(crew)
         if not definition.starts:
-            raise BadCrew(f"flow {definition.name} has no method with @start(): there is nothing to begin with")
+            raise BadCrew(f"flow {definition.name} has no method with @start(): it has nothing to start with")
         ready = tuple(PlannedTask(method.name, timeout=method.timeout) for method in definition.starts)
         return Plan(crew=self._made(crew).flow_name, tasks=ready, grows=definition.to_data())
 
@@ -97,8 +97,8 @@ class FlowAdapter:
         flow = self._made(crew)
         if "id" in inputs and self._keeps(flow):
             raise BadInput(
-                "an id among the inputs takes up what @persist kept in one process: on the fleet the run keeps the "
-                "state, and `runner fork` begins with it"
+                "an id among the inputs resumes what @persist kept in one process: on the fleet the run keeps the "
+                "state, and `runner fork` starts from it"
             )
         states.give(flow.committed_state, inputs)
         try:
@@ -117,7 +117,7 @@ class FlowAdapter:
         standing = _standing(flow, work, shared)
         call = standing.machine.pending.get(work.key)
         if call is None:
-            raise TaskError(f"the code of flow {flow.flow_name} changed: it does not come to {work.key!r} any more")
+            raise TaskError(f"the code of flow {flow.flow_name} changed: it no longer reaches {work.key!r}")
         models = self._models(flow)
         typed.load(flow.committed_state, standing.state, models)
         return self._done(flow, _execution(flow, work, call, models), work, standing)
@@ -209,7 +209,7 @@ class Growing:
     def __call__(self, shared: Shared) -> Growth:
         """Merge, and move the machine on."""
         there = _standing(self.flow, self.work, shared)
-        # Fields that the code has and the stored state has not, as after a change of the code, are nobody's change.
+        # Fields that the code has and the stored state has not, as after a change of the code, are not a change.
         there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
         paths = [path for path in paths if path.partition(".")[0] != typed.KEY]  # it follows from the values
         notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
@@ -239,7 +239,7 @@ def _made(crew: Any) -> Flow[Any]:
                 made: Flow[Any] = crew()
             except TypeError as error:
                 raise BadCrew(
-                    f"{crew.__name__} cannot be made without arguments ({error}): put `flow = {crew.__name__}(...)` "
+                    f"{crew.__name__} cannot be created without arguments ({error}): put `flow = {crew.__name__}(...)` "
                     "in the file, and name that"
                 ) from None
             made.has_terminal = False
@@ -253,7 +253,7 @@ def _made(crew: Any) -> Flow[Any]:
 
 
 def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
-    """Where the flow stands; on a branch where nobody has said so yet, after what was committed before it."""
+    """Where the flow stands; on a branch where that is not stored yet, after what was committed before it."""
     definition, limit = flow.flow_definition(), flow.max_method_calls
     if shared.version:
         return Standing.from_fields(definition, shared.fields, limit)

@@ -18,4 +18,4 @@ def in_words(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str
     for path in paths:
         by.setdefault(" and ".join(others(path, since)) or "another method", []).append(path)
     told = "; ".join(f"{', '.join(group)}: changed by {who} while {method} was at work" for who, group in by.items())
-    return f"{told}; what {method} made of it stands, as it was done last"
+    return f"{told}; the values of {method} are kept, since it finished last"

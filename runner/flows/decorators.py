@@ -67,12 +67,12 @@ def human_feedback(
     metadata: dict[str, Any] | None = None,
     provider: Any = None,
 ) -> Callable[[F], F]:
-    """Ask a person about the method's output before the flow goes on.
+    """Ask a person about the method's output before the flow continues.
 
     With ``emit`` the answer becomes one of those labels: by its own words, or by what ``llm``, a model or its name,
     makes of them; an empty answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)``
-    asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits and is gone
-    on with by ``resume``.
+    asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits, and
+    ``resume`` continues it.
     """
     if default_outcome is not None and not emit:
         raise ValueError("default_outcome requires emit to be specified.")

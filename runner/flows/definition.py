@@ -105,7 +105,7 @@ class FlowDefinition:
 
 
 def define(flow_class: type) -> FlowDefinition:
-    """Read a flow class. A method of a base class counts, also where a subclass writes it anew without a decorator.
+    """Read a flow class. A method of a base class counts, also where a subclass overrides it without a decorator.
 
     Raises `BadFlow` on what can never run.
     """
@@ -127,7 +127,7 @@ def _refuse_impossible(flow: str, methods: Mapping[str, Method]) -> None:
     for method in methods.values():
         if method.router and not method.start and method.when is None:
             raise BadFlow(
-                f"Invalid flow definition for {flow}: router {method.name!r} waits for nothing: "
+                f"Invalid flow definition for {flow}: router {method.name!r} listens to nothing: "
                 "give it a method to listen to, or stack @start() on it"
             )
         if method.when is None:

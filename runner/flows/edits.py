@@ -96,7 +96,7 @@ _MORE = ("json_dict", "pydantic")
 
 
 def _models(before: Given, data: Any) -> dict[str, Any]:
-    """The models that are still in the output, with what is there now."""
+    """The models that are still in the output, with their current values."""
     found = []
     for path, name, _ in before.part.get("models", ()):
         at = data

@@ -60,7 +60,7 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
             "import its class, or call from_checkpoint on it"
         )
     if not definition.starts:
-        raise BadFlow(f"flow {flow.flow_name} has no method with @start(): there is nothing to begin with")
+        raise BadFlow(f"flow {flow.flow_name} has no method with @start(): it has nothing to start with")
     given = to_jsonable_python(dict(inputs or {}), fallback=str)
     async with _heard():
         with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
@@ -86,11 +86,11 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
 
 
 async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
-    """Answer a question that a flow waits for, and go on."""
+    """Answer a question that a flow waits for, and resume."""
     waiting = [pending.context for pending in flow._asked.values() if method in (None, pending.context.method_name)]
     if not waiting or flow._machine is None:
         whose = f" of method {method!r}" if method else ""
-        raise Conflict(f"flow {flow.flow_name} waits for no answer{whose}: nothing was asked, or it was answered")
+        raise Conflict(f"flow {flow.flow_name} is not awaiting an answer{whose}: nothing was asked, or it was answered")
     async with _heard():
         with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
             question = waiting[0]
@@ -108,7 +108,7 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
 
 @contextlib.asynccontextmanager
 async def _heard() -> AsyncIterator[None]:
-    """Every handler has heard of what happened in here when it is over, however it ended."""
+    """When this is over, however it ended, every handler has received the events of it."""
     try:
         yield
     finally:
@@ -130,7 +130,7 @@ class _Steps:
     def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
         """It raised; nothing to keep."""
 
-    def record_step(self, step: str, value: str, **about: Any) -> None:  # noqa: ARG002 - nobody keeps accounts here
+    def record_step(self, step: str, value: str, **about: Any) -> None:  # noqa: ARG002 - there is no ledger
         """Keep it."""
         self.recorded[step] = value
 
@@ -290,7 +290,7 @@ class _Run:
         return triggered
 
     def _begin(self, execution: Execution) -> None:
-        """A method begins: anew, or in the scope that it opened in the process that was lost."""
+        """A method starts: afresh, or in the scope that it opened in the process that was lost."""
         call = execution.call
         opened = self._open_starts.get(call.method)
         if opened:
@@ -311,7 +311,7 @@ class _Run:
         )
 
     def _open_scope(self, state: RuntimeState | None) -> None:
-        """The flow begins; a restored one is told what it did, and goes on in the scopes that it left open."""
+        """The flow begins; a restored one is told what it did, and continues in the scopes that it left open."""
         flow = self.flow
         if flow._is_restored and state is not None:
             flow._is_restored = False
@@ -361,7 +361,7 @@ def _alone(flow: Flow[Any]) -> Iterator[None]:
     """A flow object has one state: it runs one kickoff at a time."""
     with flow._lock:
         if flow._running:
-            raise Conflict(f"this {flow.flow_name} is already running: make another one to run beside it")
+            raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
         flow._running = True
     try:
         yield

@@ -76,11 +76,11 @@ class FlowKind:
         return name == stored_name(stored) and stored.completed_methods <= definition.methods.keys()
 
     def adopt(self, code: Flow[Any], stored: Flow[Any], state: Any) -> None:
-        """A flow that is kicked off inside of what was restored goes on as the one that was in flight there."""
+        """A flow that is kicked off inside of what was restored continues as the one that was in flight there."""
         self.graft(code, stored, state, sure=True)
 
     def graft(self, code: Any, stored: Flow[Any], state: Any, *, sure: bool) -> Flow[Any]:
-        """The code's flow with the stored one's data: a flow that was given goes on itself, of a class one is made."""
+        """The code's flow with the stored one's data: a given flow itself continues; of a class, one is created."""
         if not sure and not self.fits(code, stored):
             raise BadCheckpoint(f"the checkpoint's flow is {stored_name(stored)}, not {code}")
         flow = _made(code) if isinstance(code, type) else code
@@ -88,7 +88,7 @@ class FlowKind:
         if missing:
             raise BadCheckpoint(
                 f"the checkpoint's flow {stored_name(stored)} did {', '.join(missing)}, "
-                f"which {flow.flow_name} has not: give the flow that the checkpoint was made of"
+                f"which {flow.flow_name} does not have: use the flow that the checkpoint was written by"
             )
         flow._reset()
         fresh = states.create(flow.initial_state, flow.declared_state())
@@ -114,7 +114,7 @@ def stored_name(flow: Flow[Any]) -> str:
 
 
 def take_up(flow: Flow[Any], config: CheckpointConfig) -> None:
-    """Go on with what the newest checkpoint of a location left unfinished. Where there is nothing, nothing changes."""
+    """Resume what the newest checkpoint of a location left unfinished. Without one, nothing changes."""
     before = flow._state
     flow.checkpoint = config.going_on()
     try:
@@ -132,8 +132,8 @@ def _made(code: type[Flow[Any]]) -> Flow[Any]:
             return code()
     except TypeError as error:
         raise BadCheckpoint(
-            f"{code.__name__} cannot be made without arguments ({error}): "
-            f"make one and give it the checkpoint, as in flow.kickoff(from_checkpoint=...)"
+            f"{code.__name__} cannot be created without arguments ({error}): "
+            f"create one and pass it the checkpoint, as in flow.kickoff(from_checkpoint=...)"
         ) from None
 
 

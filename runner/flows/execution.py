@@ -292,7 +292,7 @@ def within(flow: RunningFlow) -> Execution | None:
 
 
 def on_terminal(message: str) -> str | None:
-    """Ask who sits at the terminal; None if nobody does."""
+    """Ask at the terminal; None if there is none."""
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     return input(f"{message}\n> ").strip()

@@ -90,7 +90,7 @@ class AnswerRefused(BadInput):
 def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | None = None) -> str:
     """The label that an answer is: its own words, else what the model makes of it, else the default.
 
-    Raises `BadInput` where no label fits: nobody is taken to have approved what they did not.
+    Raises `BadInput` where no label fits: an answer that does not clearly approve is no approval.
     """
     exact = [label for label in labels if label.casefold() == answer.strip().casefold()]
     if exact:
@@ -126,7 +126,7 @@ def verdict(
         fitting = [label for label in labels if label.casefold() in known]
         if len(fitting) != 1:
             what = "approves" if approve else "rejects"
-            raise BadInput(f"none of {', '.join(labels)} is known as what {what}: say which with --text")
+            raise BadInput(f"none of {', '.join(labels)} is known to mean '{what}': choose one with --text")
         return Answer(fitting[0] if approve else f"{fitting[0]}: {reject}", fitting[0])
     if about.get("method_output") is None:
         raise BadInput(

@@ -123,7 +123,7 @@ class Flow(FlowLog, Generic[S]):
         """The state: inside a method its own copy, elsewhere what all that are done have made of it."""
         found = execution.within(self)
         if found is None and len(self._at_work) == 1:
-            # A thread that a method made by itself has no context; with one method at work there is no doubt.
+            # A thread that a method started itself has no context; with one method at work there is no doubt.
             found = next(iter(self._at_work.values()), None)
         return typing.cast(S, found.state if found is not None else self.committed_state)
 
@@ -153,10 +153,10 @@ class Flow(FlowLog, Generic[S]):
 
         ``inputs`` go into the state; of a restored flow those that it was not begun with. Raises what the first failing
         method raised, once nothing else is at work. A flow that has to wait for a person returns a
-        `HumanFeedbackPending`; ``resume`` goes on with it.
+        `HumanFeedbackPending`; ``resume`` continues with it.
 
-        With a ``from_checkpoint`` that has a ``restore_from``, go on from there: what is done is not done again. A
-        ``checkpoint=`` of the flow that has one does so if there is something unfinished there, and else begins anew.
+        With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. A
+        ``checkpoint=`` of the flow that has one does so if it holds something unfinished, and otherwise starts over.
         For an ``id`` among the inputs and ``restore_from_state_id``, see `runner.flows.persistence`.
         """
         restored = self._from(from_checkpoint, restore_from_state_id)
@@ -191,7 +191,7 @@ class Flow(FlowLog, Generic[S]):
         return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
 
     def resume(self, feedback: str = "", method: str | None = None) -> Any:
-        """Answer what the flow waits for, and go on; ``method`` says whose question, where there are several."""
+        """Answer what the flow waits for, and resume; ``method`` says whose question, where there are several."""
         return wait_for(self.resume_async(feedback, method))
 
     async def resume_async(self, feedback: str = "", method: str | None = None) -> Any:
@@ -201,7 +201,7 @@ class Flow(FlowLog, Generic[S]):
     # -- for methods
 
     def step(self, name: str, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Inside a method: do ``function(*args, **kwargs)`` once, however often the method begins anew.
+        """Inside a method: do ``function(*args, **kwargs)`` once, however often the method restarts.
 
         The result is what JSON (or the function's return annotation) gives back. An async function gives a coroutine.
         """
@@ -220,7 +220,7 @@ class Flow(FlowLog, Generic[S]):
     def pause(self, message: str, metadata: dict[str, Any] | None = None) -> str:
         """Inside a method: wait for a person, and return what they answered.
 
-        The method stops here and, with the answer, begins anew; its `step` results are kept.
+        The method stops here and, with the answer, restarts; its `step` results are kept.
         """
         return self._inside("pause").ask(message, metadata, pause=True)
 
@@ -234,14 +234,14 @@ class Flow(FlowLog, Generic[S]):
     def from_checkpoint(cls, config: CheckpointConfig, *, code: "Flow[Any] | None" = None) -> "Flow[Any]":
         """The flow of the checkpoint ``config.restore_from`` names, as this class, with its methods and typed state.
 
-        Its ``kickoff`` goes on from there, its ``resume`` answers what it waited for. ``code`` is a flow that is to be
+        Its ``kickoff`` resumes from there, its ``resume`` answers what it waited for. ``code`` is a flow that is to be
         that one itself. The rest of ``config`` says how its own checkpoints are written.
         """
         return typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls, code)))
 
     @classmethod
     def fork(cls, config: CheckpointConfig, branch: str | None = None) -> "Flow[Any]":
-        """`from_checkpoint` on a branch of its own and with an id of its own, so that both lines go on side by side."""
+        """`from_checkpoint` on a branch of its own and with an id of its own, so that both lines continue."""
         flow = typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls), fork=True, branch=branch))
         states.put(flow.committed_state, states.Patch({"id": str(uuid4())}))
         return flow
@@ -268,7 +268,7 @@ class Flow(FlowLog, Generic[S]):
         return getattr(self, method, None)
 
     def leave_out(self, field: str, value: Any) -> None:
-        """A field of the state is no JSON: it is in no checkpoint, and somebody is told, once."""
+        """A field of the state is no JSON: it is in no checkpoint, which is logged once."""
         if field not in self._left_out:
             self._left_out.add(field)
             feedback.logger.warning(
@@ -279,7 +279,7 @@ class Flow(FlowLog, Generic[S]):
 
     def _tell_of_it(self) -> None:
         if kickoff.depth.get() == 0:
-            kickoff.enter(None)  # a flow that nobody kicks off is in no state, and no state keeps it
+            kickoff.enter(None)  # a flow that is not kicked off is in no state, and no state keeps it
         event_bus.emit(self, FlowCreatedEvent(flow_name=self.flow_name))
 
     def _set_options(self, options: Mapping[str, Any]) -> None:
@@ -342,7 +342,7 @@ def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:
 
 @contextlib.contextmanager
 def created_quietly() -> Iterator[None]:
-    """Flows that are made in this context are not told of: they are old ones that come back."""
+    """Creating flows in this context is not reported: they are restored ones."""
     token = _quiet.set(True)
     try:
         yield

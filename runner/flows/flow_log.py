@@ -1,4 +1,4 @@
-"""What happened in a flow: kept for its checkpoints, for methods to come and for who asks, until it begins anew."""
+"""What happened in a flow: kept for its checkpoints, for later methods and for callers, until it starts over."""
 
 import threading
 from collections.abc import Mapping, Set

@@ -95,7 +95,7 @@ def unheard(grows: Mapping[str, Any], key: str, edit: Any) -> str | None:
     if method is None or not method.router or method.feedback is not None or label in definition.listeners:
         return None
     labels = sorted(definition.listeners.keys() - definition.methods.keys())
-    return f"nothing listens to {label[:60]!r}, which {key!r} now gives; there are listeners to {', '.join(labels)}"
+    return f"nothing listens to {label[:60]!r}, which {key!r} now returns; there are listeners to {', '.join(labels)}"
 
 
 def follows_from(call: Call, key: str) -> bool:

@@ -115,13 +115,13 @@ class Machine:
         return self.finish(done.key, done.signal)
 
     def pass_over(self, methods: Set[str]) -> list[Call]:
-        """These methods are done, somebody says: what comes after them is pending. Returns their calls, in order.
+        """Mark these methods as done: what comes after them is pending. Returns their calls, in order.
 
         A router's label is not known; a method behind one counts as reached if it is one of them. Raises `BadFlow`.
         """
         for method in methods - self.definition.methods.keys():
             known = ", ".join(self.definition.methods)
-            raise BadFlow(f"flow {self.definition.name} has no method {method!r} to be done; there are: {known}")
+            raise BadFlow(f"flow {self.definition.name} has no method {method!r}; there are: {known}")
         left = [name for name in self.definition.methods if name in methods]
         done = []
         while left:
@@ -172,7 +172,7 @@ class Machine:
         return call
 
     def to_data(self) -> dict[str, Any]:
-        """As JSON: all there is to go on from."""
+        """As JSON: all that is needed to resume."""
         return {
             "time": self._time,
             "turns": dict(self._turns),

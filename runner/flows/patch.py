@@ -59,7 +59,7 @@ def apply_patch(patch: Patch, theirs: Any, base: Any, path: str, conflicts: list
 def apply_all(
     patches: Mapping[str, Patch], theirs: Mapping[str, Any], base: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[str]]:
-    """A state with patches by field, and where they conflict. Without ``base``, as if nobody else had changed it."""
+    """A state with patches by field, and where they conflict. Without ``base``, as if nothing else had changed it."""
     conflicts: list[str] = []
     found = dict(theirs)
     for name, patch in patches.items():

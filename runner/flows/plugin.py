@@ -12,7 +12,7 @@ class FlowPlugin(AdapterPlugin):
     names = ("flow",)
 
     def adapter_of(self, thing: object) -> Adapter | None:
-        """The one, for flows. Where nobody imported them, nothing is one."""
+        """The plugin for flows. Where they were not imported, nothing is one."""
         if "runner.flows.flow" not in sys.modules:
             return None
         from runner.flows.adapter import FLOW

@@ -46,7 +46,7 @@ class Patch:
 def create(initial: Any, declared: Any) -> State:
     """The state that a flow begins with: ``initial_state``, or else an empty one of the type in ``Flow[...]``.
 
-    A model whose required fields nobody gave yet is made without them: the kickoff's inputs may bring them.
+    A model whose required fields are not given yet is created without them: the kickoff's inputs may bring them.
     """
     wanted = declared if initial is None else initial
     if isinstance(wanted, BaseModel):

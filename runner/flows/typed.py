@@ -91,7 +91,7 @@ def dump(state: states.State, refuse: Callable[[str, Any], None], models: Models
     """`states.dump`, and which models are in it where the state's own type does not say so."""
     for name, value in states.fields(state).items():
         if isinstance(state, BaseModel) and name in type(state).__private_attributes__:
-            continue  # nobody looks at it
+            continue  # it is not used
         try:
             is_left = not any(isinstance(one, Iterator) for one in _inside(value))  # to look at it would use it up
         except RecursionError:  # it holds itself

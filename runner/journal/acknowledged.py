@@ -1,6 +1,6 @@
 """What the store has lately acknowledged to the processes of a worker, in memory that its main process sees.
 
-A store may go back in time: its machine lost power before the last second was on disk, a replica that lagged was
+A store may lose its newest writes: its machine lost power before the last second was on disk, a replica that lagged was
 promoted, a backup was put back. What it had acknowledged and does not know any more is done again; that this happened,
 and what it costs, only those can tell to whom it was acknowledged.
 
@@ -37,7 +37,7 @@ class Acknowledged:
 
 
 class Log:
-    """The ring of one process. ``claim`` is for what it is told of the claim that it was given last."""
+    """The ring of one process. ``claim`` is for acknowledgements of the claim that it was given last."""
 
     def __init__(self, memory: "mmap.mmap | bytearray", start: int, size: int, clock: Clock = SYSTEM) -> None:
         self._memory, self._start, self._size = memory, start, size
@@ -66,7 +66,7 @@ class Log:
 
 
 class ClaimLog:
-    """What a process is told of one claim: threads of a task may outlive it, and their process have another."""
+    """What was acknowledged to a process about one claim: a task's threads may outlive it, into the next claim."""
 
     def __init__(self, log: Log, ref: str, token: int) -> None:
         self.label = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
@@ -111,7 +111,7 @@ class Logs:
 
 
 def nowhere() -> Log:
-    """A log that nobody reads."""
+    """A log that is never read."""
     return Log(bytearray(SMALLEST), 0, SMALLEST)
 
 

@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Answer(str):
-    """Its text. ``label`` is the one of the question's labels that they named themselves, so nobody has to guess it."""
+    """Its text. ``label`` is the one of the question's labels that they named themselves, so it need not be guessed."""
 
     __slots__ = ("label",)
 

@@ -16,7 +16,7 @@ _KEY = re.compile(rf"(?:.*/)?{_CALL.pattern}", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one call stands. ``number``: the how-manieth call it is at its place, inside of ``prefix``."""
+    """Where one call stands. ``number``: its index among the calls at its place, within ``prefix``."""
 
     key: str
     prefix: str
@@ -51,7 +51,7 @@ class Places:
         self._highest[request] = max(self._highest[request], int(count))
 
     def take(self, prefix: str, digest: str, *, stray: bool = False) -> Place:
-        """The place of the next call with this request; of a ``stray`` one nobody knows inside of what it is."""
+        """The place of the next call with this request; what encloses a ``stray`` one is unknown."""
         self._numbers[prefix] += 1
         number, request = self._numbers[prefix], f"{prefix}@{digest}"
         if stray and not self._waiting.get(request):
@@ -74,7 +74,7 @@ class Places:
         return {f"@{prefix}": number for prefix, number in self._numbers.items()}
 
     def go_to(self, position: Mapping[str, int]) -> dict[str, int]:
-        """Go on after those. Returns what is no part of this position."""
+        """Continue after those. Returns what is not part of this position."""
         rest = {}
         for name, number in position.items():
             if not name.startswith("@") or not (name == "@" or name.endswith("/")):
@@ -94,5 +94,5 @@ class Places:
         return self._inside.get(step, [])
 
     def diverged(self, place: Place) -> bool:
-        """Whether another request was recorded where this one was made, and nobody has asked for it."""
+        """Whether another request was recorded where this one was made, and that was never asked for."""
         return bool(self._at.get((place.prefix, place.number)))

@@ -50,7 +50,7 @@ def current_journal() -> tuple[Journal, bool] | None:
 
 def nest(name: str, *about: Any) -> ChildJournal | None:
     """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
-    records when the task begins anew."""
+    records when the task restarts."""
     journal = _enclosing.get()
     return journal.nest(name, *about) if journal is not None else None
 
@@ -61,7 +61,7 @@ _following = threading.Lock()
 def _follow_threads() -> None:
     """From now on threads, and what is given to pools of them, know which journal those who began them were inside of.
 
-    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nobody else can
+    A new thread has an empty context (Python 3.14 may copy it), and with several tasks in one process nothing else can
     tell whose the calls in it are.
     """
     if not _following.acquire(blocking=False):

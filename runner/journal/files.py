@@ -19,7 +19,7 @@ class Kept(Protocol):
 
 
 class StepFiles:
-    """Those of one task. ``recorded`` is its journal, ``record`` adds to it, ``passed`` is told what was come by."""
+    """A task's files. ``recorded`` is its journal, ``record`` adds to it, ``passed`` gets the records it replays."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class StepFiles:
     def keep(self, step: str, since: int | None = None) -> None:
         """Record what a step changed, before the step itself is: where that is replayed it has done all of it.
 
-        Of a step of which nobody knows ``since`` when it is at work it is all that was not noticed before.
+        Of a step whose start is unknown it is all that was not noticed before.
         """
         changed = self._files.changed(self._noticed if since is None else since)
         self._noticed = self._files.mark()
@@ -73,7 +73,7 @@ def _name(step: str, before: int) -> str:
 
 
 class NoFiles:
-    """Of a task whose files nobody keeps."""
+    """For a task whose files are not kept."""
 
     def mark(self) -> int:
         """Any point in time."""

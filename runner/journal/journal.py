@@ -29,14 +29,14 @@ from runner.journal.progress import Reached
 from runner.journal.recorder import Recorder, StepObserver
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What code raises by itself, and not because it is stopped from outside."""
+"""Errors of the code itself, and not because it is stopped from outside."""
 
 
 class Journal:
     """The steps of one task in flight.
 
-    ``watched``: somebody wants to hear of its calls of models; ``calls`` is how many came to it, recorded or made.
-    ``replay_from_start``: the task begins anew, and asks for all that is recorded; one that goes on in a conversation
+    ``watched``: an observer wants its model calls; ``calls`` is how many came to it, recorded or made.
+    ``replay_from_start``: the task restarts, and asks for all that is recorded; one that continues a conversation
     does not.
     """
 
@@ -87,7 +87,7 @@ class Journal:
 
     @property
     def can_wait(self) -> bool:
-        """Whether the task can stop for a person and go on when they have answered."""
+        """Whether the task can stop for a person and resume when they have answered."""
         return self._recorder.can_wait
 
     def place(self, step: str) -> str:
@@ -265,7 +265,7 @@ class Journal:
         *,
         told: bool = False,
     ) -> None:
-        """Record what somebody else did, under this very key."""
+        """Record a result that was obtained elsewhere, under exactly this key."""
         self._files.keep(key)
         with self._gate.write(), self._lock:
             self._refuse_if_over()
@@ -275,7 +275,7 @@ class Journal:
             self._reached.give(entry, usage)
 
     def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = (), *, held: bool = False) -> None:
-        """Somebody else is about to do a step."""
+        """Note that a step is about to be done elsewhere."""
         with self._gate.write(), self._lock:
             self._refuse_if_over()
             self._recorder.begin_step(entry, instead_of=instead_of, held=held)
@@ -286,7 +286,7 @@ class Journal:
             self._recorder.leaves(entry)
 
     def drop(self, entry: Entry = STEP, *, held: bool = False) -> None:
-        """What somebody else began raised."""
+        """Note that a step that was begun elsewhere raised."""
         with self._gate.write(), self._lock:
             self._recorder.drop_step(entry, held=held)
 
@@ -313,10 +313,10 @@ class Journal:
             return f"{identity}#{self._occurrences[identity]}"
 
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
-        """What a person answered to a question: recorded once, however often the task begins anew.
+        """What a person answered to a question: recorded once, however often the task restarts.
 
         ``obtain`` is called with the step where the answer belongs. Raises `InputRequired` where it gives None: the
-        task stops there, until somebody puts the answer into the journal. ``about`` is what whoever answers should
+        task stops there, until the answer is put into the journal. ``about`` is what the person who answers should
         know.
         """
         with self._lock:
@@ -376,7 +376,7 @@ class Journal:
             self._calls.give_back(place)
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
-        """It was done. ``told``: somebody tells of it on the event bus."""
+        """It was done. ``told``: it is reported on the event bus elsewhere."""
         with self._lock:
             self._refuse_if_over()
             self._recorder.record_step(

@@ -1,6 +1,6 @@
 """How far a task gets, and what it is given on the way: by its steps, and by its journal.
 
-Nobody else counts it: the store learns it with the next record, and a task that skips what it did begins from it.
+It is counted here alone: the store learns it with the next record, and a task that skips what it did begins from it.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Where the steps of a task go, and who hears of them."""
+"""The port to which a task's steps are recorded, and their observers."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -30,7 +30,7 @@ class Recorder(Protocol):
     ) -> None:
         """It was done: keep its result. Without an entry others stand for it in the account.
 
-        ``told``: somebody tells of it on the event bus.
+        ``told``: it is reported on the event bus elsewhere.
         """
 
     def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
@@ -38,14 +38,14 @@ class Recorder(Protocol):
 
     @property
     def can_wait(self) -> bool:
-        """Whether the task can stop for a person and go on when they have answered."""
+        """Whether the task can stop for a person and resume when they have answered."""
 
     def place(self, step: str) -> str:
         """Where the answer to a question belongs: the step's name in the journal of the outermost task."""
 
 
 class StepObserver(Protocol):
-    """Told of one step that is really done; of a replayed one it hears nothing."""
+    """Notified of one step that is really done; not of a replayed one."""
 
     def began(self) -> None:
         """It is about to be done."""

@@ -1,7 +1,7 @@
 """Which calls the processes of a worker have sent, in a file that outlives them.
 
 A call is noted in the store before it goes out, or a kill could hide it. A process that is killed between the two
-leaves a call noted that nobody was asked. Who takes its task back on the same machine sees here that it never left, and
+leaves a note of a call that was never sent. The worker that reclaims its task on the same machine sees this here, and
 counts it as what it is: not made. Who cannot look counts it as in doubt. While the store refuses, or is away, a process
 says here also which steps it may not know of.
 
@@ -22,7 +22,7 @@ from runner.core.clock import SYSTEM, Clock
 from runner.core.ledger import Entry, Tally
 
 CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
-ABANDONED = 3600.0  #: seconds after which nobody asks for what a dead worker of another store left behind
+ABANDONED = 3600.0  #: seconds after which the files of a dead worker of another store are removed
 HALF = 1024  #: bytes of a text; of a longer one nothing is said
 
 _PREFIX = "runner-out-"
@@ -139,7 +139,7 @@ def is_final(path: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Nobody asks any more."""
+    """Close it: it is not read any more."""
     if Path(path).name.startswith(_PREFIX):
         with contextlib.suppress(OSError):
             Path(path).unlink()
@@ -176,7 +176,7 @@ def _abandoned(path: Path) -> bool:
 
 
 def _runs(pid: str) -> bool:
-    """Whether there is such a process, and not only its exit code that nobody has asked for."""
+    """Whether there is such a process, and not only a zombie's exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

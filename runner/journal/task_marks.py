@@ -2,7 +2,7 @@
 
 The store lists what a worker has claimed; only the worker knows what its processes are at. Where the two differ for
 longer than an answer is on its way, the claim was dropped (its end was refused, or its answer was lost), or the store
-went back to a time at which it stood: nobody performs it, and it is to be handed back.
+was restored to an earlier state: no process performs it, and it is to be handed back.
 
 The memory is shared by fork. Each process of the pool writes its own page, without a lock and without a system call.
 """
@@ -69,7 +69,7 @@ def share(places: int) -> None:
 
 
 def page(place: int | None, process: str) -> Page:
-    """The page of a process that has this place in its pool. Beyond what was shared, it is one that nobody reads."""
+    """The page of a process that has this place in its pool. Beyond what was shared, it is one that is never read."""
     if _memory is None or _logs is None or place is None or not 0 <= place < len(_memory) // _PAGE.size:
         return Page(bytearray(_PAGE.size), 0, process, acknowledged.nowhere())
     return Page(_memory, place * _PAGE.size, process, _logs.log(place))

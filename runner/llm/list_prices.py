@@ -39,7 +39,7 @@ def configured(at_ms: int | None = None) -> Prices:
         raise UsageError(f"{VARIABLE} names a file that cannot be read: {given}: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError):
         raise UsageError(
-            f'{VARIABLE} must be JSON like {{"MODEL": [0.15, 0.60]}}, prices of a million tokens of prompt and of '
+            f'{VARIABLE} must be JSON like {{"MODEL": [0.15, 0.60]}}, prices per million tokens of prompt and of '
             'answer, or like {"MODEL": {"prompt": 3, "completion": 15, "cached": 0.3, "cache_write": 3.75}}, or the '
             "name of a file with it"
         ) from None

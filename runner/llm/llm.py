@@ -322,5 +322,5 @@ def as_model(llm: Any) -> Any:
 
 
 def model_name(llm: Any) -> str | None:
-    """What is told of a model where an agent is written down: its name, and never its key."""
+    """How a model is written where an agent is serialised: its name, and never its key."""
     return None if llm is None else str(getattr(llm, "model", type(llm).__name__))

@@ -213,7 +213,7 @@ class ModelServer:
         return answer
 
     def done(self, request: ModelRequest, delivered: bool) -> None:
-        """The answer is out, or nobody is there to hear it."""
+        """The answer is sent, or the client has gone."""
         with self._lock:
             self._now -= 1
             request.delivered = delivered

@@ -1,4 +1,4 @@
-"""On which checkpoints a kickoff stands, so that nobody prunes them under it; and what is left when it is over."""
+"""On which checkpoints a kickoff stands, so that they are not pruned under it; and what is left when it is over."""
 
 import contextlib
 import logging
@@ -46,4 +46,4 @@ class Holds:
                 if one.most is not None:
                     retain(one.provider, one.location, one.most, branch=branch, head=one.checkpoint_id)
             except Exception as error:
-                logger.warning("old checkpoints in %s stay: %s", one.location, said(error)[:300])
+                logger.warning("old checkpoints in %s could not be pruned: %s", one.location, said(error)[:300])

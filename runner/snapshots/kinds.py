@@ -36,7 +36,7 @@ class Kind(Protocol):
         """
 
     def adopt(self, code: Any, stored: Any, state: Any) -> None:
-        """`graft` without a copy: ``code``, kicked off inside of what was restored, goes on as ``stored``."""
+        """`graft` without a copy: ``code``, kicked off inside of what was restored, continues as ``stored``."""
 
 
 @dataclass(frozen=True, slots=True)

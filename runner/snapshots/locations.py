@@ -13,7 +13,7 @@ from runner.providers.detect import detect_provider
 def provider_of(config: CheckpointConfig) -> BaseProvider:
     """The provider that reads ``config.restore_from``: the one told by what stands there.
 
-    One of somebody else's cannot be told that way, so it is taken where the config names it.
+    A third-party provider cannot be told that way, so it is taken where the config names it.
     """
     named = config.provider
     if _is_own(config):
@@ -35,7 +35,7 @@ def one_of(provider: BaseProvider, config: CheckpointConfig) -> str:
 def is_new(config: CheckpointConfig) -> bool:
     """Whether ``restore_from`` is the place that the run itself writes to, and nothing is there yet.
 
-    Such a run begins, and the next one goes on from it.
+    Such a run begins, and the next one resumes from it.
     """
     return _is_own(config) and not config.provider.checkpoints(config.location)
 
@@ -84,12 +84,12 @@ def going_on_at(config: CheckpointConfig, branch: str, own: object) -> Checkpoin
 
 
 def _is_own(config: CheckpointConfig) -> bool:
-    """Whether it is to go on from where it writes to."""
+    """Whether it is to resume from where it writes to."""
     return config.location in (str(config.restore_from), f"{config.restore_from}.db")
 
 
 def _knows(provider: BaseProvider, location: str) -> bool:
-    """Whether a provider of somebody else's has checkpoints there: only it can tell what its locations look like."""
+    """Whether a third-party provider has checkpoints there: only it can tell what its locations look like."""
     if type(provider).__module__.startswith("runner.providers"):
         return False
     with contextlib.suppress(RunnerError, ValueError, OSError):

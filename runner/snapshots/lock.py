@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from runner.events.lock import ForkSafeLock
 
-_PATIENCE = 1.0  #: seconds that others let somebody in a hurry go first
+_PATIENCE = 1.0  #: seconds that others let an urgent holder go first
 
 
 class StateLock(ForkSafeLock):
-    """Tasks that write one checkpoint after the other take it again as soon as they let it go: somebody who came
+    """Tasks that write one checkpoint after the other take it again as soon as they release it: a waiter that came
     because of a signal would wait for long. The others let that one go first."""
 
     def __init__(self) -> None:
@@ -18,14 +18,14 @@ class StateLock(ForkSafeLock):
         self._owner = 0
         self._depth = 0
         self._hurried = 0
-        self._nobody_hurries = threading.Event()
-        self._nobody_hurries.set()
+        self._no_hurry = threading.Event()
+        self._no_hurry.set()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it, as `threading.RLock.acquire` does."""
         me = threading.get_ident()
-        if not self._nobody_hurries.is_set() and me not in (self._owner, self._hurried):
-            self._nobody_hurries.wait(_PATIENCE)
+        if not self._no_hurry.is_set() and me not in (self._owner, self._hurried):
+            self._no_hurry.wait(_PATIENCE)
         if not super().acquire(blocking, timeout):
             return False
         self._owner = me
@@ -43,9 +43,9 @@ class StateLock(ForkSafeLock):
     def hurried(self) -> Iterator[None]:
         """Hold it, and go before the others who wait. For one thread of the process at a time."""
         self._hurried = threading.get_ident()
-        self._nobody_hurries.clear()
+        self._no_hurry.clear()
         try:
             with self:
                 yield
         finally:
-            self._nobody_hurries.set()
+            self._no_hurry.set()

@@ -33,9 +33,9 @@ def migrate(data: Data) -> Data:
         raise BadCheckpoint(
             f"the checkpoint was written by version {raw}, which is newer than {VERSION} here: "
             + (
-                f"only {OTHER_WRITER} goes on from its own"
+                f"only {OTHER_WRITER} resumes from its own"
                 if OTHER_VERSIONS[0] <= stored < OTHER_VERSIONS[1]
-                else "install a newer crew-runner to go on from it"
+                else "install a newer crew-runner to resume from it"
             )
         )
     if raw is not None and stored != _number(VERSION):

@@ -28,7 +28,7 @@ class Progress:
 
     ``given`` is what it was kicked off with, as JSON: ``inputs`` before the callbacks, or an agent's messages.
     ``outputs`` are those of finished tasks, ``used`` what each of them used (`runner.core.plan.dependencies`);
-    ``tasks`` are in flight, or failed and may go on.
+    ``tasks`` are in flight, or failed and may be resumed.
     """
 
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Progress:
         return self.tasks.setdefault(key, TaskProgress())
 
     def drop(self, key: str) -> None:
-        """It is to be done anew."""
+        """It is to run again."""
         for known in (self.outputs, self.tasks, self.used):
             known.pop(key, None)
         self.skipped.discard(key)

@@ -31,9 +31,9 @@ def apply_checkpoint(entity: Any, config: CheckpointConfig | None) -> Any:
 
 
 def take_up(crew: Any) -> Any:
-    """The crew as it was left unfinished, where its own ``checkpoint`` has a ``restore_from``; None to begin anew.
+    """The crew as it was left unfinished, where its own ``checkpoint`` has a ``restore_from``; None to start over.
 
-    It looks once: a program that says so goes on if it died, and begins if there is nothing to go on with.
+    It looks once: a program that says so resumes if it died, and starts if there is nothing to resume.
     """
     config = crew.checkpoint
     if not isinstance(config, CheckpointConfig) or config.restore_from is None:
@@ -53,7 +53,7 @@ def take_up(crew: Any) -> Any:
 def restore(
     cls: type[Any], config: CheckpointConfig, *, code: Any = None, fork: bool = False, branch: str | None = None
 ) -> Any:
-    """The entity of ``cls``'s kind in the checkpoint that ``config`` names, ready to go on.
+    """The entity of ``cls``'s kind in the checkpoint that ``config`` names, ready to resume.
 
     ``code`` is the living entity to take the code from; without it, the newest living one of ``cls`` that fits. An
     entity for which there is none has its data only. Raises `BadCheckpoint`.
@@ -66,7 +66,7 @@ def restore(
         raise BadCheckpoint(f"the checkpoint {config.restore_from} holds no {kind.name}; it holds {held}")
     stored = _chosen(kind, cls, of_kind, code)
     entity = _with_code(kind, cls, stored, code, state)
-    # What was kicked off inside of it comes after it; what it was kicked off in is not gone on with.
+    # What was kicked off inside of it comes after it; what it was kicked off in is not resumed.
     after = next(i for i, one in enumerate(state.root) if one is stored) + 1
     inner = [one for one in state.root[after:] if id(one) in state.progress]
     state.root[:] = [entity, *inner]

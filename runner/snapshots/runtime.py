@@ -196,7 +196,9 @@ class RuntimeState(RootModel[list[Any]]):
         except BadCheckpoint:
             raise
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise BadCheckpoint(f"the checkpoint's data makes no sense: {' '.join(str(error).split())[:300]}") from None
+            raise BadCheckpoint(
+                f"the checkpoint's data is inconsistent: {' '.join(str(error).split())[:300]}"
+            ) from None
         return state
 
     @classmethod
@@ -205,7 +207,7 @@ class RuntimeState(RootModel[list[Any]]):
         try:
             data = json.loads(json_data)
         except ValueError as error:
-            raise BadCheckpoint(f"the checkpoint is torn or no JSON: {error}") from None
+            raise BadCheckpoint(f"the checkpoint is torn or not JSON: {error}") from None
         return cls.model_validate(data)
 
     @classmethod
@@ -280,7 +282,7 @@ class RuntimeState(RootModel[list[Any]]):
     @classmethod
     def _restore(cls, config: CheckpointConfig, read: Callable[[BaseProvider, str], str]) -> Self:
         if config.restore_from is None:
-            raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to go on from")
+            raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to resume from")
         asked, began, provider = str(config.restore_from), time.perf_counter(), None
         event_bus.emit(config, CheckpointRestoreStartedEvent(location=asked))
         try:
@@ -307,14 +309,14 @@ class RuntimeState(RootModel[list[Any]]):
         return state
 
     def fork(self, branch: str | None = None) -> None:
-        """Go on under another branch: this name, or one that nobody else gets. The next checkpoint is written there,
+        """Continue on another branch: this name, or a unique one. The next checkpoint is written there,
         with the fork point as its parent. Raises ValueError for a name that no provider takes."""
         if not branch:
             unique = uuid.uuid4().hex
             branch = f"fork/{self._checkpoint_id}_{unique[:6]}" if self._checkpoint_id else f"fork/{unique[:8]}"
         check_branch(branch)
         if branch == self._branch and self._checkpoint_id:
-            raise ValueError(f"a fork leaves the branch {branch!r}: give it another name")
+            raise ValueError(f"a fork needs a branch name other than {branch!r}")
         about: dict[str, Any] = {
             "branch": branch,
             "parent_branch": self._branch,

@@ -26,7 +26,7 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
     was restored with, once; one that is kicked off inside another one's kickoff in that one's state; any other in a
     state of its own, which is dropped at the end.
 
-    Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, goes on
+    Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, continues
     as that one.
     """
     settings_of(entity)
@@ -38,7 +38,7 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
         entity._restored = None
         event_bus.set_runtime_state(restored)
     elif not nested and before is not None and before.state is not None and not _meant_for(entity, before.state):
-        kickoff.enter(None)  # somebody restored another entity here, and never kicked it off
+        kickoff.enter(None)  # another entity was restored here, and never kicked off
     try:
         with event_bus.kickoff_scope():
             state = event_bus.runtime_state

@@ -1,6 +1,6 @@
 """Signals that trigger a checkpoint: it is on disk before the process does what the signal asks of it.
 
-A thread of ours hears of a signal at once (`signal.set_wakeup_fd`), whatever the main thread is blocked in or busy with
+A signal wakes a thread of ours at once (`signal.set_wakeup_fd`), whatever the main thread is blocked in or busy with
 and whichever lock it holds. It writes, and then has the signal do what it would have done without us: the default
 action itself, or the handler that was there before, in the main thread. So exit codes are the process's own, and a
 second signal acts without a checkpoint only where the first one's has been in the writing for seconds.
@@ -99,13 +99,13 @@ class _Watcher:
         finally:
             self._live.remove(live)
         if threading.current_thread() is not threading.main_thread():
-            return  # the handlers stay: they pass on what nobody here wants
+            return  # the handlers stay: they pass on what is not wanted here
         wanted = {signal.Signals[name] for one in self._live for config in one.settings for name in config.signals}
         for number in set(self._before) - wanted:
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, self._before.pop(number))
         if not self._before and signal.set_wakeup_fd(-1) != self._writing:
-            logger.debug("somebody else was woken by signals meanwhile")
+            logger.debug("another handler took over the signal wakeup meanwhile")
 
     def _installed(self, number: int) -> bool:
         return self.process == os.getpid() and signal.getsignal(number) == self._handle
@@ -141,7 +141,7 @@ class _Watcher:
             os.write(self._writing, bytes([word]))
 
     def _be_woken(self) -> bool:
-        """Whether the thread hears of signals by itself; it does unless somebody else is woken by them."""
+        """Whether signals wake the thread; they do unless another one has taken over the wakeup."""
         before = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         if before in (-1, self._writing):
             return True
@@ -186,7 +186,7 @@ class _Watcher:
             elif self._acted[number]:
                 self._acted[number] -= 1
             else:
-                os.kill(os.getpid(), number)  # the kickoff was over before it was seen to; nobody has it act but us
+                os.kill(os.getpid(), number)  # the kickoff was over before it was handled; only we can have it act
 
     def _see_to(self, number: int) -> None:
         name = signal.Signals(number).name if number in self._before else ""
@@ -194,7 +194,7 @@ class _Watcher:
         if not wanting:
             self._acted[number] = 0
             return  # the main thread passes it on
-        self._heard.discard(number)  # the main thread may hear of the one before only now
+        self._heard.discard(number)  # the main thread may learn of the one before only now
         self._began = time.monotonic()
         self._at_work = number
         for live, settings in wanting:
@@ -229,15 +229,15 @@ class _Watcher:
 
 
 def _act_by_default(number: int) -> None:
-    """What the system does at this signal if nobody handles it. From any thread, and not at the main one's leisure."""
+    """What the system does at this signal if it is not handled. From any thread, and not at the main one's leisure."""
     if number == signal.SIGCONT:
-        return  # it did: we go on
+        return  # it did: we continue
     library = ctypes.CDLL(None)
     library.signal.restype = ctypes.c_void_p
     library.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
     handler = library.signal(number, None)  # SIG_DFL is 0
     signal.pthread_kill(threading.get_ident(), number)  # acts before it returns; sent to the process, it might not
-    library.signal(number, handler)  # it was stopped, and goes on
+    library.signal(number, handler)  # it was stopped, and continues
     signal.siginterrupt(number, True)
 
 

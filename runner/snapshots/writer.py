@@ -28,7 +28,7 @@ def write_if_asked(source: Any, event: BaseEvent, state: Any) -> None:
 
 
 def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -> None:
-    """Write a checkpoint because of ``event``, and prune. The run goes on if that fails. The caller holds the lock."""
+    """Write a checkpoint because of ``event``, and prune. If that fails, the run continues. Call it under the lock."""
     about = {
         "task_id": event.task_id,
         "task_name": event.task_name,
@@ -42,7 +42,7 @@ def write_now(state: RuntimeState, config: CheckpointConfig, event: BaseEvent) -
     except (KeyboardInterrupt, SystemExit, GeneratorExit, Stop):
         raise
     except BaseException as error:  # a panic of a compiled part is none of Exception's
-        logger.warning("no checkpoint was written at %s, and the run goes on: %s", event.type, _line(error))
+        logger.warning("no checkpoint was written at %s; the run continues: %s", event.type, _line(error))
         return
     logger.info("checkpoint %s written at %s", state.checkpoint_id, event.type)
     if config.max_checkpoints is not None:
@@ -54,7 +54,7 @@ def _prune(state: RuntimeState, config: CheckpointConfig, most: int, about: dict
     try:
         removed = retain(config.provider, config.location, most, branch=state.branch, head=head)
     except Exception as error:
-        logger.warning("old checkpoints in %s stay: %s", config.location, _line(error))
+        logger.warning("old checkpoints in %s could not be pruned: %s", config.location, _line(error))
         return
     event = CheckpointPrunedEvent(
         location=config.location,

@@ -6,9 +6,9 @@ START = 1_700_000_000  #: seconds since 1970
 
 
 class ManualClock:
-    """A `runner.engine.ports.Clock` that goes on only when it is told to, or when somebody sleeps: then at once.
+    """A `runner.engine.ports.Clock` that advances only when told to, or when code sleeps on it: then at once.
 
-    Counted in nanoseconds, so that it is exact however often it goes on.
+    Counted in nanoseconds, so that it is exact however often it advances.
     """
 
     def __init__(self, start: float = START) -> None:

@@ -89,7 +89,7 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Nothing more passes on this connection, either way, and nobody is told: a network that is gone."""
+    """Nothing more passes on this connection, either way, without an error: a network that is gone."""
 
     applied: bool
 
@@ -110,7 +110,7 @@ class FaultProxy:
     """Listens on a socket of its own in front of ``server``. In a ``with`` it is started, and ended with it.
 
     ``decide`` is asked for each command, on the proxy's thread, and gives what happens to it; `None` lets it pass.
-    ``blows`` counts what was done, by kind. A server that is started anew is found by the next connection.
+    ``blows`` counts what was done, by kind. A restarted server is found by the next connection.
     """
 
     def __init__(self, server: RedisServer, decide: Callable[[Command], Fault | None] | None = None) -> None:

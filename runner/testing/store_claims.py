@@ -148,7 +148,7 @@ class ClaimConformance:
                 driver.workers.reap("w0", process="p0", reason="gone", max_attempts=9)
             case "taken back":
                 held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-                assert driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=9)
+                assert driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=9)
             case "cancelled":
                 driver.runs.cancel("r-1", "enough")
         before = seen(driver)
@@ -202,7 +202,7 @@ class ClaimConformance:
                 driver.commit(claim, task=task)
             case "taken back":
                 held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-                driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=9)
+                driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=9)
             case "cancelled":
                 driver.runs.cancel("r-1", "enough")
         run = driver.runs.get("r-1")

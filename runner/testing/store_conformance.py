@@ -14,7 +14,7 @@ class StoreConformance(ClaimConformance, EndingConformance, BranchConformance):
 
     @pytest.fixture
     def driver(self) -> StoreDriver:
-        """The store under test, and how its messages and its time go on."""
+        """The store under test, and a way to drive its messages and its time."""
         raise NotImplementedError("give a fixture: driver")
 
     # -- events

@@ -62,7 +62,7 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
-        """A checkpoint, or the newest position of the run's current line."""
+        """A checkpoint, or the newest position of the run's current branch."""
 
     @abstractmethod
     def leave(
@@ -83,7 +83,7 @@ class StoreDriver(ABC):
         return run_id
 
     def resume(self, run_id: str, branch: str = "main", **how: Any) -> str:
-        """Let a run go on."""
+        """Resume a run."""
         how = {"start": None, "fields": {}, "plan": None, **how}
         return self.runs.resume(self.runs.get(run_id), branch, **how)
 

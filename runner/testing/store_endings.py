@@ -114,7 +114,7 @@ class EndingConformance:
     def test_a_worker_that_registered_anew_is_not_judged_by_what_it_was(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         driver.take("a")
-        driver.workers.beat("w0", LEASE, '{"anew": 1}')
+        driver.workers.beat("w0", LEASE, '{"again": 1}')
         assert driver.workers.reap("w0", reason="gone", max_attempts=9, about="{}") == []
         assert driver.states("r-1") == {"a": "running"}
 
@@ -154,7 +154,7 @@ class EndingConformance:
         assert driver.workers.resend(1000) == 1
         assert list(driver.jobs()) == [job]
 
-    def test_a_job_that_somebody_does_is_not_sent_again(self, driver: StoreDriver) -> None:
+    def test_a_job_that_is_running_is_not_sent_again(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         driver.take("a")
         driver.go_on(1000)

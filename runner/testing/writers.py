@@ -48,7 +48,7 @@ def over(provider: BaseProvider, location: str, *heads: str) -> None:
 
 
 def write_and_stay(provider: BaseProvider, location: str, *, signal: str, **line: Any) -> list[str]:
-    """`write_line`, of a run that goes on: it says so by a checkpoint at ``signal``, and does not end."""
+    """`write_line`, of a running run: it says so by a checkpoint at ``signal``, and does not end."""
     ids = write_line(provider, location, **line)
     provider.checkpoint("{}", signal)
     sys.stdin.readline()
@@ -95,7 +95,7 @@ class Elsewhere:
         assert self._process.stdout.readline() == "ready\n", "the other process has no provider: see `elsewhere`"
 
     def begin(self) -> None:
-        """Let it go on."""
+        """Release it."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()

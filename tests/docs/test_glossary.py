@@ -1,21 +1,28 @@
 """The names that people import are made of the words of docs/glossary.md."""
 
 import re
+from importlib import import_module
 from pathlib import Path
+
+import pytest
 
 import runner
 import runner.client
+import runner.providers
 import runner.testing
+from runner.cli import VERBS
 
 PAGE = (Path(__file__).parents[2] / "docs/glossary.md").read_text()
 TERMS = [term.lower() for term in re.findall(r"^\*\*(.+?)\.\*\*", PAGE, re.MULTILINE)]
-WORDS = {word for term in TERMS for word in term.split()}
+WORDS = {word for term in TERMS for word in (*term.split(), f"{term}d")}
 
 #: What needs no explanation, to somebody who writes Python or knows what the name is of.
 _PLAIN = """
-answer base bus children clock command conditional conformance context cut delay eventually example fault feedback
-handle human json listen lite lose manual model or and prepare prepared process redis refuse request result router rule
-runtime script server sqlite start type of
+answer base bus children chunk clock command completed conditional conformance context created cut delay detect
+doctor error evaluation eventually example execution failed fault feedback file finished found handle human info
+json listen lite lose manual model not or and paused prepare prepared process reasoning received redis refuse
+request requested result router rule runtime selection server show sqlite start started test thinking train type
+of up usage validate wait
 """
 PLAIN = set(_PLAIN.split())
 
@@ -24,10 +31,38 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
 
 
-def test_names_are_made_of_words_that_are_explained():
-    names = {name for module in (runner, runner.client, runner.testing) for name in module.__all__}
-    unknown = {(name, word) for name in names for word in words_of(name) if word not in {*WORDS, *PLAIN}}
+def is_known(word: str) -> bool:
+    return not {word, word.removesuffix("s")}.isdisjoint({*WORDS, *PLAIN})
+
+
+def event_types() -> list[str]:
+    """The types of the events that there are classes of; those of signals are named after them."""
+    modules = (import_module(f"runner.events.{name}_events") for name in ("work", "flow", "call", "system"))
+    return [
+        name.removesuffix("Event")
+        for module in modules
+        for name in module.__all__
+        if re.search(r"^(?!Sig[A-Z]).+Event$", name)
+    ]
+
+
+NAMES = {
+    **{module.__name__: module.__all__ for module in (runner, runner.client, runner.providers, runner.testing)},
+    "verbs": list(VERBS),
+    "events": event_types(),
+}
+
+
+@pytest.mark.parametrize("where", NAMES)
+def test_names_are_made_of_words_that_are_explained(where: str) -> None:
+    assert len(NAMES[where]) > 2
+    unknown = {(name, word) for name in NAMES[where] for word in words_of(name) if not is_known(word)}
     assert not unknown, "explain these in docs/glossary.md"
+
+
+def test_every_plain_word_is_used():
+    used = {word for names in NAMES.values() for name in names for word in words_of(name)}
+    assert {word for word in PLAIN if used.isdisjoint({word, f"{word}s"})} == set()
 
 
 def test_terms_stand_once_and_in_order():

@@ -102,7 +102,10 @@ def test_a_part_that_ends_by_itself_ends_all_and_is_named(up: Up) -> None:
     [supervisor] = up.left("runner supervisor ")
     os.kill(supervisor, signal.SIGKILL)
     assert up.process.wait(60) == 1
-    assert up.log.read_text().splitlines()[-1] == "error: supervisor ended by itself, with -9; so all were ended"
+    assert (
+        up.log.read_text().splitlines()[-1]
+        == "error: supervisor exited unexpectedly with status -9; everything was stopped"
+    )
 
 
 def test_killed_it_leaves_nothing(up: Up) -> None:

@@ -47,7 +47,7 @@ for i = 1, #held, 2 do
       emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
            "parent", redis.call("HGET", record, "started") or 0)
       if crashes >= tonumber(max_attempts) then
-        local why = "it took its worker down " .. crashes .. " times in a row without getting further (last: " .. reason .. ")"
+        local why = "its worker died " .. crashes .. " times in a row without making progress (last: " .. reason .. ")"
         task_failed(run, name, key, record, why, id, at)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)
         if goes_on(run, name) then branch_failed(home, run, name, key, why, stamp, at) end

@@ -23,7 +23,7 @@ class CrewAIAdapter:
     """One object, one task: what a crew keeps of a kickoff would be there in the next."""
 
     def accepts(self, thing: object) -> bool:
-        """CrewAI's crews and classes of crews. Where nobody imported CrewAI, nothing is one."""
+        """Whether it is a crew, or a class of crews, of CrewAI; never where CrewAI was not imported."""
         if "crewai.crew" not in sys.modules:
             return False
         from runner.adapters.crewai import build
@@ -106,7 +106,7 @@ class CrewAIProgramAdapter:
         """Nothing: CrewAI imports what it needs."""
 
     def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """None: in one process nobody calls it again."""
+        """None: in one process it is not called again."""
         return 0, 0.0
 
     def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
@@ -114,7 +114,7 @@ class CrewAIProgramAdapter:
         return {}
 
     def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
-        """None: what it returns is nobody's but the run's."""
+        """None: what it returns is the run's."""
         return {}
 
     def perform(self, crew: Program, work: Work) -> str:

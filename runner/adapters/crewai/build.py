@@ -51,5 +51,5 @@ def _make(owner: Any) -> tuple[Any, Crew]:
             raise BadCrew(f"{name}: {found}") from error
         raise loader.explain(error, Path(), f"{name}: ") from error
     if not isinstance(crew, Crew):
-        raise BadCrew(f"{name}.crew() gave a {type(crew).__qualname__}, not a crew")
+        raise BadCrew(f"{name}.crew() returned a {type(crew).__qualname__}, not a crew")
     return instance, crew

@@ -1,4 +1,4 @@
-"""What CrewAI tells of on its own bus inside of a task, among the run's events under the same names.
+"""Records what CrewAI emits on its own bus inside of a task among the run's events, under the same names.
 
 CrewAI hands each event that it emits to the sinks of the context, in the emitting thread and in order. What the engine
 tells itself (the crew's kickoff, its tasks) is left out, and so is all that an event says beside its figures.
@@ -44,7 +44,7 @@ def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
         reset_stream_sinks(token)
     if count := teller.unseen.count:
         calls = "1 call of a model" if count == 1 else f"{count} calls of models"
-        work.note("task_log", f"{calls} went past the journal: in no account, and made again if the task begins anew")
+        work.note("task_log", f"{calls} bypassed the journal: not in the ledger, and repeated if the task starts over")
 
 
 class _Call:

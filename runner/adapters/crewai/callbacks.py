@@ -1,4 +1,4 @@
-"""A crew's own callbacks, as steps: what one of them did is not done again when its task goes on elsewhere."""
+"""A crew's own callbacks, as steps: what one of them did is not repeated when its task resumes elsewhere."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,8 @@
-"""What handlers in the crew's own code hear of its kickoff: once that it began and once that it ended.
+"""Delivers the start and the end of a kickoff to handlers in the crew's own code, each once.
 
-Each task is a kickoff of CrewAI's, which tells of itself on CrewAI's bus. CrewAI's own handlers hear all of it, and its
-scopes are kept. All others hear that it began with the branch's first task, and that it is done with its last one and
-the crew's output. That they heard it is in the task's journal: a task that begins anew does not tell them again.
+Each task is a kickoff of CrewAI's, which reports itself on CrewAI's bus. CrewAI's own handlers get all of it, and its
+scopes are kept. All others are told that it began with the branch's first task, and that it ends with its last one and
+the crew's output. That they received it is in the task's journal: a task that restarts does not tell them again.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class KickoffEventFilter(EventRouting):
         self._failed = False
 
     def no_more(self) -> None:
-        """How the kickoff ends from here on is ours, and told to nobody."""
+        """From here on the end of the kickoff is ours, and is not delivered."""
         self._over = True
 
     def failed(self, error: Exception) -> None:
@@ -55,10 +55,10 @@ class KickoffEventFilter(EventRouting):
             return
         given = None if inputs is None else dict(inputs)
         started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
-        self.tell(self._crew, started, Who.CODE if self._is_told(STARTED) else Who.NOBODY, STARTED)
+        self.tell(self._crew, started, Who.CODE if self._is_told(STARTED) else Who.NONE, STARTED)
         completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
         self._make_whole(completed)
-        self.tell(self._crew, completed, Who.CODE if self._is_told(COMPLETED) else Who.NOBODY, COMPLETED)
+        self.tell(self._crew, completed, Who.CODE if self._is_told(COMPLETED) else Who.NONE, COMPLETED)
 
     def emit(self, source: Any, event: Any) -> Any:
         """CrewAI's own; of this crew's kickoff all hear as of one."""

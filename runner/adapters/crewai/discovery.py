@@ -41,7 +41,7 @@ def watch() -> None:
 
 
 def inputs_of(crew: object) -> dict[str, Any]:
-    """What a crew is kicked off with unless somebody says otherwise, as its file has it."""
+    """What a crew is kicked off with by default, as its file has it."""
     return dict(_inputs.get(id(crew), (crew, {}))[1])
 
 

@@ -1,4 +1,4 @@
-"""Who hears of an event on CrewAI's bus: CrewAI's own handlers, those of the crew's code, both, or nobody.
+"""Routes events on CrewAI's bus: to CrewAI's own handlers, those of the crew's code, both, or none.
 
 What CrewAI says of a kickoff it says in each process that does a part of it. Scopes and records are kept all the same.
 """
@@ -21,16 +21,16 @@ _PATIENCE = 30.0  #: seconds that a handler is waited for: as long as CrewAI wai
 
 
 class Who(Enum):
-    """Whose handlers hear of an event."""
+    """Whose handlers receive an event."""
 
     ALL = "all"
     CREWAI = "crewai"
     CODE = "code"
-    NOBODY = "nobody"
+    NONE = "none"
 
 
 class EventRouting:
-    """Who hears of what, while it is `open`. A subclass's `emit` says so of each event."""
+    """Routes events while it is `open`. A subclass's `emit` decides for each."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -38,12 +38,12 @@ class EventRouting:
             name: found for name in _DISPATCH if (found := getattr(crewai_event_bus, name, None)) is not None
         }
         self._who: dict[str, Who] = {}  # by event, where it is not all
-        self._heard: set[str] = set()  # the events that the code's handlers heard of
+        self._heard: set[str] = set()  # the events that the code's handlers received
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """While this is open, `emit` is the bus's."""
-        if len(self._bus) < len(_DISPATCH):  # another CrewAI: everybody hears of everything
+        if len(self._bus) < len(_DISPATCH):  # another CrewAI: all handlers receive everything
             yield
             return
         before = {name: found for name, found in vars(crewai_event_bus).items() if name in _DISPATCH}
@@ -60,11 +60,11 @@ class EventRouting:
         return self._bus["emit"](source, event)
 
     def said(self, mark: str) -> bool:
-        """Whether the code's handlers heard of it when the task was done before."""
+        """Whether the code's handlers received it when the task ran before."""
         return self._work.journal.kept(self._on_branch(mark)) is not None
 
     def tell(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
-        """Emit it, and wait for who hears of it. That the code's handlers did is kept under the ``mark``."""
+        """Emit it, and wait for its handlers. That the code's handlers ran is recorded under the ``mark``."""
         if who is not Who.ALL:
             self._who[event.event_id] = who
         future = self._bus["emit"](source, event)
@@ -75,7 +75,7 @@ class EventRouting:
         return future
 
     def _on_branch(self, mark: str) -> str:
-        """A fork of a task in flight takes up its journal."""
+        """A fork of a task in flight continues its journal."""
         return f"{mark} {self._work.branch}"
 
     def _call(self, source: Any, event: Any, handlers: Any, *rest: Any) -> Any:
@@ -98,7 +98,7 @@ _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=Fals
 
 @contextlib.contextmanager
 def made_quietly() -> Iterator[None]:
-    """Flows that are made in this context are not told of: each process of a run makes its own."""
+    """Creating flows in this context is not reported: each process of a run creates its own."""
     token = _quiet.set(True)
     try:
         yield

@@ -160,7 +160,7 @@ def _quiet(crew: Crew) -> None:
         if pace := getattr(one, "_rpm_controller", None):  # the run counts the calls of all its processes, really made
             pace.max_rpm = None
             pace.stop_rpm_counter()
-    if crew.stream:  # the requests as they would be; the pieces are nobody's
+    if crew.stream:  # the requests as they would be; the pieces are not used
         enable_agent_streaming(crew.agents)
         crew.stream = False
 

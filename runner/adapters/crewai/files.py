@@ -26,7 +26,7 @@ def inside(task: Task | None, inputs: Mapping[str, Any] | None) -> Iterator[bool
     path = interpolate_only(name, dict(inputs)) if inputs else name
     file = (folder / path).resolve()
     if not file.is_relative_to(folder) or file == folder:
-        raise TaskError(f"the output file {path[:200]!r} leads out of the folder that it is to be in")
+        raise TaskError(f"the output file {path[:200]!r} points outside its folder")
     task.output_file = name
     try:
         yield True

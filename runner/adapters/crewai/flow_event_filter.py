@@ -1,4 +1,4 @@
-"""What handlers in the code of a flow of CrewAI hear of it: what they hear where CrewAI's own engine runs it.
+"""Delivers events to handlers in the code of a CrewAI flow, as CrewAI's own engine would.
 
 That engine does not run here: what it would say of the flow and of its methods is said here instead, each thing once,
 whatever dies, to the handlers of the crew's code alone. It opens the same scopes around what the methods do.
@@ -40,7 +40,7 @@ class FlowEventFilter(EventRouting):
         self._times: Counter[str] = Counter()
 
     def emit(self, source: Any, event: Any) -> Any:
-        """CrewAI's own; of what the method asks for the code's handlers hear once, however often it begins anew."""
+        """CrewAI's own; of what the method asks for the code's handlers hear once, however often it restarts."""
         if source is not self._flow or event.type not in _ASKED:
             return super().emit(source, event)
         self._times[event.type] += 1
@@ -89,7 +89,7 @@ class FlowEventFilter(EventRouting):
         """The method is done."""
         if not self._flow.suppress_flow_events:
             self._once(events.MethodExecutionFinishedEvent(**self._about(state), result=result))
-        crewai_event_bus.flush()  # the process ends, and what else the method said is heard of
+        crewai_event_bus.flush()  # the process ends, and what else the method emitted is delivered
 
     def failed(self, error: Exception) -> None:
         """The method failed, and the flow with it. A run that is resumed may say so again."""
@@ -100,7 +100,7 @@ class FlowEventFilter(EventRouting):
         self.broken(error)
 
     def broken(self, error: Exception) -> None:
-        """The flow cannot go on from here, as one that goes round for ever."""
+        """The flow cannot continue from here, as one that loops for ever."""
         self.tell(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
 
     def over(self, result: Any) -> None:
@@ -113,7 +113,7 @@ class FlowEventFilter(EventRouting):
         if event_id:
             event.event_id = event_id
         is_told = here and not self.said(event.type)
-        self.tell(self._flow, event, Who.CODE if is_told else Who.NOBODY, event.type)
+        self.tell(self._flow, event, Who.CODE if is_told else Who.NONE, event.type)
 
     def _about(self, state: Any) -> dict[str, Any]:
         return {"flow_name": self._name, "method_name": self._method, "state": as_told(state)}

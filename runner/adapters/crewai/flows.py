@@ -147,7 +147,7 @@ class CrewAIFlowAdapter(FlowAdapter):
             raise
         except TypeError as error:
             raise BadCrew(
-                f"{crew.__name__} cannot be made without arguments ({error}): put `flow = {crew.__name__}(...)` "
+                f"{crew.__name__} cannot be created without arguments ({error}): put `flow = {crew.__name__}(...)` "
                 "in the file, and name that"
             ) from None
 
@@ -181,12 +181,12 @@ class CrewAIFlowAdapter(FlowAdapter):
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
         flow.hearing = FlowEventFilter(theirs, flow.own_definition.name, work)
-        nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
+        no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with (
-            call_observer.told(nobody, work, theirs),
-            tools.journaled(nobody, work),
-            human_input.asking(nobody, work),
-            callbacks.recorded_inside(nobody, work.journal),
+            call_observer.told(no_crew, work, theirs),
+            tools.journaled(no_crew, work),
+            human_input.asking(no_crew, work),
+            callbacks.recorded_inside(no_crew, work.journal),
             flow.hearing.open(),
         ):
             try:
@@ -225,7 +225,7 @@ def translated(owner: Any) -> FlowDefinition:
     """CrewAI's definition of a class of flows, as ours. Raises `BadCrew` for what cannot be run."""
     definition = owner.flow_definition()
     if definition.conversational is not None:
-        raise BadCrew(f"{definition.name} is a conversation, which goes on for as long as somebody talks: it is no run")
+        raise BadCrew(f"{definition.name} is a conversation without an end, which cannot be a run")
     return FlowDefinition(definition.name, {str(name): _method(name, one) for name, one in definition.methods.items()})
 
 

@@ -1,6 +1,6 @@
 """``human_input=True``, and flows that ask inside of a task: it waits for a person's word, and no worker waits with it.
 
-CrewAI asks whoever is set as its provider of human input. Ours asks the run: the task stops there, and begins anew when
+CrewAI asks whoever is set as its provider of human input. Ours asks the run: the task stops there, and restarts when
 there is an answer; what models and tools said until then is in its journal.
 """
 
@@ -85,7 +85,7 @@ class _Asking(SyncHumanInputProvider):
         return formatted_answer
 
     def _ask(self, answer: AgentFinish, context: Any) -> str:
-        """What a person says of an answer; "" if they take it. Raises `InputRequired` while nobody has."""
+        """What a person says of an answer; "" if they approve it. Raises `InputRequired` until someone has."""
         task, agent = context.task, context.agent
         about = {
             "task": self._work.key,

@@ -59,7 +59,7 @@ def begin(crew: Crew, work: Work) -> str:
 
 
 def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
-    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if nobody gave any.
+    """What the tasks work on: the run's inputs, or what the callbacks made of them. None if there are none.
 
     The callbacks' own objects are as they left them.
     """
@@ -137,14 +137,14 @@ def kickoff(crew: Crew, work: Work, inputs: Mapping[str, Any] | None) -> Any:
 def _json_inputs(given: Any) -> Any:
     """The inputs, which have to be JSON: tasks are done elsewhere. Raises `TaskError`."""
     if given is not None and not isinstance(given, Mapping):
-        raise TaskError(f"{BEFORE} gave a {type(given).__qualname__}, not the inputs: let it return them, as a dict")
+        raise TaskError(f"{BEFORE} returned a {type(given).__qualname__}, not the inputs: return them as a dict")
     for name, value in (given or {}).items():
         try:
             outputs.from_value({str(name): value})
         except TypeError:
             raise TaskError(
-                f"the input {name!r} that {BEFORE} gave is a {type(value).__qualname__}, which is not JSON: "
-                "tasks are done elsewhere, so make it text, a number, a list or a dict"
+                f"the input {name!r} that {BEFORE} returned is a {type(value).__qualname__}, which is not JSON: "
+                "tasks run in other processes, so make it text, a number, a list or a dict"
             ) from None
     return None if given is None else dict(given)
 

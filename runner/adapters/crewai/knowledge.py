@@ -55,7 +55,7 @@ def _once(knowledge: Knowledge, add: Callable[[Knowledge], None]) -> None:
 
 
 def _mark(knowledge: Knowledge) -> Path | None:
-    """A file that is there when this very knowledge was added where the run keeps its own; None if nobody can tell."""
+    """A file that is there when this very knowledge was added where the run keeps its own; None if that is unknown."""
     kept = Path(os.environ.get("CREWAI_STORAGE_DIR", ""))
     if not kept.is_absolute():
         return None

@@ -1,4 +1,4 @@
-"""What a task sees of those before it: outputs that are fetched when somebody looks, and noted as used."""
+"""Outputs of earlier tasks, fetched when they are read, and recorded as used."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -52,7 +52,7 @@ class PriorOutputs:
         return self._have[key]
 
     def _all_of_them(self) -> bool:
-        """Whether the task is told of all that was done before it: then one look gets all."""
+        """Whether the task is given all earlier outputs: then one read fetches all."""
         return self._work.plan.by_key[self._work.key].context is None
 
     def _agent(self, task: Task) -> str:

@@ -19,7 +19,7 @@ class CrewAIPlugin(AdapterPlugin):
     entries = ("run", "kickoff")  # what `crewai run` calls in a main.py
     scripts = ("kickoff", "run_crew", "run")  # as `crewai create` names them
     whose_error = "CrewAI says so; so does `crewai run`"
-    own_models = "CrewAI asks the model that its own settings name"
+    own_models = "CrewAI calls the model that its own settings name"
     preloaded = ("crewai",)
     disposable = True
     data_crew = b"from runner.adapters.crewai import discovery\n\ncrew = discovery.from_json(__file__)\n"

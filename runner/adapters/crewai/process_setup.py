@@ -54,7 +54,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal
 
 
 def quiet() -> None:
-    """Have CrewAI be quiet, unless somebody asked for what it says."""
+    """Silence CrewAI's output, unless it was asked for."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     # It says so of each lambda. Here checkpoints are not made of objects.
@@ -82,20 +82,20 @@ _preloaded: set[str] = set()
 
 
 def preload(adapter: str) -> None:
-    """Import CrewAI where processes for tasks are forked from. What it keeps at home is nobody's."""
+    """Import CrewAI where processes for tasks are forked from. Its home is an empty folder there."""
     if not installed() or adapter in _preloaded:
         return
     _preloaded.add(adapter)
-    nobody = cache_dir() / "nobody"
+    empty = cache_dir() / "empty-home"
     with contextlib.suppress(OSError):
-        nobody.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _environment(HOME=str(nobody)):
+        empty.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _environment(HOME=str(empty)):
         _import()
         for name in (*USUAL, *(OF_FLOWS if adapter == "crewai-flow" else ())):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # it stays: forks share it, and nobody looks through it again
+    gc.freeze()  # it stays: forks share it, and it is not collected again
 
 
 def prepare(home: Home) -> None:

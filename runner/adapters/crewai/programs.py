@@ -1,6 +1,6 @@
 """Functions and files that do more than one kickoff, as one task: its kickoffs, and what comes between and after them.
 
-What their models and tools gave is recorded as it comes, and what their callbacks did; so when the task begins anew it
+What their models and tools gave is recorded as it comes, and what their callbacks did; so when the task restarts it
 goes through all that again without paying, up to where it was.
 """
 
@@ -30,13 +30,13 @@ from runner.engine.work import Work
 def perform(program: Program, work: Work) -> str:
     """Do all of it. Returns what is to be stored: what it returned, or else what its last kickoff gave."""
     work.uses.input(EVERYTHING)
-    nobody: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
+    no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
     with (
-        call_observer.told(nobody, work),
-        tools.journaled(nobody, work),
-        human_input.asking(nobody, work),
+        call_observer.told(no_crew, work),
+        tools.journaled(no_crew, work),
+        human_input.asking(no_crew, work),
         human_input.asking_in_flows(work),
-        callbacks.recorded_inside(nobody, work.journal),
+        callbacks.recorded_inside(no_crew, work.journal),
         _given(work.inputs),
         _heard() as given,
     ):

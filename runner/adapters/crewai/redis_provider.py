@@ -55,7 +55,7 @@ def crewai_checkpoint_file(location: str, url: str | None = None) -> Iterator[st
     data = provider.from_checkpoint(location)
     info = provider.find(location)
     with tempfile.TemporaryDirectory(prefix="runner-crewai-") as folder:
-        # CrewAI reads the id from the name, and goes on from it.
+        # CrewAI reads the id from the name, and continues from it.
         name = f"{info.id}_p-{info.parent_id or 'none'}.json".replace("/", "_")
         yield str(write_below(Path(folder), name, data.encode()))
 

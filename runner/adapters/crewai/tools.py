@@ -1,4 +1,4 @@
-"""Uses of tools by CrewAI's agents, as steps of the task: recorded before a model hears of them, and not used again.
+"""Records the tool calls of CrewAI's agents as steps of the task, before a model receives their results.
 
 CrewAI asks its hooks before each use: there the tool's own function is replaced by one that looks into the journal.
 What CrewAI does around it (validation, limits, its cache, its events) is as it is without us.
@@ -128,7 +128,7 @@ class _Use:
         return as_noted(value, _schema(self._tool))
 
     def _note_error(self, error: Exception) -> dict[str, Any]:
-        """An agent is told of what its tool raises, and goes on; only what is about the agent itself goes up."""
+        """An agent is given its tool's error, and continues; only errors of the agent itself propagate."""
         if isinstance(self._tool, BaseAgentTool):
             raise error
         name, text = type(error).__name__, redact(str(error))
@@ -150,7 +150,7 @@ class _Use:
 
 
 def as_noted(value: Any, schema: type[BaseModel] | None) -> dict[str, Any]:
-    """A tool's result as JSON. What JSON does not know is noted as the text that a model is told of it."""
+    """A tool's result as JSON. What JSON does not have is recorded as the text that a model is given."""
     if isinstance(value, ToolFailure):
         return {"failure": value.model_dump(mode="json")}
     if isinstance(value, BaseModel) and schema is not None:

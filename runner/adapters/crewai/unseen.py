@@ -1,6 +1,6 @@
 """Calls of models that CrewAI made and that no journal saw, because they go through no transport that is journaled.
 
-They are in no account, and made again when their task begins anew: a run says how many there were.
+They are not in the ledger, and are made again when their task restarts: a run says how many there were.
 """
 
 from typing import Any

@@ -41,7 +41,7 @@ def sum_up(crew: Crew, work: Work) -> None:
 class Spent:
     """What coworkers spend in one delegation, to be counted where it is only replayed.
 
-    Models count for all who use them: of delegations side by side nobody can tell, one inside of another is its part.
+    Models count for all their users: concurrent delegations cannot be told apart; a nested one is part of its outer.
     """
 
     def __init__(self, tool: Any, outer: "Spent | None") -> None:

@@ -41,7 +41,7 @@ def fill(output: TaskOutput, stored: Stored, task: Task) -> None:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise TaskError(
-            f"the stored output of task {stored.name!r} is no {model.__name__}: {where}: {first['msg']}"
+            f"the stored output of task {stored.name!r} is not a valid {model.__name__}: {where}: {first['msg']}"
         ) from None
 
 
@@ -53,7 +53,7 @@ def _typed(data: dict[str, Any], model: Any) -> dict[str, Any]:
 
 
 class Given(TaskOutput):
-    """An output of an earlier task. What it says is fetched when somebody looks."""
+    """An output of an earlier task. It is fetched when it is read."""
 
     _look: Callable[[], Stored] | None = PrivateAttr(default=None)
     _task: Any = PrivateAttr(default=None)

@@ -30,7 +30,7 @@ class Connections:
         self._lock = threading.Lock()
 
     def to(self, server: Server) -> "Connection":
-        """The connection to a server; a lost one is made anew."""
+        """The connection to a server; a lost one is reopened."""
         with self._lock:
             found = self._open.get(id(server))
             if found is not None and not found.is_alive:
@@ -78,7 +78,7 @@ class Connection:
         self._loop = asyncio.new_event_loop()
         self._session: asyncio.Task[None] | None = None
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
-        # No context of the task: what goes on in here is none of its steps.
+        # No context of the task: what happens in here is not one of its steps.
         self._thread = threading.Thread(target=self._live, name=f"mcp {server.name}", daemon=True)
         self._thread.start()
 
@@ -108,7 +108,7 @@ class Connection:
 
     def close(self) -> None:
         """End it; a process that was started for it ends, too."""
-        with contextlib.suppress(RuntimeError):  # the loop ended by itself
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(CLOSING)
 

@@ -90,7 +90,7 @@ def tool(name: str = ..., /, **about: Any) -> Callable[[Callable[..., Any]], Too
 def tool(*given: Any, **about: Any) -> Any:
     """Make a tool of a function: ``@tool``, ``@tool("Name")``, ``@tool(result_as_answer=True)``.
 
-    Its docstring is what the model is told of it; its arguments are what it takes.
+    Its docstring is its description for the model; its arguments are what it takes.
     """
     if len(given) == 1 and callable(given[0]) and not isinstance(given[0], str):
         return _made(given[0], given[0].__name__, about)
@@ -101,7 +101,7 @@ def tool(*given: Any, **about: Any) -> Any:
 def _made(function: Callable[..., Any], name: str, about: Mapping[str, Any]) -> Tool:
     described = about.get("description") or inspect.getdoc(function)
     if not described:
-        raise ValueError(f"the tool {name!r} needs a docstring: it is what the model is told of it")
+        raise ValueError(f"the tool {name!r} needs a docstring: the model gets it as the description")
     return Tool(name=name, func=function, **{**about, "description": described})
 
 

@@ -42,7 +42,7 @@ def schema_from(name: str, function: Callable[..., Any]) -> type[BaseModel]:
 
 
 def schema_of(tool: Any, name: str) -> dict[str, Any]:
-    """A tool as models are told of it."""
+    """A tool, as it is described to models."""
     parameters = tool.args_schema.model_json_schema()
     plain = _untitled({key: value for key, value in parameters.items() if key != "description"})
     plain.setdefault("properties", {})

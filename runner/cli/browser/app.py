@@ -25,7 +25,7 @@ from runner.core.errors import RunnerError
 
 SETTLE = 0.04  #: seconds that the cursor must rest on a checkpoint before it is read
 UNREAD = 32_000_000  #: bytes of checkpoints that are read for the tree: beyond that it is by time alone
-BATCH = 20  #: so many at once: the tree is drawn anew after each batch
+BATCH = 20  #: read at a time: the tree is redrawn after each batch
 LOOK_AGAIN = 1.0  #: seconds between looks at a place where checkpoints are being added
 
 
@@ -91,7 +91,7 @@ class Browser(PlainApp[Order]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """Look at what is there, and again while something is added."""
+        """Read the checkpoints, and again while more are added."""
         self.points.focus()
         self.say(self._said or self.hand.refusal, "bad" if self._said else "")
         self.look()
@@ -112,7 +112,7 @@ class Browser(PlainApp[Order]):
 
     @work(exclusive=True, group="list")
     async def look(self) -> None:
-        """Read the list anew."""
+        """Reload the list."""
         try:
             branches = await asyncio.to_thread(self.source.branches)
             self._live = await asyncio.to_thread(self.source.live)
@@ -129,7 +129,7 @@ class Browser(PlainApp[Order]):
         self.points.fill(build(branches), self._notes)
         if not kept:
             self.details = None
-            self.pane.say("There are no checkpoints here yet.", "there are no checkpoints here yet")
+            self.pane.say("There are no checkpoints yet.", "there are no checkpoints yet")
         elif not self._filled or self.chosen not in kept:
             self.points.go_to(self._at if self._at in kept else newest(kept))
         self._filled = True
@@ -236,7 +236,7 @@ class Browser(PlainApp[Order]):
         """Drop the changes to the chosen checkpoint."""
         if self.chosen is not None and self.drafts.get(self.chosen.id):
             self._drop(self.chosen)
-            self.say("the changes are dropped")
+            self.say("the changes are discarded")
 
     def _drop(self, checkpoint: Checkpoint) -> None:
         self.drafts.pop(checkpoint.id, None)
@@ -266,12 +266,12 @@ class Browser(PlainApp[Order]):
         return None
 
     def action_resume(self) -> None:
-        """Go on from the chosen checkpoint, after a question."""
+        """Resume from the chosen checkpoint, after a confirmation."""
         checkpoint = self._startable("resume")
         if checkpoint is None:
             return
         if self.drafts.get(checkpoint.id):
-            self.say("resume takes no changes: f forks with them, x drops them", "bad")
+            self.say("resume takes no changes: f forks with them, x discards them", "bad")
             return
         newest_there = checkpoint == next(b for b in self.branches if b.name == checkpoint.branch).checkpoints[-1]
 
@@ -279,7 +279,11 @@ class Browser(PlainApp[Order]):
             if answer is not None:
                 self._carry_out(Order("resume", checkpoint))
 
-        how = "What was done by then is not done again." if newest_there else "It goes on as it stood then."
+        how = (
+            "What was completed by then is not run again."
+            if newest_there
+            else "It resumes from its state at that point."
+        )
         self.push_screen(
             Question("Resume", f"From {checkpoint.id}\non {checkpoint.branch}\n{how}", "Resume"),
             answered,
@@ -296,8 +300,10 @@ class Browser(PlainApp[Order]):
         except ValueError as error:
             self.say(str(error), "bad")
             return
-        changes = f"Changed: {draft.summary}." if draft else "Nothing is changed: i and o edit inputs and outputs."
-        field = Input(placeholder="name of the branch (made up if empty)", compact=True, id="branch")
+        changes = (
+            f"Changed: {draft.summary}." if draft else "Nothing is changed: press i or o to edit inputs or outputs."
+        )
+        field = Input(placeholder="branch name (generated if empty)", compact=True, id="branch")
 
         def answered(name: str | None) -> None:
             if name is not None:
@@ -332,7 +338,11 @@ class Browser(PlainApp[Order]):
         self.marked = [one for one in before if one != chosen] if chosen in before else [*before, chosen][-2:]
         for one in {*before, *self.marked}:
             self._relabel(one)
-        words = {0: "", 1: "marked A: d on another one compares them", 2: "marked A and B: d compares them"}
+        words = {
+            0: "",
+            1: "marked A: press d on another one to compare them",
+            2: "marked A and B: press d to compare them",
+        }
         self.say(words[len(self.marked)])
 
     def action_diff(self) -> None:
@@ -347,7 +357,7 @@ class Browser(PlainApp[Order]):
         else:
             parent = next((one for one in everything(self.branches) if one.id == chosen.parent), None)
             if parent is None:
-                self.say("its parent is not kept: m marks another one to compare it with", "bad")
+                self.say("its parent was pruned: press m to mark another one to compare it with", "bad")
             else:
                 self._compare(parent, chosen)
 
@@ -391,9 +401,9 @@ class Browser(PlainApp[Order]):
         self.look()
 
     def action_leave(self) -> None:
-        """Quit; changes that nobody forked are mentioned once."""
+        """Quit; changes that were not forked are mentioned once."""
         if any(self.drafts.values()) and not self._warned:
             self._warned = True
-            self.say("there are changes that are not forked: q again leaves them", "bad")
+            self.say("there are changes that were not forked: press q again to discard them", "bad")
             return
         self.exit(None)

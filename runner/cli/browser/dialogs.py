@@ -93,9 +93,9 @@ def prune_question(branch: Branch) -> Question:
 
     def said(keep: str) -> str:
         if not keep.isdecimal():
-            return "Give a number, 0 or more."
+            return "Enter a number, 0 or more."
         go = max(0, there - int(keep))
-        return f"It keeps {wording.counted(there, 'checkpoint')}. Keep the newest so many; {go} would go, for good."
+        return f"It holds {wording.counted(there, 'checkpoint')}. Keep the newest how many? {go} would be deleted."
 
     field = Input(str(there), type="integer", compact=True, id="keep")
     title = f"Prune {wording.short_branch(branch.name, 50)}"

@@ -71,7 +71,7 @@ class CheckpointTree(Tree[Item]):
             self._add(here, fork, notes, folded)
 
     def relabel(self, checkpoint: Checkpoint, notes: Notes) -> None:
-        """Write one checkpoint anew."""
+        """Redraw one checkpoint."""
         node = self._at.get(_key(checkpoint))
         if node is not None:
             newest = self._newest[checkpoint.branch]

@@ -149,7 +149,7 @@ def of_branch(branch: Branch) -> Table:
     """What there is to say of a branch."""
     origin = ""
     if branch.origin is not None:
-        left = branch.origin.checkpoint or "a checkpoint that is no longer kept"
+        left = branch.origin.checkpoint or "a pruned checkpoint"
         origin = f"{branch.origin.branch} at {left}"
     return facts(
         {

@@ -10,7 +10,7 @@ from runner.core.errors import Conflict
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Go on from a checkpoint: on its line (``resume``), or on a branch of its own with changes (``fork``)."""
+    """Resume from a checkpoint on its branch, or fork it: a branch of its own, with changes."""
 
     verb: Literal["resume", "fork"]
     checkpoint: Checkpoint

@@ -84,7 +84,7 @@ class RunSource:
 
 
 class RunHand:
-    """Lets the run go on: its workers do the rest."""
+    """Resumes or forks the run in the store: its workers do the rest."""
 
     refusal = ""
     outside = False
@@ -113,7 +113,7 @@ class RunHand:
                 )
                 branch = handle.branch
         wait = f"runner wait {self.run_id}" + (f" --branch {branch}" if branch else "")
-        return "; ".join([f"{order.verb}: it goes on{f' on {branch}' if branch else ''}", *handle.notes, wait])
+        return "; ".join([f"{order.verb}: it continues{f' on {branch}' if branch else ''}", *handle.notes, wait])
 
 
 @contextlib.contextmanager
@@ -123,7 +123,7 @@ def _in_words() -> Iterator[None]:
     except REFUSED as error:
         raise StoreUnreachable(f"Redis refused: {error}") from None
     except TRANSIENT_ERRORS as error:
-        raise StoreUnreachable(f"Redis went away: {error}; it may be back when you look again") from None
+        raise StoreUnreachable(f"the connection to Redis was lost: {error}; refresh to try again") from None
 
 
 def _done(task: str, output: Committed) -> TaskView:

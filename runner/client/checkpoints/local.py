@@ -25,7 +25,7 @@ from runner.providers.config import CheckpointConfig
 
 
 class CrewHand:
-    """A crew file, loaded: its code goes on with the data of a checkpoint."""
+    """A crew file, loaded: its code resumes with the data of a checkpoint."""
 
     refusal = ""
     outside = True
@@ -48,11 +48,11 @@ class CrewHand:
             with in_words(self.source.where):
                 check_branch(order.branch)
             if order.branch in {branch.name for branch in self.source.branches()}:
-                raise Conflict(f"there is a branch {order.branch!r} already: choose another name")
+                raise Conflict(f"branch {order.branch!r} already exists: choose another name")
         if order.edits and not isinstance(self.entity, Crew):
             raise BadInput(
-                "only outputs of a crew's tasks can be edited here: fork without edits, or run it on the fleet, where "
-                "`runner fork RUN --edit METHOD=TEXT` edits what a flow's method gave"
+                "only the outputs of a crew's tasks can be edited here: fork without edits, or run it on the fleet, "
+                "where `runner fork RUN --edit METHOD=TEXT` edits what a flow's method returned"
             )
         stored = self.source.read(order.checkpoint)
         tasks = self.entity.by_key if isinstance(self.entity, Crew) else {}
@@ -64,7 +64,7 @@ class CrewHand:
                     fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
 
     def carry_out(self, order: Order) -> str:
-        """Go on from the checkpoint, here, to the end. Returns what came of it, as text."""
+        """Resume from the checkpoint in this process, to the end. Returns the result as text."""
         with self._in_use():
             try:
                 result = self._go_on(order)
@@ -73,7 +73,7 @@ class CrewHand:
             except Exception as error:
                 text = said(error)
                 raise TaskError(
-                    f"{type(error).__name__}{': ' if text else ''}{text}; what was done is in {self.source.where}"
+                    f"{type(error).__name__}{': ' if text else ''}{text}; what was completed is in {self.source.where}"
                 ) from error
         return str(result)
 
@@ -94,10 +94,10 @@ class CrewHand:
         return forked.kickoff(inputs=dict(order.inputs)) if order.inputs else forked.kickoff()
 
     def _ask_again(self, agent: Agent, config: CheckpointConfig, order: Order) -> Any:
-        """An agent is asked what it was asked then: so it goes on with its conversation."""
+        """Ask the agent what it was asked then: so it continues its conversation."""
         asked = next((one["asked"] for one in self.source.read(order.checkpoint)["entities"] if one.get("asked")), None)
         if asked is None:
-            raise BadCheckpoint(f"the checkpoint {order.checkpoint.id} holds no agent that was asked something")
+            raise BadCheckpoint(f"the checkpoint {order.checkpoint.id} holds no agent that was given a prompt")
         if order.verb == "resume":
             return agent.kickoff(asked, from_checkpoint=config)
         return kickoff.restore(type(agent), config, code=agent, fork=True, branch=order.branch or None).kickoff(asked)
@@ -130,7 +130,7 @@ def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
     by_key = dict(zip(getattr(crew, "task_keys", ()), getattr(crew, "all_tasks", ()), strict=True))
     unknown = sorted(order.edits.keys() - by_key.keys())
     if unknown:
-        raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be another one")
+        raise BadCrew(f"the crew file has no task {unknown[0]!r}: its output cannot be edited")
     for key in made_with(stored, order.inputs) - order.edits.keys():
         if key in by_key:
             by_key[key].output = None
@@ -149,7 +149,7 @@ def _edited(key: str, before: TaskOutput, text: str) -> TaskOutput:
     try:
         raw, data = from_value(json.loads(text))
     except ValueError as error:
-        raise BadInput(f"the output of task {key!r} is JSON, and the edit is not: {error}") from None
+        raise BadInput(f"the output of task {key!r} is JSON, but the edit is not: {error}") from None
     return before.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
 
 

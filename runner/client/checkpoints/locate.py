@@ -22,7 +22,7 @@ _URL = re.compile(r"(?:redis|rediss|unix)://")
 def is_run(where: str) -> bool:
     """Whether this names a run: it looks like one, or nothing else of that name is there. Raises `UsageError`."""
     if not where.strip():
-        raise UsageError("the place is empty: name a run, a directory, an SQLite file or a redis:// URL")
+        raise UsageError("the location is empty: name a run, a directory, an SQLite file or a redis:// URL")
     if _RUN.fullmatch(where):
         return True
     return not _URL.match(where) and not _exists(_path(where)) and not _looks_like_a_path(where)
@@ -85,7 +85,7 @@ def _refuse_what_is_no_place(where: str, provider: BaseProvider) -> None:
     if place is None:
         raise UsageError(f"{where} is neither a directory of checkpoints nor an SQLite file of them")
     raise UsageError(
-        f"{where} is one checkpoint: name the place that it is in, as in "
+        f"{where} is one checkpoint: name the location that holds it, as in "
         f"runner checkpoint show {place} {provider.extract_id(where)}"
     )
 

@@ -101,7 +101,7 @@ class Details:
 
 
 class Source(Protocol):
-    """A place with checkpoints. Reads anew at each call; errors are `RunnerError`."""
+    """A location of checkpoints. Reads afresh at each call; errors are `RunnerError`."""
 
     @property
     def title(self) -> str:
@@ -150,14 +150,14 @@ def find(source: Source, beginning: str | None) -> Checkpoint:
     if beginning is None:
         complete = [checkpoint for checkpoint in found if checkpoint.complete]
         if not complete:
-            raise NotFound(f"{source.title} keeps no {'complete ' if found else ''}checkpoint")
+            raise NotFound(f"{source.title} has no {'complete ' if found else ''}checkpoint")
         return newest(complete)
     ids = set(meant([one.id for one in found], beginning))
     matching = [one for one in found if one.id in ids]
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise NotFound(f"{beginning} begins {len(matching)} checkpoints of {source.title}: give more of it")
+        raise NotFound(f"{beginning} begins {len(matching)} checkpoints of {source.title}: give more characters of it")
     raise NotFound(
-        f"{source.title} has no checkpoint {beginning}: `runner checkpoint list {source.where}` lists those it keeps"
+        f"{source.title} has no checkpoint {beginning}: `runner checkpoint list {source.where}` lists its checkpoints"
     )

@@ -1,6 +1,6 @@
 """What a stored state says of itself. Pure; reads what others wrote in the same form, as far as it tells.
 
-Nothing is built from it and nothing is trusted: a checkpoint that makes no sense shows less, and stops nobody.
+Nothing is built from it and nothing is trusted: a checkpoint that makes no sense shows less, and is no error.
 """
 
 import json
@@ -20,9 +20,9 @@ def parse(text: str, name: str) -> dict[str, Any]:
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise CheckpointTorn(f"checkpoint {name} is torn or no JSON ({error}): choose another one") from None
+        raise CheckpointTorn(f"checkpoint {name} is torn or not JSON ({error}): choose another one") from None
     if not isinstance(data, dict) or not isinstance(data.get("entities"), list):
-        raise CheckpointTorn(f"checkpoint {name} is no state: it has no entities; choose another one")
+        raise CheckpointTorn(f"checkpoint {name} is not a state: it has no entities; choose another one")
     return data
 
 
@@ -136,7 +136,7 @@ def _methods(flow: Mapping[str, Any]) -> Iterator[TaskView]:
 
 def _method_text(entry: Mapping[str, Any]) -> str:
     if "lost" in entry:
-        return f"({entry['lost']}: no JSON, so not in the checkpoint)"
+        return f"({entry['lost']}: not JSON, so not in the checkpoint)"
     output = entry.get("output")
     if isinstance(output, Mapping) and "raw" in output:
         return text_of(output)

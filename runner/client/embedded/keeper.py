@@ -1,4 +1,4 @@
-"""The keeper: a small process that owns one embedded server and outlives nobody who needs it.
+"""The keeper: a small process that owns one embedded server and stops it after its last user.
 
 Started as a file, ``python -I -S keeper.py STATE SOCKET BINARY GRACE FSYNC``, so this module imports the standard
 library alone; the rest of the package imports its locks and its ``ask`` from here.
@@ -6,7 +6,7 @@ library alone; the rest of the package imports its locks and its ``ask`` from he
 All locks are flock: the kernel drops them however a process dies.
 
 - ``users.lock``   shared, by every process that uses the server: the reference count. The keeper takes it exclusively
-                   to learn that nobody is left, and keeps it while it stops the server, so that nobody joins then.
+                   to learn that no user is left, and keeps it while it stops the server, so that none joins then.
 - ``keeper.lock``  exclusive, by the keeper for its life. Its content is the keeper's word on the server: empty (not
                    yet), ``ready``, or ``failed`` and why. A new keeper empties it before its starter sees it up.
 - ``boot.lock``    exclusive, held for a moment by who looks for a keeper and starts one.
@@ -37,7 +37,7 @@ LOG_LIMIT = 1_000_000
 #: Starts in a row that never came to answer, before the keeper gives up.
 MAX_FAILURES = 4
 
-#: Seconds a server gets to end by itself; after that SIGKILL, which loses nothing either: its writes are in the file.
+#: Seconds a server gets to exit; after that SIGKILL, which loses nothing either: its writes are in the file.
 STOP_TIMEOUT = 20.0
 
 _PR_SET_PDEATHSIG = 1
@@ -132,7 +132,7 @@ class Server:
                 self._ready, self._failures = True, 0
                 self._say(READY)
         elif not self._socket.exists():
-            self._kill(process)  # cleaned away by somebody; only a new server makes a new one
+            self._kill(process)  # it was cleaned away; only a new server makes a new one
 
     def stop(self) -> None:
         """End the server: it writes out and syncs what it has."""
@@ -218,7 +218,7 @@ class Server:
 
 
 class Keeper:
-    """Tends the server until nobody has used it for the grace time, or until told to stop."""
+    """Tends the server until it was unused for the grace time, or until told to stop."""
 
     def __init__(self, state: Path, server: Server, grace: float) -> None:
         self._state = state
@@ -236,13 +236,13 @@ class Keeper:
             while True:
                 self._server.tend()
                 self._cap_logs()
-                if self._told_to_stop or self._state_is_gone() or self._nobody_left():
+                if self._told_to_stop or self._state_is_gone() or self._is_unused():
                     break
                 self._sleep(min(0.5, max(0.02, self._grace / 4)) if self._server.ready else 0.01)
         finally:
             self._server.stop()
 
-    def _nobody_left(self) -> bool:
+    def _is_unused(self) -> bool:
         """Whether the grace time is over; if so, users.lock stays taken until this process ends."""
         now = time.monotonic()
         if not try_lock(self._users, fcntl.LOCK_EX):
@@ -256,7 +256,7 @@ class Keeper:
         return False
 
     def _state_is_gone(self) -> bool:
-        """Whether the state directory was removed or replaced: then nobody can join this server any more."""
+        """Whether the state directory was removed or replaced: then no process can join this server any more."""
         try:
             return not os.path.samestat(self._users_path.stat(), os.fstat(self._users))
         except OSError:

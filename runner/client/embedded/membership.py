@@ -101,7 +101,7 @@ def _count(place: Place, deadline: float) -> int:
     while not keeper.try_lock(users, fcntl.LOCK_SH):
         if time.monotonic() > deadline:
             os.close(users)
-            raise StoreUnreachable(f"the embedded server in {place.state} takes long to stop: try again, or {WAYS_OUT}")
+            raise StoreUnreachable(f"the embedded server in {place.state} is slow to stop: try again, or {WAYS_OUT}")
         time.sleep(0.005)
     return users
 
@@ -191,7 +191,7 @@ def _held(path: Path, deadline: float, place: Place) -> Iterator[None]:
     try:
         while not keeper.try_lock(lock, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
-                raise StoreUnreachable(f"another process is busy starting the server in {place.state}: try again")
+                raise StoreUnreachable(f"another process is starting the server in {place.state}: try again")
             time.sleep(0.005)
         try:
             yield

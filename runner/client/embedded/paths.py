@@ -65,7 +65,7 @@ class Place:
         except OSError as exc:
             raise self.unusable(exc) from exc
         if mode & stat.S_IWOTH:  # anybody could put a server of theirs there
-            raise StoreUnreachable(f"everybody may write to the state directory {self.state}: {_ELSEWHERE}")
+            raise StoreUnreachable(f"the state directory is writable by everyone: {self.state}: {_ELSEWHERE}")
         if not os.access(self.state, os.R_OK | os.W_OK | os.X_OK):
             raise StoreUnreachable(f"the state directory {self.state} is not writable: {_ELSEWHERE}")
 

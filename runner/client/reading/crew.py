@@ -100,7 +100,9 @@ def refuse_odd_names(plan: Plan) -> None:
         plan.to_json().encode()
     except UnicodeEncodeError as error:  # what its methods listen to, and return
         near = error.object[max(error.start - 20, 0) : error.end + 20]
-        raise BadCrew(f"the crew file holds half of a surrogate pair, which is no UTF-8 text, in {near!r}") from None
+        raise BadCrew(
+            f"the crew file contains half of a surrogate pair, which is not valid UTF-8, in {near!r}"
+        ) from None
 
 
 def plan_of(found: Found) -> Plan:

@@ -48,7 +48,7 @@ class Template:
                     try:
                         socket.send_fds(control, [template.message(template.READ)], [theirs.fileno(), *stdio])
                         return ours
-                    except OSError:  # somebody killed it
+                    except OSError:  # it was killed
                         ours.close()
                         self._end()
                         if last:
@@ -132,7 +132,7 @@ class Reader:
     def found(self) -> Found:
         """What was read. Raises `UsageError` with what is wrong with the file.
 
-        Where nobody will ask for `beginning`, close it.
+        If `beginning` will not be called, close it.
         """
         found: Found = self._answer()
         self._template.note(found["adapter"])
@@ -196,7 +196,7 @@ def _how_it_ended(code: int) -> str:
     if code == 130:
         return "reading it was interrupted"
     if code >= 0:
-        return f"the crew file ends the process that reads it (exit {code})"
+        return f"the crew file ended the process that reads it (exit {code})"
     try:
         name = signal.Signals(-code).name
     except ValueError:

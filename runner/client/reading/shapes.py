@@ -40,4 +40,4 @@ def refuse_misfit(shapes: str, key: str, before: Any, after: Any) -> None:
     try:
         model.model_validate(after)
     except ValidationError as error:
-        raise BadInput(f"the edit of task {key!r} is no {model.__name__} ({misfit(error)})") from None
+        raise BadInput(f"the edit of task {key!r} is not a valid {model.__name__} ({misfit(error)})") from None

@@ -2,7 +2,7 @@
 
 Who submits talks to it over a socket, and hands it a connection for each crew file, with its own stdin, stdout and
 stderr. The fork answers there, in lines of JSON. A fork whose other side is gone is killed: a file that never ends
-does not outlive who waits for it. When the socket is closed, all of it ends.
+does not outlive the process that waits for it. When the socket is closed, all of it ends.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ def serve(control: socket.socket) -> NoReturn:
 
 
 def _asked(control: socket.socket) -> tuple[str, str, list[int]]:
-    """What is asked, of which kind of crews, and what came along; "" when nobody asks any more."""
+    """What is asked, of which kind of crews, and what came along; "" when there are no more requests."""
     try:
         text, fds, _, _ = socket.recv_fds(control, _LENGTH, 1 + len(STDIO))
     except ConnectionError:
@@ -84,7 +84,7 @@ def _asked(control: socket.socket) -> tuple[str, str, list[int]]:
 
 
 def _ended(pid: int, connection: socket.socket) -> bool:
-    """Whether a fork is over; then who waits for its answer is told how it ended."""
+    """Whether a fork is over; then the process that waits for its answer is told how it ended."""
     found, status = os.waitpid(pid, os.WNOHANG)
     if not found:
         return False

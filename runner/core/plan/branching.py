@@ -47,7 +47,9 @@ def check_name(name: str) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise BadInput(f"the branch name {name!r} escapes checkpoint directory: name it like main, or fork/one")
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
-        raise BadInput(f"{name!r} is no branch name: letters, digits and . _ - + @, parts divided by /, as in fork/one")
+        raise BadInput(
+            f"{name!r} is not a branch name: use letters, digits and . _ - + @, parts divided by /, as in fork/one"
+        )
     return name
 
 
@@ -70,7 +72,7 @@ def unpack(plan: Plan, text: str) -> frozenset[str]:
 
 
 def carried_over(todo: Set[str], old: Plan, new: Plan) -> frozenset[str]:
-    """The todo of a branch when its crew's code changed: tasks that are new are nobody's yet."""
+    """The tasks to rerun on a branch when its crew's code changed: new tasks have no output yet."""
     return frozenset(t.key for t in new.tasks if t.key in todo or t.key not in old.by_key)
 
 

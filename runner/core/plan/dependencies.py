@@ -38,7 +38,7 @@ class Used:
 NOTHING = Used()
 EDITED = Used(edited=True)
 UNKNOWN = Used(frozenset(EVERYTHING), frozenset(EVERYTHING))
-"""Of a task nobody watched: it may have used everything."""
+"""Of a task whose reads were not tracked: it may have used everything."""
 
 
 def _short(names: frozenset[str]) -> str | list[str]:
@@ -46,7 +46,7 @@ def _short(names: frozenset[str]) -> str | list[str]:
 
 
 class Uses:
-    """Where a task in flight notes what it uses. Until somebody watches, everything counts as used."""
+    """Where a task in flight notes what it uses. Until reads are tracked, everything counts as used."""
 
     def __init__(self) -> None:
         self._tasks: set[str] = set()

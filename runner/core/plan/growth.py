@@ -1,8 +1,8 @@
 """Plans that grow: where only what a task gave says which tasks come after it.
 
 The tasks of such a plan share named texts on their branch, all of one version. A task that ends says what becomes of
-them, and which tasks are there now; the store takes both with its output, if nobody has changed the texts since. If
-somebody has, the task looks again: what it did stays done, only what it adds to is newer.
+them, and which tasks are there now; the store takes both with its output, if the texts have not changed since. If
+they have, the task looks again: what it did stays done, only what it adds to is newer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from runner.core.plan import PlannedTask
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The texts as they stand. ``version`` is "" on a branch where nobody has written any yet."""
+    """The texts as they stand. ``version`` is "" on a branch where none was written yet."""
 
     version: str = ""
     fields: Mapping[str, str] = field(default_factory=dict)

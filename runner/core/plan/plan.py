@@ -16,7 +16,7 @@ from runner.core.errors import BadCrew
 
 
 class PlannedTask(NamedTuple):
-    """One task of a plan: a tuple, for a plan may have thousands and a client reads it where somebody waits.
+    """One task of a plan: a tuple, for a plan may have thousands and a client reads it while a person waits.
 
     ``after`` are the tasks that must be committed before it may run; ``context`` those whose outputs it was given by
     name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds.

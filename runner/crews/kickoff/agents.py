@@ -58,12 +58,12 @@ def prepare_asking(
 ) -> Asking:
     """What to ask, checked."""
     if input_files:
-        raise BadInput("input_files are not supported yet: put what matters of them in the message")
+        raise BadInput("input_files are not supported yet: put their relevant content in the message")
     return Asking(agent, conversation.as_messages(messages), response_format)
 
 
 def ask(asking: Asking) -> LiteAgentOutput:
-    """Ask, and give the answer. A restored agent that is asked the same goes on with its conversation."""
+    """Run the prompt and return the answer. A restored agent that is asked the same continues its conversation."""
     agent = asking.agent
     with running(agent, asking.messages) as state, watching(settings_of(agent), state), inside(agent):
         return _Asked(asking, state).complete()
@@ -80,7 +80,7 @@ class _Asked:
             state.progress[id(asking.agent)] = self._progress
 
     def complete(self) -> LiteAgentOutput:
-        """Go on to the answer."""
+        """Run to the answer."""
         agent, progress = self._asking.agent, self._progress
         if _KEY in progress.outputs:  # it was answered, and nothing else is asked
             return self._as_output(progress.outputs[_KEY].raw)

@@ -167,7 +167,7 @@ class Attempts:
         def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
             return {one: self._done[one] for one in keys}
 
-        def note(kind: str, text: str) -> None:  # noqa: ARG001 - nobody asked for a record of it
+        def note(kind: str, text: str) -> None:  # noqa: ARG001 - there is no record
             if kind == "task_skipped":
                 with self._lock:
                     self._progress.skipped.add(key)

@@ -62,7 +62,7 @@ def prepare_kickoff(
 ) -> "CrewRun":
     """Everything before the first task: the plan, the inputs, and the event that it begins.
 
-    A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), those given now laid over
+    A restored crew has its inputs, as they may have been edited (``crew.checkpoint_inputs``), with new ones merged over
     them; what ``before_kickoff_callbacks`` did is in them.
     """
     if input_files:
@@ -105,7 +105,7 @@ class CrewRun:
         self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress, self._nest)
 
     def begin(self, *, restored: bool) -> None:
-        """Take what is done from the checkpoint, and tell that it begins, or goes on."""
+        """Take what is done from the checkpoint, and report that it starts, or resumes."""
         crew, progress = self._crew, self._progress
         with self._lock:
             if restored:

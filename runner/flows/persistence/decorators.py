@@ -1,7 +1,7 @@
-"""``@persist``: a flow's state is kept by its id when a method is done; ``kickoff(inputs={"id": ...})`` begins with it.
+"""``@persist``: a flow's state is kept by its id when a method is done; ``kickoff(inputs={"id": ...})`` starts from it.
 
-It is the state alone: the methods run again. To go on with what was done, write checkpoints. On the fleet the run keeps
-the state itself, and ``@persist`` does nothing.
+It is the state alone: the methods run again. To resume with what was done, write checkpoints. On the fleet the run
+keeps the state itself, and ``@persist`` does nothing.
 """
 
 import logging

@@ -20,7 +20,7 @@ _LOCKING = {
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
 
-_MARGIN = 10  # frames above that of a task as it begins, which are gone while it goes on
+_MARGIN = 10  # frames above that of a task as it begins, which are gone while it runs
 
 _JOINING = {"asyncio.runners": ("close",), "concurrent.futures.thread": ("shutdown",)}
 """Where a thread waits for others, which no stop reaches while they are in a call."""
@@ -153,7 +153,7 @@ def _is_delicate(thread: int, hooks: _Hooks) -> bool:
 
 
 def _raise_unless_delicate(thread: int, hooks: _Hooks, exception: type[BaseException]) -> bool:
-    """Raise it there, unless that would do harm, or the thread has gone on while that was found out.
+    """Raise it there, unless that would do harm, or the thread has moved on while that was found out.
 
     What looks runs no hook, and begins with a turn of its own of the interpreter's lock, so others do not run between
     its last look and the raising. From there the thread can come into a hook as far as to its first instruction.
@@ -207,7 +207,7 @@ class CancelScope:
                     return False
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
-                # it is in a call, the others go on without. Spent in a thread that nobody breaks into or observes.
+                # it is in a call, the others continue without it. Spent in a thread that is not interrupted.
                 spent = threading.Lock()
                 spent.acquire()
                 with contextlib.suppress(RuntimeError):  # the interpreter ends

@@ -28,8 +28,8 @@ class Gate:
         self._stop: BaseException | None = None
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
-        self._nobody_asked = threading.Event()
-        self._nobody_asked.set()
+        self._no_question = threading.Event()
+        self._no_question.set()
 
     @property
     def stopping(self) -> BaseException | None:
@@ -53,16 +53,16 @@ class Gate:
     def person(self) -> Iterator[None]:
         """The task waits for a person at the terminal: a timeout does not count that."""
         began = self._clock.monotonic()
-        self._nobody_asked.clear()
+        self._no_question.clear()
         try:
             yield
         finally:
             self._with_person += self._clock.monotonic() - began
-            self._nobody_asked.set()
+            self._no_question.set()
 
     def with_person(self) -> float:
-        """How many seconds the task has waited for a person; who asks waits until nobody is asked."""
-        self._nobody_asked.wait()
+        """How many seconds the task has waited for a person; the caller waits until no question is open."""
+        self._no_question.wait()
         return self._with_person
 
     def check(self) -> None:

@@ -154,7 +154,7 @@ def _used(messages: Sequence[Message]) -> list[str]:
 
 def _read(answer: Any) -> Completion:
     if not isinstance(getattr(answer, "content", None), list):
-        raise Unreadable("it is no message")
+        raise Unreadable("it is not a message")
     text = "".join(block.text for block in answer.content if block.type == "text")
     uses = [block for block in answer.content if block.type == "tool_use"]
     calls = tuple(tool_call(i, use.id, use.name, json.dumps(use.input)) for i, use in enumerate(uses))
@@ -172,6 +172,6 @@ def _whole(answer: Any) -> Completion:
 
 
 def _close(pid: int, client: anthropic.Anthropic) -> None:
-    """Nobody asks with it any more."""
+    """Close it: it is not used any more."""
     if pid == os.getpid():
         client.close()

@@ -32,19 +32,19 @@ def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
     who = f"the model {target.model!r} at {target.place}"
     times = f", in up to {tries} tries" if tries > 1 else ""
     if status in (400, 413, 422) and _TOO_LONG.search(text):
-        return ContextTooLong(f"{who} takes less than it was told: {text}")
+        return ContextTooLong(f"{who} accepts less input than it was sent: {text}")
     if isinstance(status, int):
         if wait := longer_than_waited(error):  # the clients do not try again then
             return ModelError(f"{who} refused: {status}: {text}{wait}")
         return ModelError(f"{who} refused{times}: {status}: {text}{_HINTS.get(status, '')}")
     if isinstance(error, Unreadable):
-        return ModelError(f"{who} gave an answer that cannot be read{times}: {text}")
+        return ModelError(f"{who} gave an unreadable answer{times}: {text}")
     kind = type(error).__name__
     if "Timeout" in kind:
-        return ModelError(f"{who} did not answer in time{times}; LLM(timeout=...) gives it longer")
+        return ModelError(f"{who} did not answer in time{times}; raise LLM(timeout=...)")
     if "Connection" in kind or "Connect" in kind or isinstance(error, OSError):
         return ModelError(f"{who} cannot be reached{times}: {text}")
-    return ModelError(f"{who} could not be asked: {kind}: {text}")
+    return ModelError(f"{who} could not be called: {kind}: {text}")
 
 
 def asked_to_wait(error: BaseException) -> float:
@@ -57,7 +57,7 @@ def longer_than_waited(error: BaseException) -> str:
     seconds = _asked_for(error)
     if seconds <= WAITED:
         return ""
-    return f"; it wants to be left alone for {seconds:.0f} s (Retry-After), longer than calls wait: go on after that"
+    return f"; it asks to wait {seconds:.0f} s (Retry-After), longer than calls wait: resume after that"
 
 
 def _asked_for(error: BaseException) -> float:

@@ -46,7 +46,7 @@ class Client:
         body: dict[str, Any] = {
             "model": target.model,
             "messages": list(request.messages),
-            "num_retries": 0,  # who asks does so again
+            "num_retries": 0,  # the caller retries
             "max_retries": 0,
             **request.options,
         }
@@ -66,5 +66,5 @@ class Client:
 def _read(answer: Any) -> Completion:
     found = read_openai(answer)
     if found is None:
-        raise Unreadable("it is no chat completion")
+        raise Unreadable("it is not a chat completion")
     return found

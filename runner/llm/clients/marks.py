@@ -1,6 +1,6 @@
 """Marks in a prompt, by which its service keeps it: what is asked again costs a tenth (Anthropic's prompt caching).
 
-What is written to the cache costs a quarter more, so only a conversation that will go on is marked. The marks are no
+What is written to the cache costs a quarter more, so only a conversation that will continue is marked. The marks are no
 part of what is asked: a call is known in its journal by the request without them.
 """
 

@@ -84,7 +84,7 @@ class Client:
 def _read(answer: Any) -> Completion:
     found = read_openai(answer)
     if found is None:
-        raise Unreadable("it is no chat completion")
+        raise Unreadable("it is not a chat completion")
     return found
 
 
@@ -95,6 +95,6 @@ def _whole(gathered: Gathered) -> Completion:
 
 
 def _close(pid: int, client: openai.OpenAI) -> None:
-    """Nobody asks with it any more."""
+    """Close it: it is not used any more."""
     if pid == os.getpid():
         client.close()

@@ -12,7 +12,7 @@ from runner.journal.journal import Journal
 class Call:
     """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
 
-    A real one goes: `open`, `begins`, `leaves`, then `record`, `drop` (it was not taken) or neither (nobody knows: it
+    A real one goes: `open`, `begins`, `leaves`, then `record`, `drop` (not taken) or neither (outcome unknown: it
     is in doubt), and `close`.
     """
 
@@ -27,7 +27,7 @@ class Call:
 
     @property
     def number(self) -> int:
-        """The how-manieth call of its task it is, or of the step around it."""
+        """Its index among the calls of its task, or of the enclosing step."""
         return self._place.number
 
     @property
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def watched(self) -> bool:
-        """Whether somebody wants to hear of it."""
+        """Whether an observer wants it."""
         return self._journal.watched
 
     @property
@@ -85,7 +85,7 @@ class Call:
             self._journal.leaves(self._entry)
 
     def record(self, text: str, usage: Usage, told: bool) -> None:
-        """It was answered. ``told``: somebody tells of it on the event bus."""
+        """It was answered. ``told``: it is reported on the event bus elsewhere."""
         with self._gate.write():
             self._journal.keep_result(self._frame, text, usage, told=told)
 

@@ -1,6 +1,6 @@
-"""Who hears of a call of a model that a crew's own code makes, through a vendor's client.
+"""Observes the model calls that a crew's own code makes, through a vendor's client.
 
-The run's events have it from its record. On the event bus it is told of where somebody listens, unless who asks tells
+The run's events have it from its record. On the event bus it is emitted if there are handlers, unless the caller emits
 of it itself.
 """
 
@@ -18,7 +18,7 @@ from runner.llm.recording.call import Call
 
 
 class CallObserver(Protocol):
-    """Tells of one call that is really made."""
+    """Reports one call that is really made."""
 
     tells: bool  #: whether it tells that the call was answered
 
@@ -29,14 +29,14 @@ class CallObserver(Protocol):
         """It was answered, and that is recorded."""
 
     def failed(self, why: str) -> None:
-        """It was not, or nobody knows."""
+        """It was not answered, or its outcome is unknown."""
 
     def diverged(self) -> None:
         """Another request is recorded where this one was made."""
 
 
 def teller(call: Call, caller: CallContext, model: str, *, stray: bool) -> CallObserver:
-    """Who tells of it."""
+    """Who reports it."""
     if stray:  # it is no part of any event's scope
         return _Silent(call, announced=False)
     if caller.announced:
@@ -60,7 +60,7 @@ class _Silent:
 
 
 class _Announced(_Silent):
-    """Who asks tells of it."""
+    """The caller reports it."""
 
     def __init__(self, call: Call, caller: CallContext) -> None:
         super().__init__(call, announced=True)

@@ -1,4 +1,4 @@
-"""The transports are journaled as soon as their library is there: now, or when somebody imports it."""
+"""The transports are journaled as soon as their library is loaded: now, or when it is imported."""
 
 import importlib.abc
 import importlib.machinery

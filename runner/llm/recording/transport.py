@@ -149,7 +149,7 @@ class _Passing:
 
     def _trace(self, event: str, info: dict[str, Any]) -> None:
         """What happens on the wire: the call begins when its request goes out, not when it waits for a connection. With
-        headers alone nobody can take it: it leaves with its body."""
+        headers alone the server cannot act on it: it leaves with its body."""
         if not event.endswith(_WATCHED) or getattr(info.get("request"), "method", b"") == b"CONNECT":
             return
         if event.endswith("send_request_headers.started"):
@@ -184,7 +184,7 @@ class _Passing:
         if usage is not None:
             self.record(response.content, usage)
         else:
-            self._teller.failed("its answer is none: no JSON, an error, or empty")
+            self._teller.failed("its answer is not usable: not JSON, an error, or empty")
         return self._library.Response(
             response.status_code,
             headers=wire.unframed(response.headers.multi_items()),
@@ -325,7 +325,7 @@ class _Tee:
             self._passing.over()
 
     def left(self) -> None:
-        self.broke(_LeftOff("nobody read it to its end"))
+        self.broke(_LeftOff("it was not read to its end"))
 
 
 class _LeftOff(RunnerError):

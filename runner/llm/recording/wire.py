@@ -167,7 +167,7 @@ def is_stream(headers: Mapping[str, str]) -> bool:
 
 
 def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:
-    """The tokens of an answer that can be taken. None of JSON that is none, tells of an error, or has nothing in it."""
+    """The tokens of an answer that can be taken. None if it is not JSON, reports an error, or is empty."""
     if "json" not in headers.get("content-type", ""):
         return spent(asked, body)
     try:
@@ -251,7 +251,7 @@ def _read(line: bytes) -> Any:
 
 
 def _usage(told: Iterable[Any]) -> Usage:
-    """The most that was told: services count up as a stream goes on."""
+    """The highest count reported: services count up during a stream."""
     found = NO_TOKENS
     for one in told:
         for data in (one, *(one.get(name) for name in ("message", "response"))) if isinstance(one, dict) else ():

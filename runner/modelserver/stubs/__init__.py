@@ -32,7 +32,7 @@ _lock = threading.Lock()
 def named(text: str) -> Standin | None:
     """The stand-in of that name; None for "". Raises `UsageError`."""
     if text and text not in get_args(Standin):
-        raise UsageError(f"there is no stand-in for models called {text!r}, only {', '.join(get_args(Standin))}")
+        raise UsageError(f"there is no stub model {text!r}, only {', '.join(get_args(Standin))}")
     return cast(Standin, text) if text else None
 
 
@@ -59,7 +59,7 @@ def chosen() -> Standin | None:
 
 
 def base_url(standin: Standin) -> str:
-    """The address under which it is known in every process, as OpenAI's clients want it. Nobody else has it."""
+    """The address under which it is known in every process, as OpenAI's clients want it. It is unique."""
     return f"http://{standin}.invalid/v1"
 
 

@@ -87,7 +87,7 @@ def _first_line(text: str, most: int = 160) -> str:
 
 def _summary(request: ModelRequest) -> str:
     system = next((m["content"] for m in request.messages if m["role"] == "system"), "")
-    role = _first_line(system).removeprefix("You are ").rstrip(".") or "nobody in particular"
+    role = _first_line(system).removeprefix("You are ").rstrip(".") or "an agent without a role"
     lines = [f"{MARK} No model wrote this. A model would answer here as {role}."]
     lines.append(f"It was asked: {_first_line(_task(request)) or 'nothing'}")
     lines += [f"A tool gave: {_first_line(result)}" for result in request.results]

@@ -1,6 +1,6 @@
 """A small real model in this process, behind the model server's protocols (``pip install 'crew-runner[offline]'``).
 
-llama.cpp's engine does the work (xllamacpp). What is added here is what a model of this size cannot do by itself: it
+llama.cpp's engine does the work (xllamacpp). What is added here is what a model of this size cannot do alone: it
 is made to call one tool, with arguments that the tool's schema takes, before it answers in words.
 """
 
@@ -17,7 +17,7 @@ from runner.modelserver.stubs import weights
 CONTEXT = 8192  #: tokens that it takes
 PROMPT = 6000  #: characters of a conversation that it is shown: it reads about 400 a second
 LONGEST = 256  #: tokens of an answer, where nothing else is said
-ROUNDS = 2  #: uses of tools in a conversation: by itself it would use none, or use them for ever
+ROUNDS = 2  #: uses of tools in a conversation: left alone it would use none, or use them for ever
 TEXT = 80  #: characters of a text in arguments and JSON, where the schema sets no limit
 
 Message = dict[str, str]

@@ -1,7 +1,7 @@
-"""One server with the offline model for all processes of a person on this machine: it is too large to be had twice.
+"""One server with the offline model for all processes of a user on this machine: it is too large to be loaded twice.
 
 Locks are the kernel's, so they end with whoever holds them. ``server.lock`` is held by the server: there is one.
-``users.lock`` is held, shared, by each process that uses it: when nobody does for a while, the server ends.
+``users.lock`` is held, shared, by each process that uses it: when it is unused for a while, the server exits.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def _start() -> "subprocess.Popen[bytes]":
 
 
 def serve() -> int:
-    """Be the server, until nobody uses it. Returns the exit code; 0 too if another one is it."""
+    """Be the server until it is unused. Returns the exit code; 0 too if another one is it."""
     here = folder()
     with (here / "server.lock").open("a") as lock:
         try:
@@ -101,7 +101,7 @@ def serve() -> int:
 
 
 def _until_alone(users: IO[str]) -> None:
-    """Until nobody has used it for a while. Then nobody can begin to, before this process has closed the lock."""
+    """Wait until it was unused for a while. Then no process can begin to use it before this one has closed the lock."""
     alone = 0.0
     while True:
         time.sleep(0.5)

@@ -60,7 +60,7 @@ def _fetch(there: Path, say: Say) -> None:
                 "they were not kept; try again, or set RUNNER_OFFLINE_MODEL to a .gguf file"
             )
         new.replace(there)
-    say("the offline model is there")
+    say("the offline model is ready")
 
 
 def _download(folder: Path) -> Path:

@@ -31,7 +31,7 @@ class TestWhatGoesWrong:
             ({"crew.py": "\nimport json\njson.loads('x')"}, "crew.py:3: JSONDecodeError: Expecting value: line 1"),
             ({"crew.py": "raise ValueError('a\\n b')"}, "crew.py:1: ValueError: a b"),
             ({"crew.py": "raise ValueError"}, "crew.py:1: ValueError"),
-            ({"crew.py": "import sys\nsys.exit(3)"}, "crew.py:2: the crew file ends the process when it is imported"),
+            ({"crew.py": "import sys\nsys.exit(3)"}, "crew.py:2: the crew file exits the process when it is imported"),
             (
                 {"crew.py": "from tools import x", "tools.py": ""},
                 "crew.py:1: ImportError: cannot import name 'x' from 'tools'",

@@ -112,12 +112,12 @@ def test_a_changed_file_is_read_anew(crew):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("os._exit(9)", "crew.py: the crew file ends the process that reads it (exit 9)"),
-        ("sys.exit(3)", "crew.py:2: the crew file ends the process when it is imported (exit 3)"),
+        ("os._exit(9)", "crew.py: the crew file ended the process that reads it (exit 9)"),
+        ("sys.exit(3)", "crew.py:2: the crew file exits the process when it is imported (exit 3)"),
         ("raise KeyboardInterrupt", "crew.py:2: the crew file raises KeyboardInterrupt when it is imported"),
         ("os.kill(os.getpid(), 9)", "crew.py: the process that read it was killed (SIGKILL)"),
         ("os.kill(os.getpid(), 11)", "crew.py: the process that read it was killed (SIGSEGV)"),
-        ("os.closerange(3, 999); crew = 1", "crew.py: the crew file ends the process that reads it (exit 1)"),
+        ("os.closerange(3, 999); crew = 1", "crew.py: the crew file ended the process that reads it (exit 1)"),
         (
             "open('data/x.csv')",
             "crew.py:2: FileNotFoundError: [Errno 2] No such file or directory: 'data/x.csv'" + THOSE,

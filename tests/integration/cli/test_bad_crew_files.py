@@ -11,7 +11,7 @@ WHOLE = """
     number = 3
 """
 
-WRITE_ONE = ": write crew = Crew(...) in it, or a function that returns one and takes nothing"
+WRITE_ONE = ": write crew = Crew(...) in it, or a function without arguments that returns one"
 
 CREWS = {
     "syntax error": (
@@ -24,11 +24,11 @@ CREWS = {
     ),
     "exit at import": (
         "import sys\nsys.exit(3)\n",
-        "crew.py:2: the crew file ends the process when it is imported (exit 3)",
+        "crew.py:2: the crew file exits the process when it is imported (exit 3)",
     ),
     "exit at import, as if all were well": (
         "import sys\nsys.exit()\n",
-        "crew.py:2: the crew file ends the process when it is imported (exit 0)",
+        "crew.py:2: the crew file exits the process when it is imported (exit 0)",
     ),
     "module missing": (
         "import pandas_of_nowhere\n",
@@ -36,7 +36,7 @@ CREWS = {
     ),
     "the end of its process": (
         "import os\nos._exit(9)\n",
-        "crew.py: the crew file ends the process that reads it (exit 9)",
+        "crew.py: the crew file ended the process that reads it (exit 9)",
     ),
     "a key that nobody pressed": (
         "\nraise KeyboardInterrupt\n",
@@ -106,11 +106,11 @@ CREWS = {
     ),
     "no run": (
         "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', description='think')])\n",
-        "task 'a' has nothing that does it: give it run=callable, or an agent",
+        "task 'a' has neither run= nor agent=: give it one of them",
     ),
     "run without an argument": (
         "from runner import Crew, Task\n\ndef work(): ...\n\ncrew = Crew(tasks=[Task(name='a', run=work)])\n",
-        "crew.py:5: Task.run: work() must take one argument, the context, and need no other",
+        "crew.py:5: Task.run: work() must take one argument, the context, and require no other",
     ),
     "a field nobody knows": (
         "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a', run=print, retries=3)])\n",
@@ -134,15 +134,15 @@ CREWS = {
     ),
     "a crew whose name is no text": (
         "from runner import Crew, Task\ncrew = Crew(name='a\\udcff', tasks=[Task(run=print)])\n",
-        "the crew name 'a\\udcff' holds half of a surrogate pair, which is no UTF-8 text",
+        "the crew name 'a\\udcff' contains half of a surrogate pair, which is not valid UTF-8",
     ),
     "a task whose name is no text": (
         "from runner import Crew, Task\ncrew = Crew(tasks=[Task(name='a\\udcff', run=print)])\n",
-        "the task name 'a\\udcff' holds half of a surrogate pair, which is no UTF-8 text",
+        "the task name 'a\\udcff' contains half of a surrogate pair, which is not valid UTF-8",
     ),
     "a flow whose name is no text": (
         "from runner import Flow, start\nclass F(Flow):\n    name='\\udcff'\n    @start()\n    def a(self): return 1\n",
-        "the crew name '\\udcff' holds half of a surrogate pair, which is no UTF-8 text",
+        "the crew name '\\udcff' contains half of a surrogate pair, which is not valid UTF-8",
     ),
     "a method whose name has a line break": (
         "from runner import Flow, start\nclass F(Flow):\n    pass\nsetattr(F, 'a\\nb', start()(lambda self: 1))\n",
@@ -164,7 +164,7 @@ CREWS = {
 def test_a_bad_crew_file(what, write_crew, refused):
     code, line = CREWS[what]
     said = refused("submit", write_crew(code))
-    assert said == line if line else "holds half of a surrogate pair, which is no UTF-8 text, in " in said, said
+    assert said == line if line else "contains half of a surrogate pair, which is not valid UTF-8, in " in said, said
 
 
 def test_a_file_that_never_ends_is_interrupted(write_crew, start, tmp_path, eventually, redis):
@@ -192,7 +192,7 @@ def test_no_such_file(refused):
 def test_a_directory(refused, tmp_path):
     (tmp_path / "empty").mkdir()
     line = refused("submit", tmp_path / "empty")
-    assert line == f"{tmp_path / 'empty'} is a directory; and there is no Python file in it"
+    assert line == f"{tmp_path / 'empty'} is a directory; it has no Python file"
 
 
 def test_a_wrong_name_after_the_colon(refused, write_crew):

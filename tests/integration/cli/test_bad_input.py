@@ -42,7 +42,7 @@ def test_a_missing_input(refused, write_crew):
         ("", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "is not UTF-8 text"),
-        ('{"a": ' + "[" * 10_000, "is nested too deep: more than 200 lists and objects"),
+        ('{"a": ' + "[" * 10_000, "is nested too deeply: more than 200 lists and objects"),
         ('{"a": ' + "9" * 5_000, "is not JSON: Exceeds the limit (4300 digits)"),
     ],
 )
@@ -58,20 +58,20 @@ def test_an_inputs_file_that_is_too_large(refused, write_crew, tmp_path):
     with file.open("wb") as written:
         written.truncate(600 * 2**20)  # takes no place, and no more of it is read than has to be
     assert refused("submit", write_crew(GOOD), "--inputs", file) == (
-        f"--inputs {file}: more than 64 MiB of JSON; put what is large into a file, and give its name"
+        f"--inputs {file}: more than 64 MiB of JSON; put large data into a file and pass its name"
     )
 
 
 @pytest.mark.parametrize(
     ("inputs", "line"),
     [
-        ({"a": "x" * (64 * 2**20)}, "the inputs: more than 64 MiB of JSON; put what is large into a file"),
-        ({"a": ITSELF}, "the input 'a' is nested too deep: more than 200 lists and objects"),
+        ({"a": "x" * (64 * 2**20)}, "the inputs: more than 64 MiB of JSON; put large data into a file"),
+        ({"a": ITSELF}, "the input 'a' is nested too deeply: more than 200 lists and objects"),
         ({"a": 10**5000}, "the inputs are not JSON: Exceeds the limit"),
         ({"a": {1, 2}}, "the inputs are not JSON: Object of type set is not JSON serializable"),
         ({"": 1}, "an input has an empty name"),
         ({"a\0": 1}, r"the name of the input 'a\x00' has control characters: leave them out"),
-        ({1: 1}, "the name of an input is text, not 1"),
+        ({1: 1}, "the name of an input must be text, not 1"),
     ],
     ids=["large", "in itself", "a long number", "no JSON", "without a name", "controls in its name", "no text"],
 )
@@ -91,11 +91,11 @@ def test_inputs_as_deep_as_they_may_be_are_taken(write_crew, server):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (r'{"a": ["\ud800"]}', "the input 'a' holds half of a surrogate pair, which is no UTF-8 text"),
-        (r'{"\ud800": 1}', r"the input '\ud800' holds half of a surrogate pair, which is no UTF-8 text"),
+        (r'{"a": ["\ud800"]}', "the input 'a' contains half of a surrogate pair, which is not valid UTF-8"),
+        (r'{"\ud800": 1}', r"the input '\ud800' contains half of a surrogate pair, which is not valid UTF-8"),
         ('{"": 1}', "an input has an empty name"),
         (r'{"a\u0000b": 1}', r"the name of the input 'a\x00b' has control characters: leave them out"),
-        (f'{{"a": {"[" * 201}{"]" * 201}}}', "the input 'a' is nested too deep: more than 200 lists and objects"),
+        (f'{{"a": {"[" * 201}{"]" * 201}}}', "the input 'a' is nested too deeply: more than 200 lists and objects"),
     ],
 )
 def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_path):
@@ -109,7 +109,7 @@ def test_an_input_that_no_store_takes(content, line, refused, write_crew, tmp_pa
         ("topic", "--input 'topic' is not name=text, nor name:=JSON"),
         ("=owls", "--input '=owls' is not name=text, nor name:=JSON"),
         (":=3", "--input ':=3' is not name=text, nor name:=JSON"),
-        ("n:=" + "[" * 10_000, "--input n is nested too deep: more than 200 lists and objects"),
+        ("n:=" + "[" * 10_000, "--input n is nested too deeply: more than 200 lists and objects"),
         ("n:=three", "--input n is not JSON: Expecting value: line 1 column 1 (char 0)"),
         ("n=\udcff", "--input 'n' is not UTF-8 text"),
     ],
@@ -149,7 +149,7 @@ def test_an_id_of_two_lines(refused, write_crew):
 
 
 def test_an_id_that_is_too_long(refused, write_crew):
-    assert refused("submit", write_crew(GOOD), "--id", "x" * 201) == "--id has 201 characters: at most 200 are taken"
+    assert refused("submit", write_crew(GOOD), "--id", "x" * 201) == "--id has 201 characters: at most 200 are allowed"
 
 
 def test_too_many_checkpoints_for_a_client(write_crew, server, redis):
@@ -182,7 +182,7 @@ def test_too_many_checkpoints_in_the_crew_file(refused, write_crew):
             "RUNNER_QUEUE",
             "a\nb",
             "worker",
-            "a queue is not called 'a\\nb': its name has control characters: leave them out",
+            "'a\\nb' is not a queue name: it has control characters: leave them out",
         ),
         ("RUNNER_BUNDLE_LIMIT", "1 GB", "submit", "RUNNER_BUNDLE_LIMIT must be a number, got '1 GB'"),
     ],
@@ -215,15 +215,15 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
         ),
         (
             ["submit", "crew.py", "--queue", "a b"],
-            "a queue is not called 'a b': its name has no blanks",
+            "'a b' is not a queue name: it contains blanks",
         ),
-        (["worker", "--queue", "a\tb"], "a queue is not called 'a\\tb': its name has control characters"),
+        (["worker", "--queue", "a\tb"], "'a\\tb' is not a queue name: it has control characters"),
         (["wait", "r-1", "--timeout", "inf"], "invalid value for '--timeout': 'inf' is not a number of seconds;"),
-        (["submit", "crew.py", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
-        (["worker", "--queue", "runner:{p0}:due"], "a queue is not called 'runner:{p0}:due'"),
+        (["submit", "crew.py", "--queue", "runner:{p0}:due"], "'runner:{p0}:due' is not a queue name"),
+        (["worker", "--queue", "runner:{p0}:due"], "'runner:{p0}:due' is not a queue name"),
         (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
         (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'prefork', 'threads';"),
-        (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anybody stop workers: give --basic-auth"),
+        (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anyone stop workers: give --basic-auth"),
         (["flower", "--basic-auth", "me"], "--basic-auth must be USER:PASSWORD"),
     ],
 )
@@ -236,7 +236,7 @@ def test_bad_usage(arguments, line, refused):
 def test_a_run_that_is_not_there(verb, json, refused):
     line = refused(*verb.split(), "r-123456789abc", *json)
     assert line == (
-        "there is no run r-123456789abc: `runner runs` lists them (a finished run is kept for a while only)"
+        "there is no run r-123456789abc: `runner runs` lists them (a finished run is only kept for a while)"
     )
 
 
@@ -287,12 +287,12 @@ def test_what_a_crew_prints_at_import_does_not_hide_the_error(cli, write_crew, r
 )
 def test_what_is_no_text_is_refused_whatever_it_names(ask, client, write_crew):
     run = client.submit(write_crew(GOOD)).id
-    with pytest.raises(BadInput, match=r"a\\udcff.* holds half of a surrogate pair, which is no UTF-8 text"):
+    with pytest.raises(BadInput, match=r"a\\udcff.* contains half of a surrogate pair, which is not valid UTF-8"):
         ask(client, run)
     client.run(run).cancel()
 
 
 def test_a_queue_of_a_long_name(refused, write_crew):
     assert refused("submit", write_crew(GOOD), "--queue", "ä" * 101) == (
-        f"a queue is not called {'ä' * 80!r}: its name has 202 bytes: at most 200 are taken"
+        f"{'ä' * 80!r} is not a queue name: it has 202 bytes: at most 200 are allowed"
     )

@@ -157,8 +157,8 @@ def test_prune(cli, place):
     assert left == [place.ids[2], place.ids[3]]
     said = cli("checkpoint", "prune", place.location, "--keep", "0")
     assert (said.code, said.out) == (0, "main: 1 removed\nfork/one: 1 removed\n")
-    assert cli("checkpoint", "list", place.location).out == "no checkpoints kept\n"
-    assert cli("checkpoint", "prune", place.location, "--keep", "0").out == "no checkpoints kept\n"
+    assert cli("checkpoint", "list", place.location).out == "no checkpoints\n"
+    assert cli("checkpoint", "prune", place.location, "--keep", "0").out == "no checkpoints\n"
 
 
 def test_a_torn_file_is_marked_passed_over_and_named(cli, tmp_path):
@@ -176,7 +176,7 @@ def test_a_torn_file_is_marked_passed_over_and_named(cli, tmp_path):
     assert place.ids[4] in said.error
     torn.write_text('{"a": 1}')
     assert cli("checkpoint", "show", place.location, place.ids[4]).error == (
-        f"checkpoint {place.ids[4]} is no state: it has no entities; choose another one"
+        f"checkpoint {place.ids[4]} is not a state: it has no entities; choose another one"
     )
 
 
@@ -214,11 +214,11 @@ def test_places_that_are_none(word, json, refused, tmp_path):
     def say(place: Any) -> str:
         return refused("checkpoint", verb, place, *rest, *json)
 
-    missing = "there is no run r-123456789abc: `runner runs` lists them (a finished run is kept for a while only)"
+    missing = "there is no run r-123456789abc: `runner runs` lists them (a finished run is only kept for a while)"
     assert say("r-123456789abc") == missing
     assert say("nowhere/at/all") == "there is no directory, file or run nowhere/at/all"
     assert say("nowhere.db") == "there is no directory, file or run nowhere.db"
-    assert say(" ") == "the place is empty: name a run, a directory, an SQLite file or a redis:// URL"
+    assert say(" ") == "the location is empty: name a run, a directory, an SQLite file or a redis:// URL"
     (tmp_path / "notes.txt").write_text("hello")
     assert say(tmp_path / "notes.txt") == (
         f"{tmp_path}/notes.txt is neither a directory of checkpoints nor an SQLite file of them"
@@ -230,21 +230,21 @@ def test_one_checkpoint_is_no_place(refused, tmp_path):
         location = str(tmp_path / name)
         one = provider.checkpoint(state(1), location)
         assert refused("checkpoint", "list", one) == (
-            f"{one} is one checkpoint: name the place that it is in, as in "
+            f"{one} is one checkpoint: name the location that holds it, as in "
             f"runner checkpoint show {location} {provider.extract_id(one)}"
         )
 
 
 @pytest.mark.parametrize("word", [["list"], ["show"]], ids=" ".join)
 def test_an_empty_place_is_not_what_is_here(refused, word):
-    assert refused("checkpoint", *word, "").startswith("the place is empty: name a run, ")
+    assert refused("checkpoint", *word, "").startswith("the location is empty: name a run, ")
 
 
 def test_a_directory_of_other_files_is_said_to_hold_none(cli, tmp_path):
-    assert cli("checkpoint", "list", tmp_path).out == "no checkpoints kept\n"
+    assert cli("checkpoint", "list", tmp_path).out == "no checkpoints\n"
     (tmp_path / "notes.txt").touch()
     said = cli("checkpoint", "list", tmp_path)
-    assert (said.code, said.out) == (0, f"no checkpoints kept: nothing in {tmp_path} is one\n")
+    assert (said.code, said.out) == (0, f"no checkpoints: nothing in {tmp_path} is one\n")
 
 
 def test_a_branch_is_no_place(refused, tmp_path):
@@ -266,12 +266,12 @@ def test_ids_and_branches_that_are_none(cli, place):
         assert said.code == 2
         return said.error
 
-    lists = f"`runner checkpoint list {place.location}` lists those it keeps"
+    lists = f"`runner checkpoint list {place.location}` lists its checkpoints"
     assert refused("checkpoint", "show", place.location, "1999") == (
         f"{place.location} ({kind}) has no checkpoint 1999: {lists}"
     )
     assert refused("checkpoint", "diff", place.location, place.ids[0], "20") == (
-        f"20 begins 4 checkpoints of {place.location} ({kind}): give more of it"
+        f"20 begins 4 checkpoints of {place.location} ({kind}): give more characters of it"
     )
     for word in (["list"], ["prune", "--keep", "1"]):
         assert refused("checkpoint", *word, place.location, "--branch", "b") == (
@@ -305,7 +305,7 @@ def test_bad_usage(arguments, line, refused):
 def test_the_browser_needs_a_terminal(arguments, refused):
     place = arguments[-1] if arguments else "WHERE"
     assert refused("checkpoint", *arguments) == (
-        f"the browser needs a terminal: `runner checkpoint list {place}` prints them"
+        f"the browser needs a terminal: `runner checkpoint list {place}` prints the checkpoints"
     )
 
 
@@ -371,7 +371,7 @@ def test_a_run_on_the_fleet(fleet, write_crew, cli):
     assert [one["id"] for one in read(cli("checkpoint", "list", run, "--json"))] == ids[2:]
     said = cli("checkpoint", "show", run, ids[0])
     assert (said.code, said.error) == (
-        2, f"run {run} has no checkpoint {ids[0]}: `runner checkpoint list {run}` lists those it keeps",
+        2, f"run {run} has no checkpoint {ids[0]}: `runner checkpoint list {run}` lists its checkpoints",
     )  # fmt: skip
     said = cli("checkpoint", "prune", run, "--keep", "1", "--branch", "b")
     assert (said.code, said.error) == (2, f"run {run} has no branch 'b'; it has main")

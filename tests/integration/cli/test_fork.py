@@ -74,11 +74,11 @@ def test_an_edit_is_followed_to_its_result_and_the_original_is_left_alone(cli, c
     said = cli("fork", run_id, "--edit", 'collect={"words": ["emu", "auk"]}', "--branch", "what/if")
     assert (said.code, said.out) == (0, "auk emu with grey feathers\n"), said
     at = client.checkpoints(run_id, "main")[-1].id
-    assert said.err.startswith(f"what/if leaves main at {at}: 2 tasks to do\n")
+    assert said.err.startswith(f"what/if forked from main at {at}: 2 tasks to run\n")
     assert f"completed: {run_id} what/if, 4 tasks" in said.err
     assert completed(client, run_id, "what/if") == ["sort", "write"]
     assert list(client.run(run_id, "what/if").result().outputs) == ["collect", "sort", "colour", "write"], "as planned"
-    assert out.read_text() == "hen owl with grey feathers", "a branch beside the current line writes no files"
+    assert out.read_text() == "hen owl with grey feathers", "a branch beside the current branch writes no files"
     assert client.run(run_id).result().outputs == before.outputs
 
 
@@ -142,12 +142,12 @@ def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, flee
     assert read(cli("cancel", run_id, "--branch", waits, "--json"))["status"] == "cancelled"
     said = cli("wait", run_id, "--branch", waits)
     assert said.code == 3
-    assert f"go on with it: runner resume {run_id} --branch {waits}" in said.err
+    assert f"resume it: runner resume {run_id} --branch {waits}" in said.err
     (tmp_path / "open").touch()
     assert read(cli("wait", run_id, "--json"))["result"] == "hen owl with grey feathers"
     said = cli("resume", run_id, "--branch", waits, "--json")
     assert read(said)["result"] == "hen owl with red feathers"
-    assert said.err.startswith(f"the current line of run {run_id} is now {waits}; it was main\n")
+    assert said.err.startswith(f"the current branch of run {run_id} is now {waits}; it was main\n")
 
 
 def test_diff(cli, client, run_id):
@@ -184,13 +184,13 @@ def test_what_is_refused(cli, client, run_id):
     for arguments, message in (
         (["--edit", "colect=x"], f"run {run_id} has no task 'colect' to edit: did you mean 'collect'?"),
         (["--edit", "sort=x", "--checkpoint", at], f"task 'sort' is not committed at checkpoint {at}: "),
-        (["--edit", "collect=words"], "the output of task 'collect' is JSON, and the edit is not: "),
-        (["--edit", 'collect={"word": []}'], "the edit of task 'collect' is no Words (words: Field required)"),
+        (["--edit", "collect=words"], "the output of task 'collect' is JSON, but the edit is not: "),
+        (["--edit", 'collect={"word": []}'], "the edit of task 'collect' is not a valid Words (words: Field required)"),
         (["--edit", "sort"], "--edit 'sort' is not TASK=TEXT, nor TASK=@FILE"),
         (["--edit", "sort=@nowhere"], "--edit sort=@nowhere cannot be read: No such file or directory"),
-        (["--branch", "main"], f"run {run_id} has a branch 'main' already: choose another name"),
+        (["--branch", "main"], f"run {run_id} already has a branch 'main': choose another name"),
         (["--branch", "../../etc"], "the branch name '../../etc' escapes checkpoint directory"),
-        (["--branch", "a b"], "'a b' is no branch name"),
+        (["--branch", "a b"], "'a b' is not a branch name"),
         (["--checkpoint", "1999"], f"run {run_id} has no checkpoint 1999"),
         (["--input", "x"], "--input 'x' is not name=text, nor name:=JSON"),
         (
@@ -211,8 +211,8 @@ def test_what_is_refused(cli, client, run_id):
     said = cli("resume", run_id, "--checkpoint", at, "--branch", "main")
     assert said.code == 2
     assert said.error == (
-        f"branch main of run {run_id} has gone on since checkpoint {at}: `runner fork {run_id} --checkpoint {at}` "
-        f"begins another branch there, `runner resume {run_id} --branch main` goes on from its newest"
+        f"branch main of run {run_id} has advanced past checkpoint {at}: `runner fork {run_id} --checkpoint {at}` "
+        f"starts another branch there, `runner resume {run_id} --branch main` resumes from its head"
     )
     said = cli("resume", run_id, "--checkpoint", at, "--branch", "new")
     assert (said.code, "`runner fork" in said.error) == (2, True)

@@ -50,7 +50,8 @@ def test_nobody_listens(verb, unreachable, refusing_port):
 
 @pytest.mark.parametrize("verb", ["doctor", "runs", "submit", "show r-1"])
 @pytest.mark.parametrize(
-    ("code", "why"), [("MISCONF", "writes, for it cannot save to its disk"), ("BUSY", "everything, for a script keeps")]
+    ("code", "why"),
+    [("MISCONF", "writes, because it cannot save to its disk"), ("BUSY", "everything, because a script keeps")],
 )
 def test_a_server_that_refuses_whatever_it_is_asked(verb, code, why, cli, write_crew, own_server, monkeypatch):
     monkeypatch.setattr(connection, "PATIENCE", 0.2)
@@ -58,7 +59,7 @@ def test_a_server_that_refuses_whatever_it_is_asked(verb, code, why, cli, write_
     with FaultProxy(own_server, lambda _: Refuse(code)) as proxy:
         said = cli(verb, *([write_crew(GOOD)] if verb == "submit" else rest), RUNNER_REDIS_URL=proxy.url)
     assert said.code == 4
-    assert f"does not serve now: it refuses {why}" in said.out + said.err
+    assert f"is unavailable: it refuses {why}" in said.out + said.err
     assert "cannot be reached" not in said.out + said.err
     assert "Traceback" not in said.out + said.err
 
@@ -83,7 +84,7 @@ def test_submit_stores_nothing_where_writes_are_refused_for_long(cli, write_crew
         admin.config_set("maxmemory", 1)
         said = cli("submit", write_crew(GOOD), "--detach", RUNNER_REDIS_URL=own_server.url)
         assert (said.code, admin.keys()) == (4, [])
-        assert "it refuses writes, for its memory is full" in said.error
+        assert "it refuses writes, because its memory is full" in said.error
 
 
 def test_doctor_says_what_redis_lacks(cli, own_server):
@@ -106,7 +107,8 @@ def test_an_option_that_no_url_has(option, verb, of, cli, write_crew, server):
     said = cli(verb, *arguments, **{"RUNNER_REDIS_URL": server.url, f"RUNNER_{of}_URL": url})
     assert said.code == 2, said
     assert (
-        f"is not a Redis URL: it knows no {option.partition('=')[0]}, but db, username, password" in said.out + said.err
+        f"is not a Redis URL: unknown option {option.partition('=')[0]}; known: db, username, password"
+        in said.out + said.err
     )
     assert "Traceback" not in said.out + said.err
 
@@ -179,7 +181,7 @@ def test_a_password_is_refused_and_not_shown(verb, login, unreachable, guarded):
     line = unreachable(verb, f"unix://{login}{guarded}")
     assert line.startswith("Redis at unix://")
     assert str(guarded) in line
-    assert " refuses us: " in line
+    assert " refuses to authenticate: " in line
     assert line.endswith("Check user and password in the URL.")
     assert "wrong-w0rd" not in line
 
@@ -213,7 +215,7 @@ def test_a_redis_that_goes_away_in_the_middle(own_server, cli, monkeypatch):
     monkeypatch.setattr(store, "check", check)
     said = cli("runs", RUNNER_REDIS_URL=own_server.url)
     assert said.code == 4
-    assert said.error.startswith("Redis went away: ")
+    assert said.error.startswith("the connection to Redis was lost: ")
 
 
 def test_doctor_says_what_is_wrong(cli, refusing_port):

@@ -33,8 +33,8 @@ def test_nothing_is_written_outside(cli: Any, fleet: Any, write_crew: Any, tmp_p
     run = json.loads(said.out)["run_id"]
     assert json.loads(said.out)["status"] == "completed"
     refused = {
-        'error: the output file "../../above.txt" is not written: it leads out of the folder',
-        'error: the output file "../../../given.txt" is not written: it leads out of the folder',
+        'error: the output file "../../above.txt" is not written: it points outside the folder',
+        'error: the output file "../../../given.txt" is not written: it points outside the folder',
         'error: the output file "link/linked.txt" is not written: link is a link',
     }
     lines = [line for line in said.err.splitlines() if line.startswith("error:")]

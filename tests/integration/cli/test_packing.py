@@ -22,7 +22,7 @@ def test_what_is_not_packed_is_said_and_not_there(cli: Any, fleet: Any, write_cr
     (crew.parent / "shadow.txt").symlink_to("/etc/passwd")
     line = (
         "not packed: .env, prod.env, secrets.yaml (may hold secrets), shadow.txt (links out of the folder); "
-        "a line !NAME in .runnerignore packs one, --dry-run shows all"
+        "a line !NAME in .runnerignore includes one, --dry-run lists all"
     )
     # A dry run stores nothing, and needs no store
     said = cli("submit", crew, "--dry-run", RUNNER_REDIS_URL="redis://127.0.0.1:1/0")

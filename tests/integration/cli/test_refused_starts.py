@@ -90,16 +90,21 @@ def test_a_command_waits_wherever_it_is_refused(verb, code, ask, proxy):
     [
         (
             "BUSY",
-            "refuses everything, for a script keeps it busy (BUSY Redis is busy running a script.",
+            "refuses everything, because a script keeps it busy (BUSY Redis is busy running a script.",
         ),
-        ("LOADING", "refuses everything, for it is loading its data"),
-        ("OOM", "refuses writes, for its memory is full (OOM command not allowed when used memory > 'maxmemory'.)"),
-        ("MASTERDOWN", "refuses everything, for its master is away (MASTERDOWN "),
+        ("LOADING", "refuses everything, because it is loading its data"),
+        ("OOM", "refuses writes, because its memory is full (OOM command not allowed when used memory > 'maxmemory'.)"),
+        ("MASTERDOWN", "refuses everything, because its master is down (MASTERDOWN "),
     ],
 )
 def test_what_is_refused_for_long_is_said_with_what_to_do(verb, code, says, ask, proxy, monkeypatch):
     monkeypatch.setattr(connection, "PATIENCE", 0.2)
-    remedy = {"BUSY": "SCRIPT KILL", "LOADING": "its log", "OOM": "Raise its maxmemory", "MASTERDOWN": "Start that."}
+    remedy = {
+        "BUSY": "SCRIPT KILL",
+        "LOADING": "its log",
+        "OOM": "Raise its maxmemory",
+        "MASTERDOWN": "Start the master.",
+    }
     for nth in (1, 3):
         proxy.decide = From(nth, code, 3600.0)
         said = ask(verb)
@@ -109,7 +114,7 @@ def test_what_is_refused_for_long_is_said_with_what_to_do(verb, code, says, ask,
         assert remedy[code] in said.out + said.err
         assert "Traceback" not in said.err
         if verb != "doctor":
-            assert "does not serve now: it " in said.error
+            assert "is unavailable: it " in said.error
 
 
 def test_doctor_tells_what_is_refused_when_the_server_says_who_it_is(cli, own_server, monkeypatch):
@@ -119,8 +124,12 @@ def test_doctor_tells_what_is_refused_when_the_server_says_who_it_is(cli, own_se
     with FaultProxy(own_server, lambda command: None if command.name in known else Refuse("MASTERDOWN")) as proxy:
         said = cli("doctor", RUNNER_REDIS_URL=proxy.url)
     assert said.code == 1
-    assert "!!  writes: waited for by every task: it refuses everything, for its master is away (MASTERDOWN" in said.out
-    assert "    Start that. Name the master, or promote this one (REPLICAOF NO ONE). Runs go on by them" in said.out
-    assert "!!  Redis does not tell more: it refuses everything, for its master is away" in said.out
+    assert (
+        "!!  writes: every task waits for it: it refuses everything, because its master is down (MASTERDOWN" in said.out
+    )
+    assert (
+        "    Start the master. Name the master, or promote this one (REPLICAOF NO ONE). Runs resume by them" in said.out
+    )
+    assert "!!  Redis gives no more detail: it refuses everything, because its master is down" in said.out
     assert "ok  append-only file: on" in said.out
     assert said.err == ""

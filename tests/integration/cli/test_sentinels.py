@@ -101,21 +101,23 @@ def test_a_name_that_no_master_has(watched, told):
     ("query", "why"),
     [
         ("?sentinel_password=hidden-wrong", "invalid username-password pair or user is disabled"),
-        ("", "it wants a pass"),
+        ("", "it requires a pass"),
     ],
 )
 def test_a_password_that_the_sentinels_do_not_take(query, why, watched, told):
     line = told(watched.url.partition("?")[0] + query)
-    assert line.startswith(f"cannot be reached: its sentinels refuse us (127.0.0.1:{watched.sentinel}: {why}"), line
-    assert line.endswith("). Check sentinel_username and sentinel_password in the URL.")
+    assert line.startswith(
+        f"cannot be reached: its sentinels refuse to authenticate (127.0.0.1:{watched.sentinel}: {why}"
+    ), line
+    assert line.endswith("). Check sentinel_username and sentinel_password.")
 
 
 @pytest.mark.parametrize(
-    ("login", "why"), [(":hidden-wrong@", "invalid username-password"), ("", "it wants a password")]
+    ("login", "why"), [(":hidden-wrong@", "invalid username-password"), ("", "it requires a password")]
 )
 def test_a_password_that_the_master_does_not_take(login, why, watched, told):
     line = told(watched.url.replace(":hidden-w0rd@", login))
-    assert line.startswith(f"refuses us: {why}"), line
+    assert line.startswith(f"refuses to authenticate: {why}"), line
     assert line.endswith("Check user and password in the URL, which are those of the master 'store' and its replicas.")
 
 

@@ -121,7 +121,7 @@ def test_json_and_text_and_nothing_else_on_stdout(fleet, write_crew, cli):
     other = cli("submit", crew, "--input", "who=hen", "--id", "nightly 7", "--json")
     assert (other.code, other.out) == (2, "")
     assert other.err.splitlines()[-1].endswith(
-        f"error: the id 'nightly 7' was used for other inputs (run {found['run_id']}): choose another id"
+        f"error: the id 'nightly 7' was already used for other inputs (run {found['run_id']}): choose another id"
     )
     # Who waits later gets the same; an output file that cannot be written is said, and the result is not lost
     Path("out/owl.txt").unlink()
@@ -152,14 +152,14 @@ def test_detached_killed_and_interrupted_submits_leave_their_runs_going(
     interrupted.send_signal(signal.SIGINT)
     out, err = interrupted.communicate(timeout=60)
     assert (interrupted.returncode, out) == (130, "")
-    assert "detached; the run goes on: runner wait r-" in err
+    assert "detached; the run continues: runner wait r-" in err
     assert "Traceback" not in err
     killed.communicate(timeout=60)
     # wait gives up when it is told to, and the run goes on
     said = cli("wait", first["run_id"], "--timeout", "0.1", "--json")
     assert said.code == 124
     assert said.out == ""
-    assert f"error: run {first['run_id']} is still running after 0.1 s; it goes on: " in said.err
+    assert f"error: run {first['run_id']} is still running after 0.1 s; the run continues: " in said.err
     follow = start("events", first["run_id"], "--follow", "--json")
     # When the gate opens
     (tmp_path / "open").touch()
@@ -237,14 +237,14 @@ def test_a_failed_run_goes_on_with_the_crew_file_put_right(fleet, write_crew, cl
     # The same in words
     said = cli("wait", run_id)
     assert (said.code, said.out) == (1, "")
-    assert f"error: {found['error']}\ngo on with it: runner resume {run_id}\n" in said.err
+    assert f"error: {found['error']}\nresume it: runner resume {run_id}\n" in said.err
     # When the crew file is put right, resume asks before it uses it
     crew.write_text(crew.read_text().replace('raise LookupError("no such page")', 'return "two"'))
     said = cli("resume", run_id, "--json")
     assert (said.code, said.out) == (2, "")
     assert said.err == (
         f"error: the code of {crew} has changed since run {run_id} was submitted: "
-        "--accept-code-change goes on with the new code, --keep-code with the old\n"
+        "--accept-code-change resumes with the new code, --keep-code with the old\n"
     )
     # The old code fails as it did
     said = cli("resume", run_id, "--keep-code", "--json")

@@ -74,7 +74,7 @@ def test_a_state_directory_without_the_right_to_write(tmp_path, monkeypatch):
 
 def test_a_state_directory_open_to_everybody_is_refused(tmp_path):
     tmp_path.chmod(0o777)
-    with pytest.raises(StoreUnreachable, match="everybody may write"):
+    with pytest.raises(StoreUnreachable, match="is writable by everyone"):
         join(tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_a_function_sees_what_the_person_said_and_guardrails_hold_for_each_answe
 
 def test_without_a_terminal_the_task_says_what_to_do():
     crew = Crew(tasks=[Task(name="t", run=lambda ctx: "text", human_input=True)])
-    with pytest.raises(TaskError, match="nobody sits at a terminal here: `runner submit` keeps such a run"):
+    with pytest.raises(TaskError, match="there is no terminal here: `runner submit` keeps such a run"):
         crew.kickoff()
 
 
@@ -130,7 +130,7 @@ def test_an_answer_in_words(text, approve, reject, labels, said):
             None,
             ["blue", "red"],
             SHOWN,
-            "none of blue, red is known as what approves: say which with --text",
+            "none of blue, red is known to mean 'approves': choose one with --text",
         ),
         (None, True, None, [], {"message": "Which?"}, "nothing is shown that could be approved"),
     ],

@@ -162,10 +162,10 @@ class Mute(BaseLLM):
         ({"manager_agent": 0}, "the manager 'researcher' is one of the crew's agents too"),
         ({"manager_agent": Agent(role="boss", llm=Mute("m"), tools=[len])}, "the manager 'boss' has tools"),
         ({"manager_agent": Agent(role="boss")}, "the manager 'boss' has no model"),
-        ({"manager_llm": Mute("m"), "agents": []}, "has nobody to whom the manager could give it"),
+        ({"manager_llm": Mute("m"), "agents": []}, "has no agent to which the manager could delegate it"),
         (
             {"manager_llm": Mute("m"), "agents": [Agent(role="a")]},
-            "the agent 'a', to whom work may be given, has no model",
+            "the agent 'a', to which work may be delegated, has no model",
         ),
     ],
 )

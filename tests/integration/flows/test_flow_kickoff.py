@@ -119,7 +119,7 @@ def test_a_real_conflict_is_told_and_the_later_one_wins(heard, caplog):
     (conflict,) = [event for event in heard if isinstance(event, FlowStateConflictEvent)]
     assert (conflict.method_name, conflict.fields, conflict.others) == ("late", ["winner"], ["early"])
     assert conflict.text == (
-        "winner: changed by early while late was at work; what late made of it stands, as it was done last"
+        "winner: changed by early while late was at work; the values of late are kept, since it finished last"
     )
     assert f"F: {conflict.text}" in caplog.messages
 

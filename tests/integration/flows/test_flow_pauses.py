@@ -82,7 +82,7 @@ def test_an_answer_that_is_none_of_the_labels_is_refused_and_the_question_stands
         flow.resume("hm")
     assert flow.pending_feedback is not None
     assert flow.resume("rejected") == ("discarded", "rejected")
-    with pytest.raises(Conflict, match="waits for no answer"):
+    with pytest.raises(Conflict, match="is not awaiting an answer"):
         flow.resume("approved")
 
 

@@ -45,7 +45,7 @@ def test_another_process_of_a_killed_run_pays_for_no_answer_again(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--demo", "--offline"), "--demo and --offline are two things: the one asks no model, the other a small one"),
+        (("--demo", "--offline"), "choose --demo (scripted answers) or --offline (a small local model), not both"),
     ],
 )
 def test_what_cannot_be_meant(fleet: Any, two_agents: Path, arguments: tuple[str, ...], why: str) -> None:
@@ -54,7 +54,7 @@ def test_what_cannot_be_meant(fleet: Any, two_agents: Path, arguments: tuple[str
 
 
 def test_a_name_that_stands_for_nothing(client: Client, two_agents: Path) -> None:
-    with pytest.raises(UsageError, match="no stand-in for models called 'mine', only demo, offline"):
+    with pytest.raises(UsageError, match="no stub model 'mine', only demo, offline"):
         client.submit(two_agents, models="mine")
 
 

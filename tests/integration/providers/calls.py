@@ -157,7 +157,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     gone = Acknowledged(held.ref, held.token, {"s#1": '[["model", "A", "gpt", 1, 0]]'}, 1, '[["step", "", "", 1, 0]]')
     for ended in ("", "release"):  # what the store never knew
         scripts.load("look_back")(driver.redis, **LookBack("w0").slots(replace(gone, ended=ended)))
-    workers.take_back("w0", held, reason="nobody does it")
+    workers.take_back("w0", held, reason="no process performs it")
     driver.take()
     workers.reap("w0", reason="it is gone", max_attempts=1)  # and fails the run
     workers.beat("w0", 5000, "{}")
@@ -195,7 +195,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.task(driver.take("e")["e"]).release(replayed=1, max_handovers=1)  # once too often: it fails the run
     driver.resume(again)
     e = driver.take("e")["e"]
-    workers.take_back("w0", HeldClaim(e.job.ref, e.token, "p0", 0), reason="nobody does it", max_handovers=1)
+    workers.take_back("w0", HeldClaim(e.job.ref, e.token, "p0", 0), reason="no process performs it", max_handovers=1)
     clock.go_on(7 * 24 * 3600 * 1000 + 1)
     workers.trim()
     provider = RedisProvider()

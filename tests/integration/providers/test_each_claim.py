@@ -204,7 +204,7 @@ def test_the_first_failure_is_the_branch_s_also_where_a_task_was_handed_over_too
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=1)
     else:
         held = HeldClaim(claims["b"].job.ref, claims["b"].token, "p0", 0)
-        assert driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=1)
+        assert driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=1)
     assert driver.states(run) == {"a": "failed", "b": "failed"}
     assert driver.runs.get(run).error == "task 'a': the first"
     assert len(driver.events(run, "crew_kickoff_failed")) == 1
@@ -255,13 +255,13 @@ def test_only_the_claim_that_is_named_is_taken_back(driver: Driver) -> None:
     driver.task(first).release(replayed=0)
     second = driver.take()["a"]
     held = HeldClaim(first.job.ref, first.token, "p0", 0)
-    assert not driver.workers.take_back("w0", held, reason="nobody does it")
+    assert not driver.workers.take_back("w0", held, reason="no process performs it")
     assert [claim.token for claim in driver.workers.beat("w0", LEASE).claims] == [second.token]
     assert driver.states(run) == {"a": "running"}
     # Where it is on its worker's list alone, it is taken off that
     claims = keys.key("claims_key", home=keys.home(), worker="w1")
     driver.redis.hset(claims, first.job.ref, f"{first.token}|p0|0")
-    assert not driver.workers.take_back("w1", held, reason="nobody does it")
+    assert not driver.workers.take_back("w1", held, reason="no process performs it")
     assert not driver.redis.exists(claims)
 
 

@@ -158,7 +158,7 @@ def test_a_claim_that_does_not_hold_is_not_taken_back_whatever_its_run_has(drive
     driver.task(claim).release(replayed=0)
     with somebody_elses(driver, run_part("events_key", run)):
         held = HeldClaim(claim.job.ref, claim.token, "p0", 0)
-        assert not driver.workers.take_back("w0", held, reason="nobody does it")
+        assert not driver.workers.take_back("w0", held, reason="no process performs it")
 
 
 def test_an_event_that_triggers_no_checkpoint_looks_at_none(driver: Driver) -> None:
@@ -257,7 +257,7 @@ def test_the_end_of_a_branch_looks_at_it_also_while_another_one_goes_on(
         "commit": lambda: driver.commit(claim),
         "fail": lambda: task.fail("no", replayed=0),
         "release": lambda: task.release(replayed=0, max_handovers=1),
-        "take back": lambda: driver.workers.take_back("w0", held, reason="nobody does it", max_handovers=1),
+        "take back": lambda: driver.workers.take_back("w0", held, reason="no process performs it", max_handovers=1),
         "reap": lambda: driver.workers.reap("w0", process="p0", reason="it died", max_attempts=1),
     }
     with somebody_elses(driver, other if what == "a task in flight" else branch_part("checkpoints_key", run)):

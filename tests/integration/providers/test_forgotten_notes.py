@@ -60,7 +60,7 @@ def reaped_whole(driver: Driver, claim: Claim) -> None:
 
 def taken_back(driver: Driver, claim: Claim) -> None:
     (held,) = driver.workers.beat("w0", 5000).claims
-    assert driver.workers.take_back("w0", held, reason="nobody does it")
+    assert driver.workers.take_back("w0", held, reason="no process performs it")
 
 
 @pytest.mark.parametrize("then", [None, hold, release, commit])

@@ -40,8 +40,8 @@ def test_an_edit_is_text_or_json_as_the_output_was(
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        ("no JSON", "is JSON, and the edit is not: Expecting value"),
-        ("[1]", "is an object in JSON, and the edit is not"),
+        ("no JSON", "is JSON, but the edit is not: Expecting value"),
+        ("[1]", "is an object in JSON, but the edit is not"),
     ],
 )
 def test_an_edit_that_is_no_json_in_the_place_of_json_is_refused(

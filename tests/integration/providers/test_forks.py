@@ -227,8 +227,8 @@ def test_what_is_refused_leaves_nothing(driver: Driver, fork: Any) -> None:
         (BadInput, "task 'd' is not committed", {"edits": {"d": "x"}}),
         (BadInput, f"task 'b' is not committed at checkpoint {at}", {"edits": {"b": "x"}, "checkpoint": at}),
         (BadInput, "escapes checkpoint directory", {"branch": "../../etc"}),
-        (BadInput, "is no branch name", {"branch": "a|b"}),
-        (Conflict, "run r-1 has a branch 'main' already", {"branch": "main"}),
+        (BadInput, "is not a branch name", {"branch": "a|b"}),
+        (Conflict, "run r-1 already has a branch 'main'", {"branch": "main"}),
         (NotFound, "has no checkpoint 2019", {"checkpoint": "2019"}),
         (NotFound, "has no branch 'nope'; there are: main", {"source": "nope"}),
     ):

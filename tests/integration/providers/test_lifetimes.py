@@ -58,7 +58,7 @@ def test_all_of_a_run_expires_and_it_is_forgotten(driver: Driver, clock: Clock, 
         driver.work()
     eventually(lambda: not left(driver.redis), why="its keys expire")
     assert driver.runs.newest() == []
-    with pytest.raises(NotFound, match="kept for a while only"):
+    with pytest.raises(NotFound, match="only kept for a while"):
         driver.runs.get(run)
     clock.go_on(50)
     assert driver.workers.trim() == 1
@@ -129,6 +129,6 @@ def test_a_task_that_gets_on_is_not_the_one_that_kills_its_workers(driver: Drive
         driver.workers.reap("w0", process="p0", reason="its process died", max_attempts=3)
     record = driver.runs.get(run)
     assert record.status is RunStatus.failed
-    assert "it took its worker down 3 times in a row without getting further" in record.error
+    assert "its worker died 3 times in a row without making progress" in record.error
     assert "its process died" in record.error
     assert (record.paid, record.recoveries) == (3, 8)

@@ -205,7 +205,7 @@ def test_a_watcher_is_told_and_asks_again_itself(between: Between) -> None:
     with connect(between.url) as client:
         with pytest.raises(NotNow, match=r"^OOM command not allowed") as raised:
             client.get("key")
-        assert patience.in_words(raised.value).startswith("it refuses writes, for its memory is full (OOM command")
+        assert patience.in_words(raised.value).startswith("it refuses writes, because its memory is full (OOM command")
         assert client.get("key") == "value"
 
 
@@ -222,7 +222,7 @@ def test_one_line_when_it_begins_and_one_when_it_ends(between: Between, caplog: 
         one.join()
     begins, ends = caplog.messages
     assert begins == (
-        "waiting for the store: it refuses writes, for too few replicas are connected to it "
+        "waiting for the store: it refuses writes, because too few replicas are connected to it "
         "(NOREPLICAS Not enough good replicas to write.)"
     )
     assert ends.startswith("the store is back after 0.")
@@ -253,11 +253,11 @@ def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisSe
     with connect(own_server.url) as client:
         assert refusing(client) is None
         client.config_set("maxmemory", 1)
-        assert patience.in_words(refusing(client)).startswith("it refuses writes, for its memory is full (OOM ")
+        assert patience.in_words(refusing(client)).startswith("it refuses writes, because its memory is full (OOM ")
         client.config_set("maxmemory", 0)
         client.config_set("min-replicas-to-write", 1)
         assert patience.in_words(refusing(client)).startswith(
-            "it refuses writes, for too few replicas are connected to it (NOREPLICAS "
+            "it refuses writes, because too few replicas are connected to it (NOREPLICAS "
         )
         assert client.dbsize() == 0
 

@@ -191,7 +191,7 @@ def test_a_file_cut_anywhere_is_not_taken(three: list[Path], warnings: Any) -> N
     for length in range(len(whole) + 1):
         three[2].write_bytes(whole[:length])
         assert newest(three) == (2 if length >= end else 1), length
-    assert warnings() == [f"Checkpoint {three[2]} is torn: it is passed over, an older one is looked for"] * end
+    assert warnings() == [f"Checkpoint {three[2]} is torn: skipping it, looking for an older one"] * end
 
 
 def test_a_file_indented_by_its_writer_and_cut_anywhere_is_not_taken(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_all_torn_is_nothing_found(three: list[Path], warnings: Any) -> None:
 @pytest.mark.parametrize("content", [b"", b'{"i": 1', b'{"tasks": [{"raw": "\xff'])
 def test_a_torn_file_named_by_a_person_says_so(three: list[Path], content: bytes) -> None:
     three[2].write_bytes(content)
-    with pytest.raises(ValueError, match=r"is torn: .* is not whole; restore from an older one"):
+    with pytest.raises(ValueError, match=r"is torn: .* is incomplete; restore from an older one"):
         JsonProvider().from_checkpoint(str(three[2]))
 
 

@@ -61,7 +61,7 @@ def test_what_is_in_doubt_counts_once(server: Any, driver: Driver, logs: Logs, b
     assert (record.ledger["paid"], record.ledger["in_doubt"]) == (1, 2)
     # And the claim, taken back, adds the one under way: its note was forgotten, and is noted again
     (held,) = driver.workers.beat("w0", 5000).claims
-    assert driver.workers.take_back("w0", held, reason="nobody does it")
+    assert driver.workers.take_back("w0", held, reason="no process performs it")
     assert driver.runs.get(run).ledger["in_doubt"] == 3
 
 

@@ -485,7 +485,7 @@ def test_a_task_that_is_handed_over_again_and_again_fails_its_run(driver: Driver
     assert driver.runs.get(run).status == "running"
     hand_over(driver, driver.take()["a"])
     found = driver.runs.get(run)
-    said = f"it was handed over {MAX_HANDOVERS} times in a row without getting further (last: {why})"
+    said = f"it was handed back {MAX_HANDOVERS} times in a row without making progress (last: {why})"
     assert (found.status, found.error) == ("failed", f"task 'a': {said}")
     assert driver.events(run, "task_failed")[-1]["reason"] == said
     assert driver.states(run) == {"a": "failed"}

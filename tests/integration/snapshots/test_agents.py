@@ -166,7 +166,7 @@ def test_agents_without_a_model_that_can_be_called_are_refused_before_anything_s
         crew = Crew(tasks=[Task(name="a", agent=Agent(role="r", llm=llm))])
         with pytest.raises(BadCrew, match=f"the agent 'r' of task 'a' {why}"):
             crew.kickoff()
-    with pytest.raises(BadCrew, match="task 'a' has nothing that does it: give it run=callable, or an agent"):
+    with pytest.raises(BadCrew, match="task 'a' has neither run= nor agent=: give it one of them"):
         Crew(tasks=[Task(name="a")]).kickoff()
     with pytest.raises(BadCrew, match="task 'a': 5 is no tool"):
         Crew(tasks=[Task(name="a", agent=agent(), tools=[5])]).kickoff()
@@ -192,7 +192,7 @@ def test_a_guardrail_asks_again_and_then_fails():
     ):
         crew.kickoff()
     assert len(tries) == 3
-    with pytest.raises(BadCrew, match="the guardrail of task 'c' is no function of the output"):
+    with pytest.raises(BadCrew, match="the guardrail of task 'c' must be a function of the output"):
         Crew(tasks=[Task(name="c", run=lambda ctx: "x", guardrail="be nice")]).kickoff()
 
 

@@ -193,7 +193,7 @@ def test_guardrails_in_words_are_judged_by_the_agents_model(agent, server, told)
     assert server.paid == 4
     seen = types(told)
     assert seen.count("llm_guardrail_started") == seen.count("llm_guardrail_completed") == 3
-    with pytest.raises(BadCrew, match="the guardrail of task 'a' is no function of the output"):
+    with pytest.raises(BadCrew, match="the guardrail of task 'a' must be a function of the output"):
         Crew(tasks=[Task(name="a", run=lambda ctx: "x", guardrail="be nice")]).kickoff()
 
 
@@ -224,7 +224,7 @@ def test_a_context_window_is_respected(agent, server):
     )
     server.use(lambda r: Answer("maximum context length", status=400) if len(r.text) > 9000 else script(r))
     assert int(agent(fetch).kickoff("Go.").raw) < 9000, "a model that says so itself"
-    with pytest.raises(ModelError, match="takes less than it was told"):
+    with pytest.raises(ModelError, match="accepts less input than it was sent"):
         agent(fetch, respect_context_window=False).kickoff("Go.")
 
 

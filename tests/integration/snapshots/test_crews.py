@@ -334,7 +334,7 @@ def test_without_code_the_data_is_there_and_the_kickoff_says_what_is_missing(cha
     crew = Crew.from_checkpoint(chain.from_(place.at(-1)))
     assert [task.output.raw if task.output else None for task in crew.tasks] == ["a()", "b(a())", None, None]
     with pytest.raises(
-        BadCrew, match=r"^task 'c' needs its code, which no checkpoint holds: make the crew first, and then"
+        BadCrew, match=r"^task 'c' needs its code, which is not in the checkpoint: create the crew first, and then"
     ):
         crew.kickoff()
 

@@ -115,7 +115,7 @@ def test_a_flow_that_is_given_goes_on_itself(where):
     flow.checkpoint = each(where)
     with pytest.raises(Stops):
         flow.kickoff()
-    with pytest.raises(BadCheckpoint, match="cannot be made without arguments"):
+    with pytest.raises(BadCheckpoint, match="cannot be created without arguments"):
         F.from_checkpoint(CheckpointConfig(restore_from=where))
     flow = F("second")
     flow.kickoff(from_checkpoint=CheckpointConfig(restore_from=where))
@@ -132,7 +132,7 @@ def test_another_flow_is_refused_by_name(where):
         def b(self): ...
 
     F(checkpoint=each(where)).kickoff()
-    with pytest.raises(BadCheckpoint, match=r"flow F did a, which Other has not"):
+    with pytest.raises(BadCheckpoint, match=r"flow F did a, which Other does not have"):
         Other().kickoff(from_checkpoint=CheckpointConfig(restore_from=where))
 
 

@@ -82,7 +82,7 @@ def test_what_is_no_json_is_left_out(place):
 
 @pytest.mark.parametrize(
     ("version", "level", "says"),
-    [("0.1.0", "DEBUG", "Migrating checkpoint from crewAI 0.1.0"), (None, "WARNING", "treating as 0.0.0")],
+    [("0.1.0", "DEBUG", "Migrating checkpoint from 0.1.0"), (None, "WARNING", "treating as 0.0.0")],
 )
 def test_older_ones_are_migrated(caplog, version, level, says):
     data = RuntimeState(root=[made()]).model_dump(mode="json")
@@ -107,12 +107,12 @@ def test_a_newer_one_is_refused():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"crewai_ver', "is torn or no JSON"),
+        ('{"crewai_ver', "is torn or not JSON"),
         ("[]", None),
         ("3", "a checkpoint is a JSON object, not a int"),
         ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "robot"}]}', "holds a 'robot'"),
-        ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "agent"}]}', "makes no sense"),
-        ('{"crewai_version": "1.0.0", "entities": [7]}', "makes no sense"),
+        ('{"crewai_version": "1.0.0", "entities": [{"entity_type": "agent"}]}', "is inconsistent"),
+        ('{"crewai_version": "1.0.0", "entities": [7]}', "is inconsistent"),
     ],
 )
 def test_what_is_no_checkpoint_is_said_in_a_line(text, says):
@@ -216,9 +216,7 @@ def test_a_write_that_fails_is_said_and_the_run_goes_on(place, caplog):
         "task_completed",
     )
     [line] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert (
-        line == "no checkpoint was written at task_completed, and the run goes on: [Errno 28] No space left on device"
-    )
+    assert line == "no checkpoint was written at task_completed; the run continues: [Errno 28] No space left on device"
     assert [data["parent_id"] for data in place.all] == [None, place.infos[0].id]
 
 
@@ -242,7 +240,7 @@ def test_a_panic_of_a_compiled_part_does_not_end_the_run(place, caplog):
 
     settings = CheckpointConfig(location=place.location, provider=Breaks())
     assert Crew(tasks=[Task(name="a", run=done("a"))], checkpoint=settings).kickoff().raw == "a"
-    assert "the run goes on: dictionary changed size" in caplog.text
+    assert "the run continues: dictionary changed size" in caplog.text
 
 
 def test_old_ones_go_and_pruning_that_fails_is_said(place, caplog):
@@ -261,7 +259,7 @@ def test_old_ones_go_and_pruning_that_fails_is_said(place, caplog):
     assert len(place.infos) == 2
     settings = CheckpointConfig(location=place.location, max_checkpoints=2, provider=Stuck())
     Crew(tasks=tasks, checkpoint=settings).kickoff()
-    assert f"old checkpoints in {place.location} stay: read-only" in caplog.text
+    assert f"old checkpoints in {place.location} could not be pruned: read-only" in caplog.text
     assert len(place.infos) == 7
 
 

@@ -45,7 +45,7 @@ def test_only_a_crews_code_in_a_task_is_refused(
     assert crew.looks() is False
     noted = relative_paths.refuse()
     try:
-        with pytest.raises(RelativePath, match=r"^the relative path 'data' \(crew.py:2\): relative paths lead nowhere"):
+        with pytest.raises(RelativePath, match=r"^the relative path 'data' \(crew.py:2\): relative paths do not work"):
             crew.looks()
         assert len(noted) == 1
         assert not Path("data").exists(), "not the worker's own"

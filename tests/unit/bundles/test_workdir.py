@@ -140,7 +140,7 @@ def test_paths_of_the_bundle(tmp_path):
     assert files.path("data/x.csv") == tmp_path / "data/x.csv"
     assert files.path("data/../y") == tmp_path / "y"
     for name in ("../x", "/etc/passwd"):
-        with pytest.raises(ValueError, match="leads out of the crew's folder"):
+        with pytest.raises(ValueError, match="points outside the crew's folder"):
             files.path(name)
 
 

@@ -114,7 +114,7 @@ def test_names_that_leave_the_place_of_branches(name):
 
 @pytest.mark.parametrize("name", ["", "a|b", "a:b", "a b", "a//b", "a/", "-a", ".a", "ö", "a\n", "x" * 121, "{a}"])
 def test_other_names_that_a_branch_may_not_have(name):
-    with pytest.raises(BadInput, match="is no branch name"):
+    with pytest.raises(BadInput, match="is not a branch name"):
         branching.check_name(name)
 
 

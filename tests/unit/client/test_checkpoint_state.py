@@ -22,11 +22,11 @@ def crew(name: str, *tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "is torn or no JSON"),
-        ('{"entities": [', "is torn or no JSON"),
-        ("[]", "is no state: it has no entities"),
-        ('{"a": 1}', "is no state: it has no entities"),
-        ('{"entities": 3}', "is no state: it has no entities"),
+        ("", "is torn or not JSON"),
+        ('{"entities": [', "is torn or not JSON"),
+        ("[]", "is not a state: it has no entities"),
+        ('{"a": 1}', "is not a state: it has no entities"),
+        ('{"entities": 3}', "is not a state: it has no entities"),
     ],
 )
 def test_what_is_no_state_is_said(text, why):
@@ -80,7 +80,7 @@ def test_a_flow_with_methods_done_twice_lost_and_waiting():
     found = read(flow, trigger="method_execution_finished", crewai_version="1.0.0")
     assert [(task.key, task.status, task.output, task.description) for task in found.tasks] == [
         ("begin", "done", '{"again": 2}', ""),
-        ("draw", "done", "(Image: no JSON, so not in the checkpoint)", ""),
+        ("draw", "done", "(Image: not JSON, so not in the checkpoint)", ""),
         ("check", "done", "false", ""),
         ("ask", "waiting", None, "Is it good?"),
         ("end", "pending", None, ""),

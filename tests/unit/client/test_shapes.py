@@ -42,7 +42,7 @@ GOOD = {"title": "t", "parts": [{"n": 1}]}
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        ({"titel": "t"}, r"no Report \(title: Field required\)"),
+        ({"titel": "t"}, r"not a valid Report \(title: Field required\)"),
         ({**GOOD, "parts": [{"n": "one"}]}, r"parts\.0\.n: Input should be a valid integer"),
         ({**GOOD, "also": 3}, "also"),
         ({**GOOD, "also": {"n": 2}}, None),

@@ -49,7 +49,7 @@ def test_a_location_with_a_database_is_written_to(tmp_path):
         ("on_events", ["qqq"], 'such as "task_completed"'),
         ("max_checkpoints", 0, "max_checkpoints must be at least 1, got 0"),
         ("max_checkpoints", True, "max_checkpoints is how many to keep, not True: None keeps all"),
-        ("on_events", [], "on_events is empty: name events, or say checkpoint=False"),
+        ("on_events", [], "on_events is empty: name events, or pass checkpoint=False"),
         ("restore_from", "", "restore_from is empty: name a checkpoint"),
         ("locaton", "x", "Extra inputs are not permitted"),
     ],
@@ -104,7 +104,9 @@ def test_a_place_of_other_files_is_refused_before_the_disk_is_walked(tmp_path):
         folder = tmp_path / f"{i}"
         folder.mkdir()
         (folder / "package.json").write_text("{}")
-    with pytest.raises(BadCheckpoint, match=f"{tmp_path} is no place of checkpoints: more than 100 folders in it hold"):
+    with pytest.raises(
+        BadCheckpoint, match=f"{tmp_path} is not a checkpoint location: more than 100 folders in it hold"
+    ):
         Crew.from_checkpoint(CheckpointConfig(restore_from=tmp_path))
 
 
@@ -129,7 +131,7 @@ def test_a_file_that_was_copied_elsewhere_is_gone_on_from(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(
     ("version", "says"),
-    [("1.15.30", "only CrewAI goes on from its own"), ("1.2.0", "install a newer crew-runner")],
+    [("1.15.30", "only CrewAI resumes from its own"), ("1.2.0", "install a newer crew-runner")],
 )
 def test_a_newer_version_is_refused_and_crewais_is_told_apart(version, says):
     with pytest.raises(BadCheckpoint, match=rf"version {version}, which is newer than .*: {says}"):
@@ -152,7 +154,7 @@ def test_what_names_no_branch_is_refused(name, tmp_path):
 def test_a_fork_has_a_branch_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Crew(tasks=[Task(name="a", run=lambda ctx: "A")], checkpoint=True).kickoff()
-    with pytest.raises(ValueError, match="a fork leaves the branch 'main': give it another name"):
+    with pytest.raises(ValueError, match="a fork needs a branch name other than 'main'"):
         Crew.fork(CheckpointConfig(restore_from=".checkpoints"), branch="main")
 
 

@@ -230,7 +230,7 @@ def test_an_edited_deque_loses_nothing_unseen() -> None:
     data, entries = encoding.encode(collections.deque([1], maxlen=2), NAMES.name_of)
     kept = encoding.carried_over(entries, data, [2, 3])
     assert encoding.same(encoding.decode([2, 3], kept, NAMES.find), collections.deque([2, 3], maxlen=2))
-    with pytest.raises(BadInput, match=r"^there is no deque in \[2, 3, 4\]: it holds 2 at most"):
+    with pytest.raises(BadInput, match=r"^there is no deque in \[2, 3, 4\]: it holds at most 2"):
         encoding.carried_over(entries, data, [2, 3, 4])
 
 
@@ -367,7 +367,7 @@ def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (object(), r"^an object, which cannot be given to the next task as it is: return text, "),
+        (object(), r"^an object, which cannot be passed to the next task unchanged: return text, "),
         ({"rows": [1, object()]}, r"^an object at rows\.1, which cannot"),
         (iter([1]), "^a list_iterator, which"),
         ({}.keys(), "^a dict_keys, which"),
@@ -376,20 +376,20 @@ def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
             _local(),
             r"^a _local\.<locals>\.Local, a class that is not in its file, which .* annotate the function: -> Local",
         ),
-        (More(1), "^a More with 'other', which is none of its fields"),
+        (More(1), "^a More with 'other', which is not one of its fields"),
         ([{"a": Loose(anything=[object()])}], r"^an object at 0\.a\.anything\.0, which"),
         (Private()._told(_seen=object()), "^an object at _seen, which"),
         (SETTINGS, "^a SecretStr at key, which"),
-        (Mapped({"a": 1}, 1), "^a Mapped that its fields do not make again"),
-        (Fault("x"), "^a Fault that its fields do not make again"),
-        (LACKING, "^a Row that its fields do not make again"),
-        (MARKED, "^a Marked with 'more', which is none of its fields"),
-        (OTHER, "^a Loose with an attribute that is none of its fields"),
-        (NOON.astimezone(Other()), "^a datetime that its text '2026-01-02T13:00:00\\+01:00' does not make again"),
-        ({1: "a", "1": "b"}, "^a dict with the keys '1' and '1', which are one in JSON"),
+        (Mapped({"a": 1}, 1), "^a Mapped that its fields do not restore"),
+        (Fault("x"), "^a Fault that its fields do not restore"),
+        (LACKING, "^a Row that its fields do not restore"),
+        (MARKED, "^a Marked with 'more', which is not one of its fields"),
+        (OTHER, "^a Loose with an attribute that is not one of its fields"),
+        (NOON.astimezone(Other()), "^a datetime that its text '2026-01-02T13:00:00\\+01:00' does not restore"),
+        ({1: "a", "1": "b"}, "^a dict with the keys '1' and '1', which are the same key in JSON"),
         (collections.defaultdict(lambda: 1), "^a defaultdict, which"),
-        (ITSELF, "^something that is nested too deep, or holds itself, which"),
-        (DEEP, "^something that is nested too deep, or holds itself, which"),
+        (ITSELF, "^something that is nested too deeply, or contains itself, which"),
+        (DEEP, "^something that is nested too deeply, or contains itself, which"),
         (sys, "^a module, which"),
     ],
 )
@@ -412,7 +412,7 @@ def test_names_are_those_of_the_code_and_of_nothing_else() -> None:
         "subprocess.Popen",
     ):
         assert NAMES.find(name) is None
-        with pytest.raises(BadInput, match=r"which the code of its task does not name any more"):
+        with pytest.raises(BadInput, match=r"which its task's code no longer names"):
             encoding.decode({}, [[[], "class", name]], NAMES.find)
 
 

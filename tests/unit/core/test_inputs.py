@@ -20,9 +20,9 @@ def nested(depth: int) -> Any:
     [
         ({"a": object()}, "the inputs are not JSON: Object of type object is not JSON serializable"),
         ({"a": float("nan")}, "the inputs are not JSON: Out of range float values are not JSON compliant"),
-        ({"a": "half \ud800"}, "the input 'a' holds half of a surrogate pair, which is no UTF-8 text"),
-        ({"a": nested(201)}, "the input 'a' is nested too deep: more than 200 lists and objects"),
-        ({3: "x"}, "the name of an input is text, not 3"),
+        ({"a": "half \ud800"}, "the input 'a' contains half of a surrogate pair, which is not valid UTF-8"),
+        ({"a": nested(201)}, "the input 'a' is nested too deeply: more than 200 lists and objects"),
+        ({3: "x"}, "the name of an input must be text, not 3"),
         ({" ": "x"}, "an input has an empty name"),
         ({"a\nb": "x"}, r"the name of the input 'a\\nb' has control characters: leave them out"),
     ],
@@ -50,7 +50,7 @@ def test_nesting_is_taken_up_to_its_limit_and_a_knot_is_too_deep() -> None:
 def test_they_are_stored_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     assert inputs.stored({"b": "käse", "a": 1}) == '{"a": 1, "b": "käse"}'
     monkeypatch.setattr(inputs, "MOST_BYTES", 2**20)
-    with pytest.raises(BadInput, match=r"^the inputs: more than 1 MiB of JSON; put what is large into a file"):
+    with pytest.raises(BadInput, match=r"^the inputs: more than 1 MiB of JSON; put large data into a file"):
         inputs.stored({"text": "é" * 2**19})
 
 

@@ -64,7 +64,7 @@ def test_an_output_is_asked_by_key_only_where_it_is_json() -> None:
     assert (found["a"], found.to_dict(), str(found)) == (1, {"a": 1}, '{"a": 1}')
     text = TaskOutput(name="t", raw="text")
     assert (text.to_dict(), text.value) == ({}, "text")
-    with pytest.raises(KeyError, match=r"task 't' gave text, not a dict: use .raw"):
+    with pytest.raises(KeyError, match=r"task 't' returned text, not a dict: use .raw"):
         text["a"]
 
 
@@ -90,11 +90,11 @@ def test_an_edit_is_of_the_type_that_stood_there(value: Any, edit: Any, becomes:
 @pytest.mark.parametrize(
     ("value", "edit", "says"),
     [
-        ({"a": 1}, "{a: 2}", "the output of task 't' is JSON, and the edit is not: "),
-        ({"a": 1}, "[2]", "the output of task 't' is an object in JSON, and the edit is not"),
-        ([1], '"text"', "the output of task 't' is a list in JSON, and the edit is not"),
-        (1, "true", "the output of task 't' is a number in JSON, and the edit is not"),
-        (True, "null", "the output of task 't' is true or false in JSON, and the edit is not"),
+        ({"a": 1}, "{a: 2}", "the output of task 't' is JSON, but the edit is not: "),
+        ({"a": 1}, "[2]", "the output of task 't' is an object in JSON, but the edit is not"),
+        ([1], '"text"', "the output of task 't' is a list in JSON, but the edit is not"),
+        (1, "true", "the output of task 't' is a number in JSON, but the edit is not"),
+        (True, "null", "the output of task 't' is true or false in JSON, but the edit is not"),
     ],
 )
 def test_an_edit_of_another_kind_is_refused(value: Any, edit: str, says: str) -> None:
@@ -105,13 +105,15 @@ def test_an_edit_of_another_kind_is_refused(value: Any, edit: str, says: str) ->
 def test_an_edit_that_does_not_fit_its_model_says_what_to_do() -> None:
     assert output.fitted("t", None, {"pages": 1}) is None
     assert output.fitted("t", Report, {"pages": 1}) == Report(pages=1)
-    with pytest.raises(BadInput, match=r"^the output of task 't' is no Report \(.*fork with an edit that fits$"):
+    with pytest.raises(
+        BadInput, match=r"^the output of task 't' is not a valid Report \(.*fork with an edit that fits$"
+    ):
         output.fitted("t", Report, {"pages": "many"})
 
 
 def test_a_value_whose_class_the_code_does_not_name_any_more_is_refused() -> None:
     found = output.from_record(stored(Report(pages=2)), Names([]), name="t")
-    with pytest.raises(BadInput, match=r"^the output of task 't' cannot be had as a value: .*does not name any more"):
+    with pytest.raises(BadInput, match=r"^the output of task 't' cannot be restored as a value: .*no longer names"):
         _ = found.value
     assert output.named(found, lambda: NAMES).value == Report(pages=2)
     assert output.plain(found).value == {"pages": 2}
@@ -124,5 +126,5 @@ def test_text_that_is_no_utf8_and_what_is_nested_too_deep_have_no_stored_form() 
     deep: Any = []
     for _ in range(300):
         deep = [deep]
-    with pytest.raises(TypeError, match="more than 200 lists and objects in each other"):
+    with pytest.raises(TypeError, match="more than 200 nested lists and objects"):
         output.dump("r", deep)

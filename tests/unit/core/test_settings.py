@@ -57,7 +57,7 @@ def test_a_value_that_is_not_taken_is_named(name: str, given: str, says: str, mo
 def test_the_queue_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.default_queue() == "runner"
     monkeypatch.setenv("RUNNER_QUEUE", "large machines")
-    with pytest.raises(UsageError, match=r"^a queue is not called 'large machines': its name has no blanks$"):
+    with pytest.raises(UsageError, match=r"^'large machines' is not a queue name: it contains blanks$"):
         settings.default_queue()
     monkeypatch.setenv("RUNNER_QUEUE", "large-machines")
     assert settings.default_queue() == "large-machines"
@@ -66,11 +66,11 @@ def test_the_queue_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("runner:jobs", "what begins with runner: is the store's own; choose another name"),
+        ("runner:jobs", "the prefix runner: is reserved; choose another name"),
         ("a\nb", "has control characters: leave them out"),
-        ("q" * 201, "has 201 bytes: at most 200 are taken"),
-        ("é" * 101, "has 202 bytes: at most 200 are taken"),
-        ("a\ud800", "holds half of a surrogate pair, which is no UTF-8 text"),
+        ("q" * 201, "has 201 bytes: at most 200 are allowed"),
+        ("é" * 101, "has 202 bytes: at most 200 are allowed"),
+        ("a\ud800", "contains half of a surrogate pair, which is not valid UTF-8"),
     ],
 )
 def test_a_name_that_is_no_queues(name: str, says: str) -> None:

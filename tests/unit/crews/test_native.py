@@ -125,7 +125,7 @@ def test_names():
     assert plan(task("a"), name="mine").crew == "mine"
     with pytest.raises(BadCrew, match="two tasks are called 'task_2'"):
         plan(task("task_2"), Task(run=nothing))
-    with pytest.raises(BadCrew, match="has 201 characters: at most 200 are taken"):
+    with pytest.raises(BadCrew, match="has 201 characters: at most 200 are allowed"):
         plan(task("x" * 201))
     assert plan(task("naïve | {odd}: name/№1")).result == "naïve | {odd}: name/№1"
 
@@ -249,7 +249,7 @@ def test_what_a_task_may_return(run, raw, data):
 @pytest.mark.parametrize("value", [object(), [object()], {"a": object()}, lambda: 1])
 def test_what_it_may_not_return_is_said(value):
     says = (
-        r"^task 'a' returned an? \w+( at \w+)?, which cannot be given to the next task as it is: return text, numbers"
+        r"^task 'a' returned an? \w+( at \w+)?, which cannot be passed to the next task unchanged: return text, numbers"
     )
     with pytest.raises(TaskError, match=says):
         perform(Crew(tasks=[task("a", run=lambda ctx: value)]), "a")
@@ -264,7 +264,7 @@ def test_broken_text_is_told_apart_from_text():
 
 def test_a_condition_needs_an_output_to_judge():
     alone = ConditionalTask(name="b", run=nothing, condition=bool)
-    with pytest.raises(BadCrew, match=r"'b' has no task before it .*: name one in its context$"):
+    with pytest.raises(BadCrew, match=r"'b' has no earlier task .*: name one in its context$"):
         plan(task("a"), alone, process=Process.graph)
 
 
@@ -283,11 +283,11 @@ def read_title(ctx: Any) -> str:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ('{"titel": 1}', "the output of task 'a' is no Report: title: Field required"),
-        ("no JSON", "the output of task 'a' is no Report: the whole: Invalid JSON: "),
+        ('{"titel": 1}', "the output of task 'a' is not a valid Report: title: Field required"),
+        ("no JSON", "the output of task 'a' is not a valid Report: the whole: Invalid JSON: "),
         (
             {"title": "x", "pages": "many"},
-            "the output of task 'a' is no Report: pages: Input should be a valid integer",
+            "the output of task 'a' is not a valid Report: pages: Input should be a valid integer",
         ),
     ],
 )
@@ -299,7 +299,9 @@ def test_an_output_that_is_no_such_model(value, says):
 
 def test_an_edited_output_that_is_no_such_model_is_named():
     crew = Crew(tasks=[task("a", run=as_model), task("b", run=read_title)])
-    with pytest.raises(BadInput, match=r"^the output of task 'a' is no Report \(title: Input .*; pages: .*: fork"):
+    with pytest.raises(
+        BadInput, match=r"^the output of task 'a' is not a valid Report \(title: Input .*; pages: .*: fork"
+    ):
         perform(crew, "b", {"a": {"title": 3, "pages": "many"}})
 
 

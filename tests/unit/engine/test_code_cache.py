@@ -89,7 +89,7 @@ def test_a_store_that_is_away_is_no_trouble_of_the_disks(tmp_path: Path, store: 
         load(cache, crew)
     store.away = False
     (tmp_path / "cache").write_text("a file where the folder would be")
-    with pytest.raises(DiskTrouble, match="this machine's disk refuses what the task needs"):
+    with pytest.raises(DiskTrouble, match="this machine's disk refused what the task needs"):
         load(cache, crew)
 
 

@@ -107,7 +107,9 @@ def test_depth_is_limited():
     set_event_context_config(EventContextConfig(max_stack_depth=2))
     push_event_scope("e1")
     push_event_scope("e2", "llm_call_started")
-    with pytest.raises(StackDepthExceededError, match=r"task_started would be nested over 2 deep.*llm_call_started"):
+    with pytest.raises(
+        StackDepthExceededError, match=r"task_started would be nested more than 2 deep.*llm_call_started"
+    ):
         push_event_scope("e3", "task_started")
     set_event_context_config(EventContextConfig(max_stack_depth=0))
     push_event_scope("e3", "task_started")
@@ -147,7 +149,7 @@ def test_an_end_closes_its_start(bus):
 def test_an_end_without_a_start(bus, behavior, caplog):
     set_event_context_config(EventContextConfig(empty_pop_behavior=behavior))
     if behavior is MismatchBehavior.RAISE:
-        with pytest.raises(EmptyStackError, match="task_completed ends something, and nothing is open"):
+        with pytest.raises(EmptyStackError, match="task_completed ends something, but nothing is open"):
             emit(bus, "task_completed")
         return
     assert emit(bus, "task_completed").started_event_id is None
@@ -161,13 +163,13 @@ def test_an_end_past_what_never_ended_closes_its_own_start(bus, behavior, caplog
     task = emit(bus, "task_started")
     emit(bus, "llm_call_started")
     if behavior is MismatchBehavior.RAISE:
-        with pytest.raises(EventPairingError, match="task_failed came where llm_call_started is open"):
+        with pytest.raises(EventPairingError, match="task_failed arrived while llm_call_started is open"):
             emit(bus, "task_failed")
         return
     done = emit(bus, "task_failed")
     assert (done.started_event_id, done.parent_event_id) == (task.event_id, "crew")
     assert event_stack() == KICKOFF
-    said = "task_failed came where llm_call_started is open; it ends task_started"
+    said = "task_failed arrived while llm_call_started is open; it ends task_started"
     assert caplog.messages == [said] * (behavior is MismatchBehavior.WARN)
 
 

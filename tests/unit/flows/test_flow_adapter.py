@@ -99,7 +99,7 @@ def test_what_is_no_flow_to_run():
 
     assert not adapters.is_crew(Flow)
     assert not adapters.is_crew(Flow())
-    with pytest.raises(BadCrew, match=r"cannot be made without arguments .* put `flow = NeedsAWord"):
+    with pytest.raises(BadCrew, match=r"cannot be created without arguments .* put `flow = NeedsAWord"):
         FLOW.plan(NeedsAWord, "x")
     with pytest.raises(BadCrew, match="no method with @start"):
         FLOW.plan(NoStart, "x")
@@ -243,7 +243,7 @@ def test_a_conflict_is_noted_with_its_paths():
     done = {key: branch.do(key) for key in ("one", "beside", "other")}
     for key, grow in done.items():
         branch.commit(key, grow)
-    text = "who.name: changed by one while other was at work; what other made of it stands, as it was done last"
+    text = "who.name: changed by one while other was at work; the values of other are kept, since it finished last"
     assert branch.notes == [("flow_state_conflict", text)]
     assert branch.state()["who"] == {"name": "other", "one": 1}
 
@@ -324,7 +324,7 @@ def test_a_loop_without_end_fails_when_it_is_stored():
 
 def test_a_method_that_the_code_no_longer_comes_to_says_so():
     branch = FakeBranch(Counts)
-    with pytest.raises(TaskError, match="it does not come to 'gone' any more"):
+    with pytest.raises(TaskError, match="it no longer reaches 'gone'"):
         branch.do("gone")
 
 

@@ -68,9 +68,9 @@ def test_an_edit_is_of_the_kind_of_what_was_there(before: Given, edit: str, valu
 @pytest.mark.parametrize(
     ("before", "edit", "why"),
     [
-        (Given("5", None, {"value": 5}), "seven", "is JSON, and the edit is not"),
-        (Given("5", None, {"value": 5}), "true", "is a number in JSON, and the edit is not"),
-        (worded({"a": 1}), "[]", "is an object in JSON, and the edit is not"),
+        (Given("5", None, {"value": 5}), "seven", "is JSON, but the edit is not"),
+        (Given("5", None, {"value": 5}), "true", "is a number in JSON, but the edit is not"),
+        (worded({"a": 1}), "[]", "is an object in JSON, but the edit is not"),
     ],
 )
 def test_another_kind_is_refused(before: Given, edit: str, why: str):

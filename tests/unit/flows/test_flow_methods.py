@@ -244,7 +244,7 @@ def test_what_can_never_run_is_refused():
         NoStart().kickoff()
     with pytest.raises(BadFlow, match=r"'next' listens to 'beginn'; did you mean 'begin'\?"):
         Typo().kickoff()
-    with pytest.raises(ValueError, match=r"router 'route' waits for nothing"):
+    with pytest.raises(ValueError, match=r"router 'route' listens to nothing"):
         Lonely().kickoff()
 
 

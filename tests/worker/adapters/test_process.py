@@ -99,10 +99,10 @@ def test_a_pool_of_threads_leaves_the_tasks_to_a_pool_of_processes(
 ) -> None:
     threads = crewai_fleet.start("--pool", "threads", "--concurrency", "2")
     run = crewai_fleet.runner("submit", str(crew), "--detach").stdout.split()[-1]
-    eventually(lambda: "a worker with --pool prefork takes it" in threads.log.read_text())
+    eventually(lambda: "leaving it to a worker with --pool prefork" in threads.log.read_text())
     crewai_fleet.start("--concurrency", "1")
     assert client.run(run).wait(timeout=90).status == "completed"
-    assert threads.log.read_text().count("--pool prefork takes it") <= 2, "one line for a run, from each thread at most"
+    assert threads.log.read_text().count("--pool prefork") <= 2, "one line for a run, from each thread at most"
 
 
 PRELOAD = """

@@ -260,13 +260,13 @@ SCRIPTS: dict[str, Any] = {
     if __name__ == "__main__":
         made("Rome")
         raise AssertionError("kicks nothing off, so it is not done")
-    """: "main.py: no crew in it; it defines made (a function): write crew = Crew(...) in it, or a function that "
-    "returns one and takes nothing",
+    """: "main.py: no crew in it; it defines made (a function): write crew = Crew(...) in it, or a function "
+    "without arguments that returns one",
     """
     if __name__ == "__main__":
         made(input("Where to? ")).kickoff()
-    """: "main.py:10: input() asks somebody, and who runs this is not there: make it an input of the kickoff, for "
-    "--input NAME=VALUE, or name a function that makes the crew without asking, as in main.py:make",
+    """: "main.py:10: input() needs a terminal, which a worker does not have: make it an input of the kickoff, for "
+    "--input NAME=VALUE, or name a function that creates the crew without asking, as in main.py:make",
     """
     if __name__ == "__main__":
         made({}["city"]).kickoff()
@@ -362,10 +362,10 @@ KICKS_OFF = """
 
 NOT_RUN = {
     MAKES_TWO: "main.py makes a crew in 2 places: make, other; name one, as in main.py:make",
-    TAKES_ONE: "main.py: no crew in it; it defines make (a function): write crew = Crew(...) in it, or a function that "
-    "returns one and takes nothing",
-    "": "main.py: no crew in it; it defines nothing: write crew = Crew(...) in it, or a function that returns one and "
-    "takes nothing",
+    TAKES_ONE: "main.py: no crew in it; it defines make (a function): write crew = Crew(...) in it, or a function "
+    "without arguments that returns one",
+    "": "main.py: no crew in it; it defines nothing: write crew = Crew(...) in it, or a function without arguments "
+    "that returns one",
     "    import crewai_tols": "main.py:2: no module named 'crewai_tols': install it where you submit from, too",
 }
 

@@ -43,4 +43,4 @@ def test_a_run_says_how_many_calls_no_journal_saw(
         assert (told["status"], models.requests, told["ledger"]["paid"]) == ("completed", 2, 1), done.stderr
     events = [one for one in client.run(told["run_id"]).events() if one.type == "task_log"]
     assert [one.fields["task"] for one in events] == ["own"]
-    assert "1 call of a model went past the journal" in str(events[0].fields)
+    assert "1 call of a model bypassed the journal" in str(events[0].fields)

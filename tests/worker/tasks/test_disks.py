@@ -29,7 +29,7 @@ def test_a_task_that_its_machine_has_no_room_for_is_done_by_another(
     bad = fleet.start("--concurrency", "1", RUNNER_CACHE_DIR=str(cache))
     handle = client.submit(str(write_crew(CREW)))
     retried = eventually(lambda: [one for one in handle.events() if one.type == "task_retried"], why="it gave it back")
-    assert "this machine's disk refuses what the task needs: [Errno" in retried[0].fields["reason"]
+    assert "this machine's disk refused what the task needs: [Errno" in retried[0].fields["reason"]
     bad.kill_group()
     fleet.start("--concurrency", "1", RUNNER_CACHE_DIR=str(tmp_path / "good"))
     assert handle.wait(60).result == "done"
@@ -41,7 +41,7 @@ def test_there_is_an_end_to_it(monkeypatch):
 
     claim = Claim()
     error = ValueError("the model's client could not start")  # what a library makes of it
-    error.__cause__ = DiskTrouble("this machine's disk refuses what the task needs: [Errno 28] No space left on device")
+    error.__cause__ = DiskTrouble("this machine's disk refused what the task needs: [Errno 28] No space left on device")
     found = executor._after_failure(error, claim, None)  # type: ignore[arg-type]
     assert isinstance(found, Retry)
     assert "on worker host" in found.reason

@@ -32,8 +32,8 @@ def test_a_claim_that_was_dropped_is_handed_back(
     assert isinstance(given, Claim)
     # When its heart beats, Then the task is handed back, which is told, and no crash is counted
     (told,) = eventually(lambda: [e for e in other.events() if e.type == "task_recovered"])
-    assert told.fields["reason"] == "no process of its worker was doing it"
-    eventually(lambda: "nobody here does task" in fleet.log(), why="it is logged, after the store has it")
+    assert told.fields["reason"] == "no process of its worker was running it"
+    eventually(lambda: "no process of this worker runs task" in fleet.log(), why="it is logged, after the store has it")
     task = f"runner:{{p0}}:run:{other.id}:branch:main:task:b"
     assert redis.hmget(task, "state", "attempt", "crashes") == ["queued", "2", None]
     # And what the process really does is left alone, though its claim is as old

@@ -133,7 +133,7 @@ def test_a_relative_path_leads_nowhere_and_the_error_says_what_to_use(fleet, cli
     (file.parent / "data").mkdir()
     (file.parent / "data/x.csv").write_text("1,2\n")
     fleet.start("--pool", pool, "--concurrency", "1")
-    advice = "relative paths lead nowhere on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir"
+    advice = "relative paths do not work on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir"
     refused = "the relative path {!r} (crew.py:{}): " + advice
     error = client.submit(f"{file}:read").wait(60).error or ""
     assert refused.format("data/x.csv", 5) in error
@@ -158,7 +158,7 @@ def test_a_tool_that_is_led_nowhere_fails_its_task_instead_of_telling_the_model(
     with ModelServer(lambda request: Call("notes", {})) as models:
         fleet.start("--concurrency", "1", **models.environment)
         error = client.submit(str(write_crew(TOOL))).wait(60).error or ""
-    assert "the tool 'notes': the relative path 'data/notes.txt' (crew.py:7): relative paths lead" in error
+    assert "the tool 'notes': the relative path 'data/notes.txt' (crew.py:7): relative paths do not work" in error
     assert models.paid == 1
 
 

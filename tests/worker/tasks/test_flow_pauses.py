@@ -50,9 +50,9 @@ def test_a_flow_waits_for_a_person_and_goes_on_with_the_answer(
     assert question.about["method_output"] == {"title": "T"}
     with pytest.raises(BadInput, match="'perhaps' is none of yes, no"):
         client.answer(handle.id, "perhaps")
-    with pytest.raises(Conflict, match=r"waits for a person: `runner answer"):
+    with pytest.raises(Conflict, match=r"is awaiting input: `runner answer"):
         client.resume(handle.id)
-    with pytest.raises(Conflict, match="waits for no answer of task 'publish'"):
+    with pytest.raises(Conflict, match="is not awaiting an answer of task 'publish'"):
         client.answer(handle.id, "yes", task="publish")
     second = client.answer(handle.id, "Yes", task="draft").wait(60)
     assert second.status == "waiting"

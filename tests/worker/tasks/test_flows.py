@@ -123,7 +123,7 @@ def test_branches_of_a_flow_run_side_by_side_and_a_real_conflict_is_told(
     first = "one" if last == "other" else "other"
     paths, _, told = conflict.fields["text"].partition(": ")
     assert sorted(paths.split(", ")) == ["n", "winner"]
-    assert told == f"changed by {first} while {last} was at work; what {last} made of it stands, as it was done last"
+    assert told == f"changed by {first} while {last} was at work; the values of {last} are kept, since it finished last"
 
 
 POINTS = [
@@ -290,8 +290,8 @@ def test_a_fork_with_another_label_goes_the_other_way_and_does_nothing_else_agai
     with pytest.raises(BadInput, match="has no task 'sidde' to edit: did you mean 'side'"):
         client.fork(handle.id, edits={"sidde": "x"})
     (said,) = client.fork(handle.id, edits={"route": "up"}).notes
-    assert said == "warning: nothing listens to 'up', which 'route' now gives; there are listeners to left, right"
-    with pytest.raises(BadInput, match="no method is left to do there"):
+    assert said == "warning: nothing listens to 'up', which 'route' now returns; there are listeners to left, right"
+    with pytest.raises(BadInput, match="no method is left to run there"):
         client.fork(handle.id, inputs={"colour": "blue"})
 
 

@@ -29,7 +29,7 @@ def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: An
     main, pool = one.main_pid(), eventually(lambda: len(one.children()) == 2 and one.children(), why="its pool is up")
     name, neighbour = f"{HOST}:{main}", f"{HOST}:{other.main_pid()}"
     code, said = check(name)
-    assert (code, said.startswith(f"ok  worker {name}: it beats; its lease stands for ")) == (0, True)
+    assert (code, said.startswith(f"ok  worker {name}: alive; its lease is valid for ")) == (0, True)
     # One stopped process of several is the worker's own affair: it kills it after a lease
     os.kill(pool[0], signal.SIGSTOP)
     assert check(name)[0] == 0
@@ -57,7 +57,7 @@ def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: An
 
 
 def test_self_is_the_worker_that_is_here(fleet: Any, check: Any) -> None:
-    assert check("self") == (1, f"!!  worker no worker is registered on {HOST} with processes to be seen from here")
+    assert check("self") == (1, f"!!  worker no worker is registered on {HOST} whose processes are visible here")
     one = fleet.start("--concurrency", "1")
     assert check("self")[0] == 0
     said = json.loads(fleet.runner("doctor", "--worker", "self", "--json").stdout)
@@ -67,7 +67,7 @@ def test_self_is_the_worker_that_is_here(fleet: Any, check: Any) -> None:
     os.kill(one.main_pid(), signal.SIGCONT)
     other = fleet.start("--concurrency", "1")
     names = sorted(f"{HOST}:{worker.main_pid()}" for worker in (one, other))
-    expected = f"error: several workers run on {HOST}; say which: --worker {names[0]} or --worker {names[1]}"
+    expected = f"error: several workers run on {HOST}; choose one: --worker {names[0]} or --worker {names[1]}"
     assert check("self") == (2, expected)
 
 

@@ -154,7 +154,7 @@ def test_a_storm_of_sigterm_is_one(
             os.kill(pid, signal.SIGTERM)
     eventually(lambda: worker.process.poll() is not None, why="the worker ends")
     assert worker.process.returncode == 0
-    assert "is asked to end" in worker.log.read_text()
+    assert "is shutting down" in worker.log.read_text()
     trace.let_go()
     handle.wait(60)
     reconcile(client, handle)
@@ -251,7 +251,7 @@ def test_poison(step: str, fleet: Any, client: Client, crew_of: Any, trace: Any)
     """
     result = client.submit(crew_of(tasks)).wait(60)
     assert result.status == "failed"
-    assert "took its worker down 3 times in a row without getting further" in str(result.error)
+    assert "its worker died 3 times in a row without making progress" in str(result.error)
     assert trace.lines() == ["task bad"] * 3
 
 

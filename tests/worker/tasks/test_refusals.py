@@ -199,13 +199,13 @@ def test_doctor_and_show_say_what_is_waited_for(
     handle = at_work("crew")
     assert not json.loads(own_fleet.runner("show", handle.id, "--json").stdout)["waiting_for_store"]
     with refusing(admin, "OOM"):
-        why = "it refuses writes, for its memory is full (OOM "
+        why = "it refuses writes, because its memory is full (OOM "
         shown = own_fleet.runner("show", handle.id)
         assert (shown.returncode, f"waiting for the store: {why}" in shown.stdout) == (0, True), shown
         assert json.loads(own_fleet.runner("show", handle.id, "--json").stdout)["waiting_for_store"].startswith(why)
         doctor = own_fleet.runner("doctor")
-        assert (doctor.returncode, f"!!  writes: waited for by every task: {why}" in doctor.stdout) == (1, True), doctor
-        assert "    Raise its maxmemory, or delete what it need not keep. Runs go on by themselves" in doctor.stdout
+        assert (doctor.returncode, f"!!  writes: every task waits for it: {why}" in doctor.stdout) == (1, True), doctor
+        assert "    Raise its maxmemory, or delete data it need not keep. Runs resume by themselves" in doctor.stdout
     trace.let_go()
     nothing_happened(handle, trace, own_fleet)
     assert "ok  writes: taken" in own_fleet.runner("doctor").stdout

@@ -121,7 +121,7 @@ def test_each_is_refused_and_a_task_that_swallows_that_fails(fleet, client, crew
     assert found.pop("thread") == "False"
     assert found.pop("rmtree") in ("None", "RelativePath")  # it was told to ignore errors: noted all the same
     assert {name: was for name, was in found.items() if was != "RelativePath"} == {}
-    assert "the relative path 'data/x.csv' (crew.py:11): relative paths lead nowhere on a worker: ctx.path(" in error
+    assert "the relative path 'data/x.csv' (crew.py:11): relative paths do not work on a worker: ctx.path(" in error
     assert client.submit(f"{crew}:fine").wait(60).result == "done"
 
 

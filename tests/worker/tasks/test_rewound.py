@@ -150,8 +150,8 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         for fields in told:  # of one claim perhaps in two parts: it is looked at again once others have looked
             steps[fields["task"], fields["forgotten"]] += int(fields["steps"])
         assert steps == {("a", "commit"): 2, ("b", "claim"): 1}
-        assert "the store went back in time" in fleet.log()
-        assert "nobody here does task" in fleet.log()
+        assert "the store was restored to an earlier state" in fleet.log()
+        assert "no process of this worker runs task" in fleet.log()
         # And of a run that it never heard of it knows nothing
         with pytest.raises(NotFound):
             client.run(unknown.id)

@@ -266,7 +266,7 @@ def test_doctor_tells_which_protocols_there_are_and_fails_where_runs_wait_for_a_
 ) -> None:
     def protocols() -> tuple[int, str, str]:
         said = fleet.runner("doctor", "--json")
-        (found,) = [one for one in json.loads(said.stdout) if one["what"] == "protocol of the store"]
+        (found,) = [one for one in json.loads(said.stdout) if one["what"] == "store protocol"]
         return said.returncode, found["found"], found.get("hint", "")
 
     fleet.start("--concurrency", "1")
@@ -276,7 +276,7 @@ def test_doctor_tells_which_protocols_there_are_and_fails_where_runs_wait_for_a_
     redis.hset(keys.run_key(handle.id), "protocol", PROTOCOL + 1)
     code, found, hint = protocols()
     assert (code, found) == (1, f"{told}{PROTOCOL + 1}")
-    assert hint == "1 of them waits for a worker of a newer version: start one"
+    assert hint == "1 of them needs a worker of a newer version: start one"
 
 
 def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(

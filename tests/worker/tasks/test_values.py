@@ -87,7 +87,7 @@ def test_what_cannot_be_carried_is_refused_when_it_is_returned(fleet: Any, clien
     fleet.start("--concurrency", "1")
     run = client.submit(f"{crew_file}:bad")
     result = run.wait(timeout=60)
-    says = "task 'opens' returned a TextIOWrapper, which cannot be given to the next task as it is: return text, "
+    says = "task 'opens' returned a TextIOWrapper, which cannot be passed to the next task unchanged: return text, "
     assert result.status == "failed"
     assert str(result.error).removeprefix("task 'opens': ").startswith(says)
     assert "next" not in result.outputs

@@ -55,7 +55,7 @@ def test_a_worker_that_stopped_consuming_is_restarted(
         )
     handle = client.submit(crew_of('crew = Crew(tasks=[Task(name="a", run=lambda ctx: "x")])'))
     assert handle.wait(60).status == "completed"
-    assert "1 job(s) wait, slots are free, and nothing was taken for 2 s" in fleet.log()
+    assert "1 job(s) are queued, slots are free, and none was claimed for 2 s" in fleet.log()
     eventually(lambda: set(children_of(worker.pid)) - {main}, why="another process does it")
 
 

@@ -12,7 +12,7 @@ local function hand_over(home, run, name, task, attempt, worker, reason, most, s
   local record = task_key(branch, task)
   local handed = redis.call("HINCRBY", record, "handed", 1)
   if handed < tonumber(most) then return requeue(home, run, name, task, attempt, at) end
-  local why = "it was handed over " .. handed .. " times in a row without getting further (last: " .. reason .. ")"
+  local why = "it was handed back " .. handed .. " times in a row without making progress (last: " .. reason .. ")"
   task_failed(run, name, task, record, why, worker, at)
   checkpoint(run, name, branch, "task_failed", task, stamp, at)
   if goes_on(run, name) then branch_failed(home, run, name, task, why, stamp, at) end

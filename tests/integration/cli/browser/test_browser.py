@@ -116,11 +116,11 @@ def test_resume_asks_first_and_takes_no_changes(play, source, fakes):
     async def story(screen):
         await screen.choose(point)
         await screen.press("r")
-        assert "It goes on as it stood then." in screen.text
+        assert "It resumes from its state at that point." in screen.text
         await screen.press("escape")
         assert hand.orders == []
         await screen.press("i", "enter", "x", "escape", "r")
-        assert screen.status == "resume takes no changes: f forks with them, x drops them"
+        assert screen.status == "resume takes no changes: f forks with them, x discards them"
         await screen.press("x", "r", "enter")
         assert screen.status == "done: resume"
 
@@ -170,7 +170,7 @@ def test_an_order_that_fails_is_said_and_changes_stay(play, source, fakes, outsi
 
 
 def test_without_the_crew_the_line_below_says_what_to_do(play, source, fakes):
-    what = "to resume or fork these, name their crew: runner checkpoint ./.checkpoints --crew crew.py"
+    what = "to resume or fork them, name their crew: runner checkpoint ./.checkpoints --crew crew.py"
     hand = fakes.FakeHand(refusal=what)
 
     async def story(screen):
@@ -222,7 +222,7 @@ def test_without_marks_it_is_compared_with_its_parent(play, source):
         assert len(screen.app.screen_stack) == 1
         await screen.choose(source.kept[0])
         await screen.press("d")
-        assert screen.status == "its parent is not kept: m marks another one to compare it with"
+        assert screen.status == "its parent was pruned: press m to mark another one to compare it with"
 
     play(story, source)
 
@@ -231,14 +231,14 @@ def test_pruning_asks_and_says_how_many_would_go(play, source):
     async def story(screen):
         await screen.choose(source.kept[1])
         await screen.press("p")
-        assert "It keeps 4 checkpoints" in screen.text
-        assert "; 0 would go," in screen.text
+        assert "It holds 4 checkpoints" in screen.text
+        assert "0 would be deleted" in screen.text
         await screen.press("backspace")
-        assert "Give a number, 0 or more." in screen.text
+        assert "Enter a number, 0 or more." in screen.text
         await screen.press("enter")
         assert len(screen.app.screen_stack) == 2, "an empty number prunes nothing"
         await screen.press("2")
-        assert "; 2 would go," in screen.text
+        assert "2 would be deleted" in screen.text
         await screen.press("escape")
         assert source.asked == []
         await screen.press("p", "backspace", "1", "enter")
@@ -254,7 +254,7 @@ def test_pruning_asks_and_says_how_many_would_go(play, source):
 def test_an_empty_place(play, fakes, size):
     async def story(screen):
         assert "0 branches, 0 checkpoints" in screen.rows[0]
-        assert "There are no checkpoints here yet." in screen.text
+        assert "There are no checkpoints yet." in screen.text
         for key in ("r", "f", "d", "m", "p", "i", "o", "f5"):
             await screen.press(key)
             assert len(screen.app.screen_stack) == 1
@@ -275,7 +275,7 @@ def test_a_place_that_fills_and_empties(play, fakes):
         assert "2 of 4 tasks done" in screen.text
         source.kept = []
         await screen.press("f5")
-        assert "There are no checkpoints here yet." in screen.text
+        assert "There are no checkpoints yet." in screen.text
         assert screen.app.chosen is None
 
     play(story, source)
@@ -391,7 +391,7 @@ def test_leaving_with_changes_says_so_once(play, source):
     async def story(screen):
         await screen.press("i", "enter", "x", "escape", "q")
         assert screen.app._exit is False
-        assert screen.status == "there are changes that are not forked: q again leaves them"
+        assert screen.status == "there are changes that were not forked: press q again to discard them"
         await screen.press("q")
 
     assert play(story, source) is None

@@ -163,8 +163,8 @@ def test_what_would_be_refused_is_refused_before_the_screen_is_left(written):
     hand = CrewHand(source, str(path))
     for order, message in (
         (Order("fork", start, "../../etc"), r"^Branch name escapes checkpoint directory: '\.\./\.\./etc'$"),
-        (Order("fork", start, "main"), "^there is a branch 'main' already: choose another name$"),
-        (Order("fork", start, edits={"collect": "owls"}), "^the output of task 'collect' is JSON, and the edit is not"),
+        (Order("fork", start, "main"), "^branch 'main' already exists: choose another name$"),
+        (Order("fork", start, edits={"collect": "owls"}), "^the output of task 'collect' is JSON, but the edit is not"),
     ):
         with pytest.raises(RunnerError, match=message):
             hand.check(order)
@@ -192,7 +192,7 @@ def test_an_edit_that_is_not_what_the_task_gives_is_refused(write_crew, tmp_path
     hand = CrewHand(source, str(path))
     wrong, right = ({"a": text} for text in ('{"titel": "Hens"}', '{"title": "Hens"}'))
     for act in (hand.check, hand.carry_out):
-        with pytest.raises(BadInput, match=r"^the output of task 'a' is no Page \(title: Field required\)"):
+        with pytest.raises(BadInput, match=r"^the output of task 'a' is not a valid Page \(title: Field required\)"):
             act(Order("fork", find(source, None), edits=wrong))
     assert hand.carry_out(Order("fork", find(source, None), edits=right)) == "Hens"
 
@@ -201,12 +201,12 @@ def test_what_cannot_be_is_said_in_a_line(written, write_crew):
     path, source = written
     start = find(source, None)
     hand = CrewHand(source, str(path))
-    with pytest.raises(BadInput, match="the output of task 'collect' is JSON, and the edit is not: "):
+    with pytest.raises(BadInput, match="the output of task 'collect' is JSON, but the edit is not: "):
         hand.carry_out(Order("fork", start, edits={"collect": "owls"}))
     with pytest.raises(BadCrew, match="the crew file has no task 'colect'"):
         hand.carry_out(Order("fork", start, edits={"colect": "owls"}))
     (path.parent / "broken").touch()
-    with pytest.raises(TaskError, match=r"^LookupError: no ink; what was done is in .*checkpoints"):
+    with pytest.raises(TaskError, match=r"^LookupError: no ink; what was completed is in .*checkpoints"):
         hand.carry_out(Order("resume", start))
     with pytest.raises(BadCrew, match="no crew in it"):
         CrewHand(source, str(write_crew("x = 1", "other")))
@@ -281,7 +281,7 @@ def test_a_flow_goes_on_too(write_crew, location, more):
     assert details.state["words"] == 2
     hand = CrewHand(source, str(path))
     with pytest.raises(
-        BadInput, match=r"only outputs of a crew's tasks can be edited here: .* `runner fork RUN --edit"
+        BadInput, match=r"only the outputs of a crew's tasks can be edited here: .* `runner fork RUN --edit"
     ):
         hand.check(Order("fork", find(source, None), "mine", edits={"begin": "now"}))
     assert hand.carry_out(Order("fork", find(source, None), "mine")) == "once upon a time"

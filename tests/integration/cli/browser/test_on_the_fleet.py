@@ -49,7 +49,7 @@ def test_an_edited_output_is_forked_and_done_again_beside_the_original(play, don
         await screen.press("escape", "f")
         await screen.type("mine")
         await screen.press("enter")
-        assert screen.status == f"fork: it goes on on mine; runner wait {source.run_id} --branch mine"
+        assert screen.status == f"fork: it continues on mine; runner wait {source.run_id} --branch mine"
         assert client.run(source.run_id, "mine").wait(60).result == "About birds: goose owl"
         # the new branch stands under the checkpoint that it left, with what it did, and nothing else, on it
         await screen.press("f5")
@@ -95,7 +95,7 @@ def test_resume_from_an_older_one_and_from_where_nothing_is_left(play, done, cli
         assert screen.status == f"run {source.run_id} is completed there: nothing is left to do"
         await screen.choose(old)
         await screen.press("r", "enter")
-        assert screen.status.startswith("resume: it goes on")
+        assert screen.status.startswith("resume: it continues")
 
     play(story, source, hand)
     branch = next(one.name for one in source.branches() if one.name != "main")

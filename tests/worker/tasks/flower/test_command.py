@@ -63,7 +63,9 @@ def test_it_starts_while_the_store_refuses(own_server) -> None:
         begins, ends, up = (flower.stderr.readline() for _ in range(3))
         flower.terminate()
         assert flower.wait(30) == 0
-    assert begins.startswith("waiting for the store: it refuses everything, for a script keeps it busy (BUSY "), begins
+    assert begins.startswith("waiting for the store: it refuses everything, because a script keeps it busy (BUSY "), (
+        begins
+    )
     assert ends.startswith("the store is back after "), ends
     assert up.startswith("Flower at "), up
 
