@@ -18,8 +18,8 @@ from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
 from runner.engine.decisions import Decision, Fail, Release, Retry
-from runner.engine.executor import Executor
 from runner.engine.failures import places
+from runner.engine.jobs import JobExecutor
 from runner.journal import sent_marks, task_marks
 from runner.providers.redis import jobs as store
 from runner.providers.redis.address import identity
@@ -96,10 +96,10 @@ class Process:
             found = self._local.store = RedisStore(state_url(), name=name, replicas=self._replicas)
         return found
 
-    def _executor(self) -> Executor:
-        found: Executor | None = getattr(self._local, "executor", None)
+    def _executor(self) -> JobExecutor:
+        found: JobExecutor | None = getattr(self._local, "executor", None)
         if found is None:
-            found = Executor(
+            found = JobExecutor(
                 self._store(),
                 worker=self.worker,
                 process=self.name(),

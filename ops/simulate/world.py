@@ -21,12 +21,13 @@ from actors import Actor, point
 from runner.core import backoff
 from runner.core.jobs import Job
 from runner.core.states import RunStatus, TaskState
-from runner.engine.executor import Executor
+from runner.engine.jobs import JobExecutor
+from runner.engine.local import LocalStops
 from runner.journal import task_marks
 from runner.journal.answers import Answer
 from runner.providers.memory import MemoryBroker, MemoryStore
 from runner.testing import ManualClock
-from runner.testing.in_process import QUEUE, InProcess, Prepared, TimeoutsOnly, prepare
+from runner.testing.in_process import QUEUE, InProcess, Prepared, prepare
 
 CREWS = Path(__file__).parent / "crews"
 WORKERS = 3
@@ -66,7 +67,7 @@ class World:
         self.trace: list[str] = []
         self._processes = 0
         self._frozen: set[str] = set()
-        self._executors: dict[Actor, Executor] = {}
+        self._executors: dict[Actor, JobExecutor] = {}
         self._actors = {f"w{i}": self._actor(f"w{i}") for i in range(WORKERS)}
 
     # -- the course of things
@@ -239,13 +240,13 @@ class World:
         self.store.workers.beat(worker, LEASE, "{}")
         return Actor(worker, f"p{self._processes}")
 
-    def _executor(self, actor: Actor) -> Executor:
-        return Executor(
+    def _executor(self, actor: Actor) -> JobExecutor:
+        return JobExecutor(
             SeenStore(actor, self.store, self.account),
             worker=actor.worker,
             process=actor.process,
             cache=self._folder,
-            stops=TimeoutsOnly(),
+            stops=LocalStops(),
             outgoing=None,
             page=task_marks.page(None, actor.process),
             retire=None,

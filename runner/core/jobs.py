@@ -1,7 +1,7 @@
 """What a store gives a worker: a job, the claim on its task with all that is needed to do it, or why not."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -56,18 +56,18 @@ class Claim:
     token: int
     failures: int  #: attempts that failed since the branch was last resumed
     failed: int  #: and since ever
-    bundle: str
-    module: str
-    attr: str
     adapter: str
     inputs: dict[str, Any]
     todo: str
     plan_digest: str
     crew: str
-    standin: str
     scope: Scope
-    context: dict[str, dict[str, Any]]
     recorded: dict[str, str]
+    context: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bundle: str = ""
+    module: str = ""
+    attr: str = ""
+    standin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

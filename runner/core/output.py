@@ -209,6 +209,15 @@ def revised(key: str, before: Mapping[str, Any], edit: Any) -> dict[str, Any]:
     return {**after, _VALUE: value} if value else after
 
 
+def edited(key: str, before: TaskOutput, edit: Any) -> TaskOutput:
+    """An output with a person's edit in the place of its value, as `revised` makes it. Raises `BadInput`."""
+    names = before._carried.names if before._carried is not None else None
+    now = from_record(revised(key, record(before), edit), names)
+    found = before.model_copy(update={"raw": now.raw, "json_dict": now.json_dict, "pydantic": None})
+    found._carried = now._carried
+    return found
+
+
 def _container(data: Any) -> Any:
     return data if isinstance(data, dict | list) else None
 

@@ -1,11 +1,27 @@
-"""What one attempt at a task is, wherever it is performed: its guardrail loop, and whether and when another follows."""
+"""What one attempt at a task is, wherever it is performed: what it is made in, its guardrail loop, and whether and when
+another follows."""
 
-from collections.abc import Callable
-from typing import TypeVar
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 from runner.core import backoff
 from runner.core.errors import GuardrailFailed, MissingDependency
+from runner.core.jobs import Claim
+from runner.core.ledger import Tally
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.core.plan.growth import Branch
+from runner.engine.adapter import Adapter, GrowingAdapter
+from runner.engine.decisions import Decision, Fail, Retry
+from runner.engine.work import Conversation
+from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
+from runner.journal.rate_limit import Pacer
+from runner.journal.recorder import Recorder, StepObserver
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 Retries = tuple[int, float]
@@ -26,6 +42,96 @@ def next_delay(error: BaseException, failures: int, retries: Retries) -> float |
     if failures > allowed or isinstance(error, NOT_INSTALLED):
         return None
     return backoff.delay(failures, first)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A crew, and how it is planned and performed."""
+
+    crew: Any
+    adapter: Adapter
+    plan: Plan
+    made_with: frozenset[str] = frozenset()
+    """The inputs that its class was made with: every task of it uses them."""
+    growing: GrowingAdapter | None = None
+    """The adapter, if its plans grow."""
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+class Attempt:
+    """What an attempt at a claimed task is made in: whence its code comes, what it reads, what is kept and reported.
+
+    As it stands here it keeps no files and reports nothing; a subclass does what raises `NotImplementedError` here.
+    ``origin`` is what the idempotency keys of its tools begin with. With ``strays``, calls from threads that do not
+    know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted.
+    """
+
+    strays = goes_on = False
+
+    claim: Claim
+    recorder: Recorder
+    gate: Gate
+    origin: str
+    conversation: Conversation
+    watch: Callable[[str, Callable[..., Any]], StepObserver] | None = None  #: gives what observes a step
+
+    def run(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in the task's context."""
+        return do(*args, **kwargs)
+
+    def load(self, journal: Journal) -> Loaded:
+        """The crew's code, and the task's folder around it."""
+        raise NotImplementedError
+
+    def plan(self, loaded: Loaded) -> Plan:
+        """The plan of the run."""
+        return loaded.plan
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """The outputs of those of these tasks that are done."""
+        raise NotImplementedError
+
+    def branch(self) -> Branch:
+        """The branch, to read: for a plan that grows, and for what is stored beside outputs."""
+        raise NotImplementedError
+
+    def pacer(self) -> Pacer | None:
+        """Counts the run's calls of models for all who make them; None where they are not counted."""
+        return None
+
+    def warm(self, loaded: Loaded) -> None:
+        """Load what is not to cost the task's own time."""
+
+    def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
+        """The task's code runs in this context."""
+        return _NOTHING
+
+    def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:  # noqa: ARG002
+        """The files that the task left, to be kept; ``note`` puts a line among the run's events."""
+        return {}
+
+    def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:  # noqa: ARG002
+        """The task's output with what it left."""
+        return output
+
+    def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:
+        """What comes of an error; ``loaded`` is None where the code did not come."""
+        raise NotImplementedError
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+
+    def record(self, decision: Decision, replayed: Tally) -> None:
+        """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        """The attempt is over, and what came of it is stored."""
+
+    def ended(self, decision: Decision) -> None:
+        """Tell what was stored."""
 
 
 def until_passed(

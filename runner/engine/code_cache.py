@@ -5,16 +5,15 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from runner.bundles import empty_folder, loader, relative_paths, run_program, signing, unpacked
 from runner.bundles.program import CALL
 from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
-from runner.core.plan import Plan
 from runner.engine import adapters
-from runner.engine.adapter import Adapter, GrowingAdapter
+from runner.engine.attempt import Loaded
 
 _loading = threading.Lock()
 
@@ -52,19 +51,6 @@ class Bundles(Protocol):
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget data that is damaged."""
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A crew, and how it is planned and performed."""
-
-    crew: Any
-    adapter: Adapter
-    plan: Plan
-    made_with: frozenset[str] = frozenset()
-    """The inputs that its class was made with: every task of it uses them."""
-    growing: GrowingAdapter | None = None
-    """The adapter, if its plans grow."""
 
 
 class CodeCache:

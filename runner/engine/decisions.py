@@ -1,6 +1,6 @@
 """The outcomes of performing a task: values, which the engine then stores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
@@ -28,7 +28,14 @@ class Grown:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Stopped:
+    """The attempt ended without an output. ``error`` is what it raised, for who performed it in this process."""
+
+    error: BaseException | None = field(default=None, kw_only=True, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Stopped):
     """It needs a person's answer: to ``question``, at that step of its journal."""
 
     step: str
@@ -36,7 +43,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Stopped):
     """It failed, and may try again after ``delay`` seconds."""
 
     delay: float
@@ -45,7 +52,7 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(Stopped):
     """It failed for good. ``trace`` says where: see `failures`."""
 
     reason: str
@@ -53,12 +60,12 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class Release(Stopped):
     """It stops here, to resume elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Stopped):
     """Another worker holds the claim: the result is discarded."""
 
 

@@ -13,7 +13,8 @@ from runner.core.errors import RelativePath, TaskError
 from runner.core.interpolation import interpolate
 from runner.core.jobs import Claim
 from runner.engine import adapters
-from runner.engine.code_cache import CodeCache, Loaded, leave_folder
+from runner.engine.attempt import Loaded
+from runner.engine.code_cache import CodeCache, leave_folder
 from runner.engine.ports import Store
 from runner.journal.journal import Journal
 

@@ -1,11 +1,20 @@
-"""A plan performed in this process, as `kickoff()` does it: what begins when, and how often it is attempted."""
+"""A plan performed in this process, as `kickoff()` does it: what begins when, where steps go, what stops them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Generic, TypeVar
 
+from runner.core.errors import Interrupted
+from runner.core.jobs import Claim
+from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.output import UsageMetrics
 from runner.engine.attempt import Retries, next_delay
+from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.timing import timed
+from runner.journal.nested import ChildJournal
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -60,30 +69,16 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
         raise schedule.failure
 
 
-def until_done(attempt: Callable[[int], R], retries: Retries, pause: Callable[[float], object]) -> R:
-    """The result of the first attempt that gives one. Raises what the last one raised.
+async def auntil_done(
+    attempt: Callable[[int], Awaitable[R]], retries: Retries, pause: Callable[[float], Awaitable[object]]
+) -> R:
+    """The result of the first attempt that gives one, on this event loop. Raises what the last one raised.
 
     Args:
         attempt: is told how many failed before it.
         retries: how the task is retried.
         pause: waits between attempts, for so many seconds.
     """
-    failures = 0
-    while True:
-        try:
-            return attempt(failures)
-        except Exception as error:
-            failures += 1
-            delay = next_delay(error, failures, retries)
-            if delay is None:
-                raise
-        pause(delay)
-
-
-async def auntil_done(
-    attempt: Callable[[int], Awaitable[R]], retries: Retries, pause: Callable[[float], Awaitable[object]]
-) -> R:
-    """`until_done` on this event loop."""
     failures = 0
     while True:
         try:
@@ -94,3 +89,100 @@ async def auntil_done(
             if delay is None:
                 raise
         await pause(delay)
+
+
+class Steps:
+    """The steps of one task, in ``known``: they are kept over its attempts, and are in checkpoints."""
+
+    def __init__(
+        self,
+        known: dict[str, str],
+        nest: ChildJournal | None = None,
+        key: str = "",
+        usage: UsageMetrics | None = None,
+    ) -> None:
+        self._known, self._nest, self._under = known, nest, f"{key}:"
+        self._usage = usage
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Those that are done."""
+        outer = self._nest.recorded(self._under) if self._nest is not None else {}
+        return {**outer, **self._known}
+
+    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+        """Nothing can be in doubt in one process; in a task around it, it can."""
+        if self._nest is not None:
+            self._nest.begin(entry, instead_of=instead_of, held=held)
+
+    def leaves(self, entry: Entry) -> None:
+        """A call that was held goes out."""
+        if self._nest is not None:
+            self._nest.leaves(entry)
+
+    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+        """It raised; nothing to keep."""
+        if self._nest is not None:
+            self._nest.drop(entry, held=held)
+
+    @property
+    def can_wait(self) -> bool:
+        """Here the terminal is asked; inside of a task of the fleet, that task waits."""
+        return self._nest is not None and self._nest.can_wait
+
+    def place(self, step: str) -> str:
+        """A step's name in the journal of the task around it, if there is one."""
+        return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
+
+    def record_step(
+        self, step: str, value: str, *, entry: Entry | None = STEP, usage: Usage = NO_TOKENS, **about: Any
+    ) -> None:
+        """Keep it, and with it the task around it, if there is one."""
+        self._known[step] = value
+        if self._usage is not None and entry is not None and entry.kind == "model":
+            self._usage.add(usage.prompt_tokens, usage.completion_tokens)
+        if self._nest is not None:
+            self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
+
+    def end(self, replayed: Tally) -> None:
+        """The task is done: what was replayed since the last record counts in the task around it."""
+        if self._nest is not None:
+            self._nest.replayed(replayed)
+
+
+class LocalStops:
+    """What stops tasks of this process: their timeouts, and the end of all of them."""
+
+    draining = False
+
+    def __init__(self) -> None:
+        self._gates = set[Gate]()
+        self._stop: Interrupted | None = None
+        self._stopped = threading.Event()
+
+    def ready(self) -> None:
+        """Signals are the program's own."""
+
+    def stop(self, why: str) -> None:
+        """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
+        self._stop = Interrupted(why)
+        for gate in list(self._gates):
+            gate.ask(self._stop)
+        self._stopped.set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait between attempts, unless all is to end."""
+        self._stopped.wait(seconds)
+
+    @contextlib.contextmanager
+    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
+        """Stops reach the task while in this context; ``timeout`` is in seconds."""
+        self._gates.add(gate)
+        try:
+            if self._stop is not None:
+                gate.ask(self._stop)
+            gate.check()
+            with timed(gate, timeout):
+                yield
+        finally:
+            self._gates.discard(gate)

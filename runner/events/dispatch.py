@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def is_async(handler: Handler) -> bool:
 
 def takes_state(handler: Handler) -> bool:
     """Whether it takes ``(source, event, state)``, not just ``(source, event)``."""
+    if isinstance(handler, FunctionType) and not handler.__dict__:  # nothing says that its signature is another's
+        return handler.__code__.co_argcount >= 3
     try:
         parameters = inspect.signature(handler).parameters.values()
     except (TypeError, ValueError):

@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,7 +17,6 @@ from pydantic_core import to_jsonable_python
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, said
-from runner.core.ledger import STEP, Entry
 from runner.engine import local
 from runner.events import (
     BaseEvent,
@@ -115,32 +114,6 @@ async def _heard() -> AsyncIterator[None]:
         await asyncio.to_thread(event_bus.flush)
 
 
-class _Steps:
-    """Where the steps of one call go: they outlive its attempts, and are in the checkpoints."""
-
-    def __init__(self, recorded: dict[str, str]) -> None:
-        self.recorded = recorded
-
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
-        """Nothing can be in doubt in one process."""
-
-    def leaves(self, entry: Entry) -> None:
-        """Nothing to note."""
-
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
-        """It raised; nothing to keep."""
-
-    def record_step(self, step: str, value: str, **about: Any) -> None:  # noqa: ARG002 - there is no ledger
-        """Keep it."""
-        self.recorded[step] = value
-
-    can_wait = False
-
-    def place(self, step: str) -> str:
-        """The flow knows its questions itself: the step's name."""
-        return step
-
-
 class _Run:
     """One kickoff."""
 
@@ -232,7 +205,7 @@ class _Run:
             flow,
             flow.flow_definition().methods[call.method],
             call,
-            Journal(steps, _Steps(steps), gate, watched=True),
+            Journal(steps, local.Steps(steps), gate, watched=True),
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
             gate,

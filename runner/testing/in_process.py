@@ -4,8 +4,7 @@ The crew file is packed, loaded and performed as a worker does it; only who carr
 due or lost, is this loop.
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +13,13 @@ from runner.bundles.bundle import Bundle
 from runner.bundles.target import parse_target
 from runner.client.reading.crew import Reading, Request, plan_of
 from runner.core.inputs import stored
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan
 from runner.engine.decisions import Decision
-from runner.engine.executor import Executor
+from runner.engine.jobs import JobExecutor
+from runner.engine.local import LocalStops
 from runner.engine.ports import Store
 from runner.journal import task_marks
-from runner.journal.cancellation.gate import Gate
-from runner.journal.cancellation.timing import timed
 from runner.providers.memory import MemoryStore
 from runner.testing.clock import ManualClock
 
@@ -64,22 +62,6 @@ def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepar
     return Prepared(plan, packed, fields)
 
 
-class TimeoutsOnly:
-    """Who stops the tasks of this process: their timeouts alone. ``draining`` is for a test to set."""
-
-    def __init__(self) -> None:
-        self.draining = False
-
-    def ready(self) -> None:
-        """No signal is of any interest."""
-
-    @contextlib.contextmanager
-    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
-        """The timeout reaches the task while in this context."""
-        with timed(gate, timeout):
-            yield
-
-
 class InProcess:
     """One worker on a store in memory. ``folder`` is for what is unpacked.
 
@@ -97,10 +79,10 @@ class InProcess:
         self.clock = ManualClock()
         self.store = store or MemoryStore(self.clock)
         self.runs, self.workers = self.store.runs, self.store.workers
-        self.stops = TimeoutsOnly()
+        self.stops = LocalStops()
         self._numbers = 0
         self.workers.beat(worker, LEASE, "{}")
-        self.executor = Executor(
+        self.executor = JobExecutor(
             between(self.store),
             worker=worker,
             process="p0",

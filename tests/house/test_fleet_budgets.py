@@ -18,7 +18,8 @@ from redis import Redis
 
 from runner.core.jobs import Job
 from runner.engine.decisions import Commit
-from runner.engine.executor import Executor
+from runner.engine.jobs import JobExecutor
+from runner.engine.local import LocalStops
 from runner.journal import task_marks
 from runner.providers.redis import claimed
 from runner.providers.redis.connection import Replicas
@@ -27,7 +28,7 @@ from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
-from runner.testing.in_process import LEASE, QUEUE, TimeoutsOnly, prepare
+from runner.testing.in_process import LEASE, QUEUE, prepare
 
 SHORT, LONG = 10, 60
 
@@ -94,12 +95,12 @@ class Worker:
     def __init__(self, server: RedisServer, redis: Redis, folder: Path) -> None:
         self.redis, self.folder = redis, folder
         Workers(redis).beat("w0", LEASE, "{}")
-        self.executor = Executor(
+        self.executor = JobExecutor(
             RedisStore(server.url, name="runner:w0", replicas=Replicas()),
             worker="w0",
             process="p0",
             cache=folder / "cache",
-            stops=TimeoutsOnly(),
+            stops=LocalStops(),
             outgoing=None,
             page=task_marks.page(None, "p0"),
             retire=None,

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from runner.client.checkpoints.model import Checkpoint
 from runner.client.checkpoints.state import key_of, tasks_in
 from runner.client.checkpoints.stored import StoredSource, in_words
 from runner.core.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, said
-from runner.core.output import TaskOutput, fitted, from_record, from_value, record, revised
+from runner.core.output import TaskOutput, edited, fitted, from_record
 from runner.crews import kickoff
 from runner.crews.crew import Crew
 from runner.engine import adapters
@@ -60,7 +59,7 @@ class CrewHand:
             for number, task in enumerate(tasks_in(entity), 1):
                 key = key_of(task, number)
                 if key in order.edits and task.get("output"):
-                    after = _edited(key, from_record(task["output"], name=key), order.edits[key])
+                    after = edited(key, from_record(task["output"], name=key), order.edits[key])
                     fitted(key, tasks[key].output_model() if key in tasks else None, after.json_dict)
 
     def carry_out(self, order: Order) -> str:
@@ -136,21 +135,7 @@ def _change(crew: Any, stored: Mapping[str, Any], order: Order) -> None:
             by_key[key].output = None
     for key, text in order.edits.items():
         before = by_key[key].output
-        by_key[key].output = _edited(key, before or TaskOutput(name=key), text)
-
-
-def _edited(key: str, before: TaskOutput, text: str) -> TaskOutput:
-    """Text in the place of text, JSON in the place of JSON, and of the types that stand there."""
-    if before._carried is not None:
-        about = {"name": key, "description": before.description, "agent": before.agent}
-        return from_record(revised(key, record(before), text), before._carried.names, **about)
-    if before.json_dict is None:
-        return before.model_copy(update={"raw": text})
-    try:
-        raw, data = from_value(json.loads(text))
-    except ValueError as error:
-        raise BadInput(f"the output of task {key!r} is JSON, but the edit is not: {error}") from None
-    return before.model_copy(update={"raw": raw, "json_dict": data, "pydantic": None})
+        by_key[key].output = edited(key, before or TaskOutput(name=key), text)
 
 
 def made_with(stored: Mapping[str, Any], inputs: Mapping[str, Any]) -> set[str]:

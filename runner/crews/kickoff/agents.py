@@ -16,9 +16,10 @@ from runner.core import output as outputs
 from runner.core.errors import BadInput
 from runner.core.idempotency import origin, originating
 from runner.core.output import LiteAgentOutput, TaskOutput
-from runner.crews.kickoff.attempts import KeptConversation, StateGate, Steps
+from runner.crews.kickoff.attempts import KeptConversation, StateGate
 from runner.crews.native_task import describe
 from runner.engine.attempt import until_passed
+from runner.engine.local import Steps
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (
@@ -94,7 +95,7 @@ class _Asked:
         flying = progress.task(_KEY)
         said = KeptConversation(flying, self._lock)
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
-        steps = Steps(flying, asked, _KEY)
+        steps = Steps(flying.steps, asked, _KEY)
         journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=False)
         journal.pacing = lambda: agent.pace
         if not said.messages:

@@ -1,9 +1,11 @@
-"""One task in this process: its attempts, its timeout, and what of it is kept for a checkpoint."""
+"""A crew's kickoff as the engine sees it: its tasks, and what an attempt at one is made in.
+
+What comes of a task is in the kickoff's `Progress`, of which checkpoints are pictures.
+"""
 
 import contextlib
 import json
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,22 +14,23 @@ from runner.bundles import task_files
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles
 from runner.core import output as outputs
-from runner.core.errors import Interrupted
-from runner.core.idempotency import originating
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.jobs import Claim, Job, Scope
+from runner.core.ledger import Tally
 from runner.core.output import TaskOutput, UsageMetrics
-from runner.core.plan import Plan
-from runner.core.plan.dependencies import Used
+from runner.core.plan import PlannedTask, branching, frontier
 from runner.crews.crew import Crew
-from runner.engine import local
-from runner.engine.adapter import Adapter
+from runner.crews.native_task import describe
+from runner.engine.attempt import Attempt, Loaded, next_delay
+from runner.engine.decisions import Commit, Decision, Fail, Retry, Stopped
+from runner.engine.local import Steps
 from runner.engine.tool_events import ToolObserver
-from runner.engine.work import Conversation, Work
+from runner.engine.work import Conversation
+from runner.events.bus import event_bus
+from runner.events.work_events import TaskCompletedEvent, TaskFailedEvent
 from runner.journal.cancellation.gate import Gate
-from runner.journal.cancellation.timing import timed
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
-from runner.llm.recording import journaled
+from runner.journal.rate_limit import Pacer
 from runner.snapshots.progress import Progress, TaskProgress
 
 
@@ -45,61 +48,6 @@ class StateGate(Gate):
             yield
 
 
-class Steps:
-    """The steps of one task, in the state. They are kept over its attempts."""
-
-    def __init__(
-        self, progress: TaskProgress, nest: ChildJournal | None = None, key: str = "", usage: UsageMetrics | None = None
-    ) -> None:
-        self._progress, self._nest, self._under = progress, nest, f"{key}:"
-        self._usage = usage
-
-    @property
-    def recorded(self) -> dict[str, str]:
-        """Those that are done."""
-        outer = self._nest.recorded(self._under) if self._nest is not None else {}
-        return {**outer, **self._progress.steps}
-
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
-        """Nothing can be in doubt in one process; in a task around it, it can."""
-        if self._nest is not None:
-            self._nest.begin(entry, instead_of=instead_of, held=held)
-
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
-        if self._nest is not None:
-            self._nest.leaves(entry)
-
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
-        """It raised; nothing to keep."""
-        if self._nest is not None:
-            self._nest.drop(entry, held=held)
-
-    @property
-    def can_wait(self) -> bool:
-        """Here the terminal is asked; inside of a task of the fleet, that task waits."""
-        return self._nest is not None and self._nest.can_wait
-
-    def place(self, step: str) -> str:
-        """A step's name in the journal of the task around it, if there is one."""
-        return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
-
-    def record_step(
-        self, step: str, value: str, *, entry: Entry | None = STEP, usage: Usage = NO_TOKENS, **about: Any
-    ) -> None:
-        """Keep it, and with it the task around it, if there is one."""
-        self._progress.steps[step] = value
-        if self._usage is not None and entry is not None and entry.kind == "model":
-            self._usage.add(usage.prompt_tokens, usage.completion_tokens)
-        if self._nest is not None:
-            self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
-
-    def end(self, replayed: Tally) -> None:
-        """The task is done: what was replayed since the last record counts in the task around it."""
-        if self._nest is not None:
-            self._nest.replayed(replayed)
-
-
 class KeptConversation(Conversation):
     """A conversation in the state."""
 
@@ -114,93 +62,130 @@ class KeptConversation(Conversation):
             super().say(*messages)
 
 
-class Attempts:
-    """What the attempts at one task share."""
+class CrewTasks:
+    """The tasks of one kickoff, as the executor claims them.
+
+    ``done`` are the outputs that stand; ``origin`` is what idempotency keys begin with; ``usage`` is what was spent.
+    """
 
     def __init__(
         self,
-        adapter: Adapter,
-        crew: Crew,
-        plan: Plan,
-        inputs: Mapping[str, Any],
-        done: Mapping[str, TaskOutput],
-        lock: contextlib.AbstractContextManager[Any],
+        loaded: Loaded,
+        inputs: dict[str, Any],
         progress: Progress,
+        lock: contextlib.AbstractContextManager[Any],
         nest: ChildJournal | None,
     ) -> None:
-        self._adapter, self._crew, self._plan = adapter, crew, plan
-        self._inputs, self._done, self._lock, self._progress = inputs, done, lock, progress
-        self._nest = nest
-        self.usage = UsageMetrics()
-        """What was spent."""
+        self.loaded, self.inputs, self.progress, self.lock, self.nest = loaded, inputs, progress, lock, nest
+        self.crew: Crew = loaded.crew
+        self.done: dict[str, TaskOutput] = {}
         self.origin = ""
-        """What the idempotency keys of its tasks begin with."""
-        self._gates = set[StateGate]()
-        self._stop: Interrupted | None = None
-        self._stopped = threading.Event()
+        self.usage = UsageMetrics()
+        self._todo = ""
+        self._unlocked: list[Job] = []
 
-    def stop(self, why: str) -> None:
-        """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
-        self._stop = Interrupted(why)
-        for gate in list(self._gates):
-            gate.ask(self._stop)
-        self._stopped.set()
+    def begin(self) -> list[Job]:
+        """What may run at first. Of a restored crew, what is done again may lie before what stands."""
+        plan = self.loaded.plan
+        if self.done:
+            self._todo = branching.pack(plan, plan.by_key.keys() - self.done.keys())
+        self.unlock(frontier(branching.branch_plan(plan, self._todo), self.done.keys()))
+        return self.take()
 
-    def perform(self, key: str) -> tuple[TaskOutput, Used]:
-        """The output of the first attempt that gives one, and what that used. Raises what the last one raised."""
-        progress = self._progress.task(key)
-        retries = self._adapter.retry(self._crew, key)
-        return local.until_done(partial(self._once, key, progress), retries, self._stopped.wait)
+    def unlock(self, tasks: Iterable[PlannedTask]) -> None:
+        """These may run if nothing is missing."""
+        self._unlocked += [Job("here", "main", task.key, 1) for task in tasks if task.may_run(self.done)]
 
-    def _once(self, key: str, progress: TaskProgress, failures: int) -> tuple[TaskOutput, Used]:
-        gate, steps, task = (
-            StateGate(self._lock),
-            Steps(progress, self._nest, key, self.usage),
-            self._crew.by_key.get(key),
-        )
-        journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=not progress.messages)
-        journal.pacing = lambda: self._crew.pace if isinstance(self._crew, Crew) else None
-        self._gates.add(gate)
-        if self._stop is not None:
-            gate.ask(self._stop)
+    def take(self) -> list[Job]:
+        """What may run and was not taken yet."""
+        with self.lock:
+            found, self._unlocked = self._unlocked, []
+        return found
 
-        def fetch(keys: Sequence[str]) -> Mapping[str, TaskOutput]:
-            return {one: self._done[one] for one in keys}
+    def steps(self, key: str) -> Steps:
+        """Where the steps of a task go."""
+        return Steps(self.progress.task(key).steps, self.nest, key, self.usage)
 
-        def note(kind: str, text: str) -> None:  # noqa: ARG001 - there is no record
-            if kind == "task_skipped":
-                with self._lock:
-                    self._progress.skipped.add(key)
-
-        work = Work(
-            run_id="here",
-            branch="main",
-            attempt=failures + 1,
-            key=key,
-            plan=self._plan,
-            inputs=self._inputs,
-            journal=journal,
-            fetch=fetch,
-            note=note,
-            conversation=KeptConversation(progress, self._lock),
-            watch=lambda name, function: ToolObserver(task, name, function),
+    def claim(self, job: Job) -> Claim:
+        """The only claim there is on a job's task."""
+        plan, failures = self.loaded.plan, job.attempt - 1
+        return Claim(
+            job=job,
+            worker="here",
+            token=job.attempt,
+            failures=failures,
             failed=failures,
+            adapter=self.loaded.adapter.name,
+            inputs=self.inputs,
+            todo=self._todo,
+            plan_digest=plan.digest,
+            crew=plan.crew,
+            scope=_SCOPE,
+            recorded=self.steps(job.task).recorded,
         )
-        planned = self._plan.by_key[key]
-        here = task_files.current.set(
-            task_files.current.get() or TaskFiles(partial(root_of, getattr(task, "run", None)), Path.cwd)
-        )
-        try:
-            gate.check()
-            with timed(gate, planned.timeout), journaled(journal), originating(f"{self.origin}:{key}"):
-                stored = self._adapter.perform(self._crew, work)
-        finally:
-            task_files.current.reset(here)
-            journal.close()
-            self._gates.discard(gate)
-            steps.end(journal.take_replayed())
-        used = work.uses.found(planned.context or (), lambda: len(self._plan.earlier(key)))
-        return as_output(self._crew, key, json.loads(stored)), used
+
+
+_SCOPE = Scope(branch=0, task=0, claim=0, first=False)
+
+
+class CrewAttempt(Attempt):
+    """An attempt at a task of a kickoff: with the crew as it is here, in the folder that the process is in."""
+
+    def __init__(self, tasks: CrewTasks, claim: Claim) -> None:
+        key = claim.job.task
+        self.claim, self.gate, self.origin = claim, StateGate(tasks.lock), f"{tasks.origin}:{key}"
+        self.recorder = self._steps = tasks.steps(key)
+        self.conversation = KeptConversation(tasks.progress.task(key), tasks.lock)
+        self._tasks, self._key, self._task = tasks, key, tasks.crew.by_key[key]
+        self.watch = partial(ToolObserver, self._task)
+
+    def load(self, journal: Journal) -> Loaded:
+        """The crew. Handlers receive its calls, and a conversation resumes where it was."""
+        journal.watched, journal.replay_from_start = True, not self.conversation.messages
+        if task_files.current.get() is None:
+            task_files.current.set(TaskFiles(partial(root_of, getattr(self._task, "run", None)), Path.cwd))
+        return self._tasks.loaded
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Those of these tasks."""
+        return {key: self._tasks.done[key] for key in keys}
+
+    def pacer(self) -> Pacer:
+        """Counts the crew's calls of models."""
+        return self._tasks.crew.pace
+
+    def note(self, kind: str, text: str) -> None:  # noqa: ARG002 - there is no record
+        """That it was skipped is kept; other lines are not."""
+        if kind == "task_skipped":
+            self._tasks.progress.skipped.add(self._key)
+
+    def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:  # noqa: ARG002 - it is here
+        """Another attempt may follow as the task says; none where the process is to end."""
+        retries = self._tasks.loaded.adapter.retry(self._tasks.crew, self._key)
+        delay = next_delay(error, self.claim.failures + 1, retries) if isinstance(error, Exception) else None
+        return Fail("", error=error) if delay is None else Retry(delay, "", error=error)
+
+    def record(self, decision: Decision, replayed: Tally) -> None:
+        """Its events and its output are in the state at one moment, or not at all."""
+        tasks, key, task = self._tasks, self._key, self._task
+        self._steps.end(replayed)
+        if not isinstance(decision, Commit):
+            return
+        if tasks.nest is not None:
+            tasks.nest.record(f"={key}", decision.output)
+        output = as_output(tasks.crew, key, json.loads(decision.output))
+        with tasks.lock:
+            task.output = output
+            tasks.progress.finish(key, output, decision.used)
+            event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
+            tasks.done[key] = output
+            tasks.unlock(decision.unlocks)
+
+    def ended(self, decision: Decision) -> None:
+        """Tell that it failed, if no other attempt follows."""
+        if isinstance(decision, Stopped) and not isinstance(decision, Retry) and decision.error is not None:
+            reason = describe(decision.error, *self._tasks.crew.staff)
+            event_bus.emit(self._task, TaskFailedEvent(task=self._task, task_name=self._key, error=reason))
 
 
 def as_output(crew: Crew, key: str, record: Mapping[str, Any]) -> TaskOutput:

@@ -6,6 +6,8 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +16,26 @@ from runner.core.errors import BadInput
 from runner.core.idempotency import origin
 from runner.core.inputs import refuse_missing
 from runner.core.interpolation import interpolate
+from runner.core.jobs import Job
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan, PlannedTask, branching, frontier
+from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EDITED, UNKNOWN
 from runner.crews.crew import Crew, CrewOutput
-from runner.crews.kickoff.attempts import Attempts, as_output
+from runner.crews.kickoff.attempts import CrewAttempt, CrewTasks, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
-from runner.engine import adapters, local
+from runner.engine import adapters, local, observers
 from runner.engine.adapter import Adapter
+from runner.engine.attempt import Loaded
+from runner.engine.decisions import Retry, Stopped
+from runner.engine.executor import Executor
+from runner.engine.observers import Observers
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
 from runner.events.work_events import (
     CrewKickoffCompletedEvent,
     CrewKickoffFailedEvent,
     CrewKickoffStartedEvent,
-    TaskCompletedEvent,
-    TaskFailedEvent,
     TaskStartedEvent,
 )
 from runner.journal.enclosing import nest
@@ -100,9 +105,13 @@ class CrewRun:
         self._crew, self._adapter, self._plan, self._inputs = crew, adapter, plan, inputs
         self._state, self._progress = state, progress
         self._lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
-        self._done: dict[str, TaskOutput] = {}
         self._nest = nest("crew", plan.digest, inputs)
-        self._attempts = Attempts(adapter, crew, plan, inputs, self._done, self._lock, progress, self._nest)
+        self._tasks = CrewTasks(Loaded(crew, adapter, plan), inputs, progress, self._lock, self._nest)
+        self._done = self._tasks.done
+        self._stops = local.LocalStops()
+        # A kickoff inside of a task is part of that: of its steps the task's observers hear.
+        watching = Observers(observers.installed() if self._nest is None else ())
+        self._executor = Executor(partial(CrewAttempt, self._tasks), self._stops, watching)
 
     def begin(self, *, restored: bool) -> None:
         """Take what is done from the checkpoint, and report that it starts, or resumes."""
@@ -124,12 +133,12 @@ class CrewRun:
             if is_open(self._state, progress.kickoff_event_id):
                 push_event_scope(progress.kickoff_event_id or "", "crew_kickoff_started")
                 crew.kickoff_event_id = progress.kickoff_event_id
-                self._attempts.origin = self._origin()
+                self._tasks.origin = self._origin()
                 return
             event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self._inputs))
             crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
             progress.kickoff_event_id = event.event_id
-            self._attempts.origin = self._origin()
+            self._tasks.origin = self._origin()
             event_bus.emit(crew, event)
 
     def _origin(self) -> str:
@@ -159,54 +168,43 @@ class CrewRun:
         return result
 
     def _do_tasks(self) -> None:
-        # Of a restored crew, what is done again may lie before what stands: its place in the order is kept.
-        plan = branching.part(self._plan, self._plan.by_key.keys() - self._done.keys())
-        threads = max(1, min(32, len(plan.tasks)))
+        threads = max(1, min(32, len(self._plan.tasks) - len(self._done)))
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
 
-            def begin(task: PlannedTask) -> "Future[list[PlannedTask]]":
+            def begin(job: Job) -> "Future[list[Job]]":
                 # Each task has a context of its own: what one opens and closes is not open in another.
-                return pool.submit(contextvars.copy_context().run, self._one, plan, task.key)
+                return pool.submit(contextvars.copy_context().run, self._one, job)
 
             try:
-                local.perform(begin, frontier(plan, self._done.keys()))
+                local.perform(begin, self._tasks.begin())
             except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
-                self._attempts.stop("the kickoff was interrupted")
+                self._stops.stop("the kickoff was interrupted")
                 raise
 
-    def _one(self, plan: Plan, key: str) -> list[PlannedTask]:
-        """Do one task, and say which may run now. Its events and its output are in the state at one moment, or not at
-        all."""
-        task = self._crew.by_key[key]
+    def _one(self, job: Job) -> list[Job]:
+        """Do one task, and give those that may run now."""
+        task = self._crew.by_key[job.task]
         with inside(task):
             with self._lock:
                 if resume_task_scope(str(task.id)):
                     close_interrupted(task, str(task.id), but=_GOES_ON)
                 else:
-                    event_bus.emit(task, TaskStartedEvent(task=task, task_name=key, context=None))
-            try:
-                output, used = self._attempts.perform(key)
-            except BaseException as error:
-                reason = describe(error, *self._crew.staff)
-                event_bus.emit(task, TaskFailedEvent(task=task, task_name=key, error=reason))
-                raise
-            if self._nest is not None:
-                self._nest.record(f"={key}", outputs.to_text(outputs.record(output)))
-            with self._lock:
-                task.output = output
-                self._progress.finish(key, output, used)
-                event_bus.emit(task, TaskCompletedEvent(task=task, task_name=key, output=output))
-                self._done[key] = output
-                return [one for one in plan.dependents[key] if one.may_run(self._done)]
+                    event_bus.emit(task, TaskStartedEvent(task=task, task_name=job.task, context=None))
+            while isinstance(decision := self._executor.perform(self._tasks.claim(job)), Retry):
+                self._stops.pause(decision.delay)
+                job = replace(job, attempt=job.attempt + 1)
+        if isinstance(decision, Stopped) and decision.error is not None:
+            raise decision.error
+        return self._tasks.take()
 
     def _result(self) -> CrewOutput:
         last = self._done[self._plan.result]
-        self._crew.usage_metrics = self._attempts.usage
+        self._crew.usage_metrics = self._tasks.usage
         return CrewOutput(
             raw=last.raw,
             json_dict=last.json_dict,
             pydantic=last.pydantic,
-            token_usage=self._attempts.usage,
+            token_usage=self._tasks.usage,
             tasks_output=[self._done[key] for key, task in self._crew.by_key.items() if task is not self._crew.planner],
         )
 
@@ -242,20 +240,11 @@ def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutpu
                 return now
         raw, data = outputs.from_value(now.pydantic)
         return outputs.plain(now.model_copy(update={"raw": raw, "json_dict": data}))
-    if before is not None and before._carried is not None and not same(before, now):
-        edit = now.json_dict if now.json_dict != before.json_dict else now.raw
-        return outputs.from_record(outputs.revised(key, outputs.record(before), edit), name=key, agent=now.agent)
-    if before is None or (now.raw == before.raw) == (now.json_dict == before.json_dict):
+    if before is None or same(before, now):
         return now
-    if now.raw == before.raw:
-        raw, data = outputs.from_value(now.json_dict)
-        return now.model_copy(update={"raw": raw, "json_dict": data})
-    if before.json_dict is None:
+    if before._carried is None and now.raw != before.raw and now.json_dict != before.json_dict:
         return now
-    try:
-        return now.model_copy(update={"json_dict": json.loads(now.raw)})
-    except ValueError as error:
-        raise BadInput(f"the output of task {key!r} is JSON, and its edited text is not: {error}") from None
+    return outputs.edited(key, before, now.raw if now.json_dict == before.json_dict else now.json_dict)
 
 
 def same(one: TaskOutput | None, other: TaskOutput) -> bool:

@@ -42,15 +42,21 @@ def using(standin: Standin | None) -> Iterator[Standin | None]:
 
     Raises `MissingDependency` if this machine has not what the stand-in needs.
     """
+    before = _chosen.get()
+    try:
+        yield choose(standin)
+    finally:
+        _chosen.set(before)
+
+
+def choose(standin: Standin | None) -> Standin | None:
+    """`using`, for all that is yet to come in this context."""
     if standin == "offline":
         from runner.modelserver.stubs import offline
 
         offline.make_ready(lambda _: None)
-    token = _chosen.set(standin)
-    try:
-        yield standin
-    finally:
-        _chosen.reset(token)
+    _chosen.set(standin)
+    return standin
 
 
 def chosen() -> Standin | None:

@@ -97,7 +97,7 @@ def test_text_and_json_of_an_edited_output_stay_the_same_thing(place, edit):
 
     refused = Crew.fork(CheckpointConfig(restore_from=place.at(1)))
     refused.tasks[0].output.raw = "hen"
-    with pytest.raises(BadInput, match="the output of task 'words' is JSON, and its edited text is not: Expecting"):
+    with pytest.raises(BadInput, match="the output of task 'words' is JSON, but the edit is not: Expecting"):
         refused.kickoff()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.states import RunStatus
 from runner.engine.decisions import Commit, Fail, Lost, Retry
-from runner.engine.executor import REGISTER_WAIT
+from runner.engine.jobs import REGISTER_WAIT
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import LEASE, InProcess
 

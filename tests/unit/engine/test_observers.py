@@ -2,7 +2,11 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from runner import Crew, Task
 from runner.core.ledger import STEP, Usage
+from runner.engine import observers
 from runner.engine.decisions import Release
 from runner.engine.observers import Observer, Observers
 
@@ -59,3 +63,36 @@ def test_a_step_that_stands_for_no_entry_is_not_told():
     heard, recorder = Heard(), Recorder()
     Observers((heard,)).steps(SimpleNamespace(), recorder).record_step("1.b", "2", replayed=0, entry=None)
     assert (recorder.recorded, heard.heard) == (["1.b"], [])
+
+
+@pytest.fixture
+def heard(monkeypatch):
+    """An observer that is installed."""
+    found = Heard()
+    monkeypatch.setattr(observers, "installed", lambda: (found,))
+    return found
+
+
+def test_the_executor_performs_a_kickoff_and_observers_hear_of_each_attempt(heard):
+    def once_more(ctx):
+        ctx.step("paid", int, 3)
+        if ctx.attempt == 1:
+            raise OSError("not yet")
+        return "done"
+
+    assert Crew(tasks=[Task(name="one", run=once_more, max_retries=1, retry_delay=0.0)]).kickoff().raw == "done"
+    assert [told[0].partition("(")[0] for told in heard.heard] == ["started", "paid", "Retry", "started", "Commit"]
+    assert [told[1].job.attempt for told in heard.heard if told[0] == "started"] == [1, 2]
+
+
+def test_a_kickoff_inside_of_a_task_is_heard_of_as_steps_of_that(heard):
+    def inner(ctx):
+        return str(ctx.step("paid", int, 3))
+
+    def outer(ctx):
+        return Crew(tasks=[Task(name="inner", run=inner)]).kickoff().raw
+
+    assert Crew(tasks=[Task(name="outer", run=outer)]).kickoff().raw == "3"
+    tasks = [told[1].job.task for told in heard.heard if told[0] == "started"]
+    assert tasks == ["outer"]
+    assert [told[1] for told in heard.heard if len(told) == 3] == ["step", "step"]  # what was paid, and its output

@@ -3,7 +3,7 @@
 import pytest
 
 from runner.core.errors import DiskTrouble
-from runner.engine import executor
+from runner.engine import jobs
 from runner.engine.decisions import Fail, Retry
 
 pytestmark = pytest.mark.timeout(120)
@@ -42,8 +42,8 @@ def test_there_is_an_end_to_it(monkeypatch):
     claim = Claim()
     error = ValueError("the model's client could not start")  # what a library makes of it
     error.__cause__ = DiskTrouble("this machine's disk refused what the task needs: [Errno 28] No space left on device")
-    found = executor._after_failure(error, claim, None)  # type: ignore[arg-type]
+    found = jobs.after_failure(error, claim, None)  # type: ignore[arg-type]
     assert isinstance(found, Retry)
     assert "on worker host" in found.reason
-    claim.failures = executor.DISK_ATTEMPTS - 1
-    assert isinstance(executor._after_failure(error, claim, None), Fail)  # type: ignore[arg-type]
+    claim.failures = jobs.DISK_ATTEMPTS - 1
+    assert isinstance(jobs.after_failure(error, claim, None), Fail)  # type: ignore[arg-type]

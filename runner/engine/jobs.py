@@ -1,0 +1,279 @@
+"""Doing one job: claim its task, and have the executor perform it, in code from a bundle and in a folder of its own."""
+
+import contextlib
+import contextvars
+import json
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from runner.bundles import loader, task_files
+from runner.bundles.run_dir import Home, homes
+from runner.core import fault_points
+from runner.core.clock import SYSTEM
+from runner.core.errors import DiskTrouble
+from runner.core.jobs import Claim, Job, Refusal
+from runner.core.ledger import Tally
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan
+from runner.core.plan.growth import Branch
+from runner.engine import adapters, observers
+from runner.engine.attempt import NOT_INSTALLED, Attempt, Loaded, next_delay
+from runner.engine.code_cache import CodeCache, Signatures
+from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
+from runner.engine.event_relay import TaskEvents
+from runner.engine.executor import Executor, Stops
+from runner.engine.failures import describe, trace_of
+from runner.engine.folder import AttemptFolder
+from runner.engine.observers import LogObserver, Observers
+from runner.engine.ports import Clock, Store
+from runner.engine.tool_events import ToolObserver
+from runner.engine.work import Conversation
+from runner.journal.cancellation.gate import Gate
+from runner.journal.journal import Journal
+from runner.journal.rate_limit import Pacer
+from runner.journal.task_marks import Page
+from runner.modelserver import stubs
+
+DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
+REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Outgoing = Callable[[str], None] | None
+"""Where a process says which calls of its task have left it, for who looks when it is dead."""
+
+Retire = Callable[[str], None] | None
+"""Has this process end after its job, one of the adapter of that name."""
+
+
+class JobExecutor:
+    """Does jobs, one at a time. One for each pool child, or for each thread of a threads pool (without ``retire``)."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        worker: str,
+        process: str,
+        cache: Path,
+        stops: Stops,
+        outgoing: Outgoing,
+        page: Page,
+        retire: Retire,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self.store, self.page, self.outgoing = store, page, outgoing
+        self.code, self.signatures = CodeCache(store, cache), Signatures(store.signature)
+        self._homes, self.workdirs = homes(store.id, cache), task_files.workdirs(store.id, cache)
+        self.clock = clock
+        self.worker = worker
+        self._process = process
+        self._stops = stops
+        self._retire = retire
+        watching = Observers((LogObserver(), *observers.installed()))
+        self._executor = Executor(partial(JobAttempt, self), stops, watching, clock)
+
+    def do(self, job: Job) -> Decision | Refusal:
+        """Do one job. What it returns is already stored."""
+        fault_points.reached("job received, not claimed")
+        self._stops.ready()
+        if self._stops.draining:
+            self.store.return_job(job)
+            return Refusal("draining")
+        try:
+            self.page.claiming(job.ref)
+            claim = self._claim(job)
+            if isinstance(claim, Refusal):
+                return claim
+            self.page.claimed(job.ref, claim.token)
+            if self._retire is not None and adapters.is_disposable(claim.adapter):
+                self._retire(claim.adapter)
+            return self._executor.perform(claim)
+        finally:
+            self.page.over()
+
+    def home(self, job: Job) -> Home:
+        """Where the run keeps on this machine what is in no store."""
+        store = self.store
+        return Home(self._homes, store.id, job.run_id, job.branch, partial(store.parent, job.run_id), store.existing)
+
+    def _claim(self, job: Job) -> Claim | Refusal:
+        """Claim it. A worker whose lease was lost is about to register again; if it does not, the job is sent on."""
+        end = self.clock.monotonic() + REGISTER_WAIT
+        while True:
+            unfit = adapters.disposable() if self._retire is None else ()
+            claim = self.store.claim(job, worker=self.worker, process=self._process, unfit=unfit)
+            if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
+                return claim
+            if self.clock.monotonic() > end or self._stops.draining:
+                self.store.return_job(job)
+                return claim
+            self.clock.sleep(0.05)
+
+
+class JobAttempt(Attempt):
+    """An attempt at the task of a job. Its events are among the run's."""
+
+    strays = goes_on = True
+
+    def __init__(self, jobs: JobExecutor, claim: Claim) -> None:
+        store, gate = jobs.store, Gate(jobs.clock)
+        self.claim, self.gate, self.origin, self.conversation = claim, gate, _origin(claim.job), Conversation()
+        self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
+        self._jobs, self._store = jobs, store
+        self._folder = AttemptFolder(claim, store, jobs.code, task_files.new_place(jobs.workdirs, jobs.worker))
+        # Each task has a context of its own: Celery's pools leak context variables from one to the next.
+        self._context, self._events = contextvars.Context(), TaskEvents(claim, task, gate)
+        self._source: object = None
+
+    def run(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in the task's context."""
+        return self._context.run(do, *args, **kwargs)
+
+    def load(self, journal: Journal) -> Loaded:
+        """The crew of the bundle. Raises `Unsigned`, `BadCrew` or `MissingDependency`."""
+        claim, jobs = self.claim, self._jobs
+        self._events.begin()
+        jobs.signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
+        for prepare in adapters.preparations(claim.adapter):
+            prepare(jobs.home(claim.job))
+        root = self._folder.enter(journal)
+        return jobs.code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root)
+
+    def plan(self, loaded: Loaded) -> Plan:
+        """The plan from the code; the stored one where the code plans differently on this machine."""
+        return loaded.plan if loaded.plan.digest == self.claim.plan_digest else self._store.plan(self.claim.job.run_id)
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Those of these tasks that are committed on the branch."""
+        return self._store.outputs(self.claim.job.run_id, self.claim.job.branch, keys)
+
+    def branch(self) -> Branch:
+        """The branch in the store."""
+        return self._store.branch(self.claim.job.run_id, self.claim.job.branch)
+
+    def pacer(self) -> Pacer:
+        """Counts the run's calls of models for all its workers together."""
+        return self._store.pacer(self.claim.job.run_id)
+
+    def warm(self, loaded: Loaded) -> None:
+        """Load what the task needs and its code does not import."""
+        loaded.adapter.warm(loaded.crew, self.claim.job.task)
+
+    def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:
+        """The bundle's modules stay; the crew's handlers hear that the task begins."""
+        claim, events = self.claim, self._events
+        if claim.standin:
+            journal.standin = stubs.choose(stubs.named(claim.standin))
+        self._source = loaded.adapter.source(loaded.crew, claim.job.task)
+        events.started(loaded.crew, self._source, loaded.growing.in_words if loaded.growing else None)
+        journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
+        if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
+            self.watch = partial(ToolObserver, self._source)
+        return loader.using(claim.bundle)
+
+    def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:
+        """What is new in its folder. Raises `TaskError` if it used relative paths where they lead nowhere."""
+        left = self._folder.left()
+        if line := self._folder.not_kept():
+            note("task_log", line)
+        return left
+
+    def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:
+        """The task's output with what it left, and with its ``output_file``."""
+        return self._folder.with_files(output, left, loaded)
+
+    def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:
+        """Another attempt may follow as the task says, or elsewhere where this machine is the reason."""
+        return after_failure(error, self.claim, loaded)
+
+    def note(self, kind: str, text: str) -> None:
+        """Put a line among the run's events."""
+        self._task.note(kind, text)
+
+    def record(self, decision: Decision, replayed: Tally) -> None:
+        """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
+        task = self._task
+        match decision:
+            case Commit(output, unlocks, used, ms):
+                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
+            case Grown():
+                self._grow(decision, replayed)
+            case Ask(step, question):
+                task.ask(step, question, replayed=replayed)
+            case Retry(delay, reason, trace):
+                task.retry(delay, reason, replayed=replayed, trace=trace)
+            case Fail(reason, trace):
+                task.fail(reason, replayed=replayed, trace=trace)
+            case Release():
+                task.release(replayed=replayed)
+            case Lost():
+                pass
+
+    def _grow(self, done: Grown, replayed: Tally) -> None:
+        """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
+        while True:
+            shared = done.branch.shared()
+            try:
+                growth = done.grow(shared)
+            except Exception as error:  # a loop without end, a state that no longer fits
+                self._task.fail(describe(error), replayed=replayed)
+                return
+            fault_points.reached("growth decided, not committed")
+            if self._task.grow(growth, shared.version, replayed=replayed, used=done.used, ms=done.ms):
+                return
+
+    def leave(self) -> None:
+        """Its process is at nothing; its events and its folder end."""
+        self._jobs.page.over()
+        self._events.close()
+        self._folder.leave()
+
+    def ended(self, decision: Decision) -> None:
+        """Let the crew's handlers know what was stored, and give them time."""
+        match decision:
+            case Commit(output):
+                self._events.completed(json.loads(output))
+            case Grown(grow):
+                self._events.completed(grow.record)
+            case Ask():
+                self._events.asked()
+            case Fail(reason):
+                self._events.failed(reason)
+        self._events.settle()
+
+
+def _origin(job: Job) -> str:
+    """What the keys of its tools begin with: the same for each attempt, another one on another branch."""
+    return ":".join((job.run_id, *([] if job.branch == "main" else [job.branch]), job.task))
+
+
+def after_failure(error: BaseException, claim: Claim, loaded: Loaded | None) -> Retry | Fail:
+    """Whether and when another attempt follows one that raised this."""
+    failures, host = claim.failures + 1, f"(on worker host {socket.gethostname()})"
+    if _is_of_the_disk(error) and failures < DISK_ATTEMPTS:
+        retries, reason = (DISK_ATTEMPTS, 1.0), f"{describe(error)} {host}"
+    elif loaded is None:  # where it was submitted from, the code could be read
+        retries, reason = (0, 0.0), f"{describe(error)} {host}"
+    else:
+        retries, reason = loaded.adapter.retry(loaded.crew, claim.job.task), describe(error)
+    if isinstance(error, NOT_INSTALLED):  # also by an import inside a function
+        reason = f"{loader.explain(error, Path())} {host}; install it there and resume the run"
+    delay, trace = next_delay(error, failures, retries), trace_of(error)
+    return Fail(reason, trace) if delay is None else Retry(delay, reason, trace)
+
+
+def _is_of_the_disk(error: BaseException) -> bool:
+    """Whether it comes of this machine's disk, whatever was made of that."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if isinstance(one, DiskTrouble):
+            return True
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return False
