@@ -13,7 +13,7 @@ from runner.core.jobs import Job
 from runner.core.redaction import redact_url
 from runner.providers.base import REDIS_SCHEMES
 from runner.providers.redis.connection import reach, waiting
-from runner.providers.redis.envelope import JOB, job_arguments
+from runner.providers.redis.envelope import JOB, argument_text, job_arguments
 from runner.tasks.app import app as the_app
 from runner.tasks.app import broker_url, own_broker
 
@@ -32,15 +32,15 @@ class CeleryBroker:
 
     def send(self, job: Job, queue: str) -> None:
         """Hand a job on, as a message of ids."""
-        arguments: dict[str, Any] = job_arguments(job.run_id, job.branch, job.task, job.attempt)
+        ids = job.run_id, job.branch, job.task, job.attempt
         self._app.send_task(
             JOB,
-            kwargs=arguments,
+            kwargs=job_arguments(*ids),
             queue=queue,
             task_id=job.message_id,
             shadow=job.task,
             argsrepr="()",
-            kwargsrepr=repr(arguments),
+            kwargsrepr=argument_text(*ids),
             ignore_result=True,
         )
 

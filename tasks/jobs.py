@@ -5,13 +5,14 @@ import logging
 import os
 import signal
 import threading
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any
 
 from billiard.process import current_process
+from celery import Task
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
-from celery.worker.request import Request
 
 from runner.bundles import empty_folder, relative_paths
 from runner.core.jobs import Claim, Job, Refusal
@@ -24,12 +25,13 @@ from runner.journal import sent_marks, task_marks
 from runner.providers.redis import jobs as store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
-from runner.providers.redis.envelope import JOB
+from runner.providers.redis.envelope import JOB, argument_text, job_arguments
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
 from runner.tasks import pool
-from runner.tasks.app import app, own_broker, state_url
+from runner.tasks.app import app, state_url
 from runner.tasks.parent import end_with_parent
+from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
 
 log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Process:
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
         self._outgoing = sent_marks.page(self._place)
+        self.tell = pool.continues if on_main_thread else continues
         self._threads = itertools.count()
         self._local = threading.local()
 
@@ -86,7 +89,12 @@ class Process:
                 )
             except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that no process performs it
                 log.error("handing it back was refused, too (%s); the worker will do that soon", error)
+            self._local.executor = None  # it may hold a claim that was handed back
             return None
+
+    def next(self) -> Claim | None:
+        """What this process continues with, without a message: its last commit claimed it."""
+        return self._executor().next
 
     def _store(self) -> RedisStore:
         """One for each thread: a line is for one caller at a time."""
@@ -108,6 +116,7 @@ class Process:
                 outgoing=self._outgoing,
                 page=task_marks.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
+                time_slice=self.settings.time_slice,
             )
             self._local.executor = found
         return found
@@ -143,46 +152,6 @@ def _pool_child_starts(**_: Any) -> None:
     relative_paths.install()
 
 
-class JobRequest(Request):
-    """A message that is never acknowledged."""
-
-    def acknowledge(self) -> None:
-        """Nothing to tell the state's own Redis."""
-        if own_broker():
-            self.acknowledged = True
-        else:
-            super().acknowledge()
-
-    def on_failure(self, exc_info: Any, *args: Any, **options: Any) -> None:
-        """Flower is told where the crew's code raised, not where we did."""
-        _tell_where(exc_info, exc_info.exception)
-        super().on_failure(exc_info, *args, **options)
-
-    def on_retry(self, exc_info: Any) -> None:
-        """The same of an attempt that is not the last one."""
-        _tell_where(exc_info, exc_info.exception.exc)
-        super().on_retry(exc_info)
-
-
-class TaskFailed(Exception):
-    """Lets Flower show a failed task as failed: with its error in a line, and the files, lines and functions of it."""
-
-    def __init__(self, reason: str, where: str) -> None:
-        super().__init__(reason, where)
-        self.reason, self.where = reason, where
-
-    def __str__(self) -> str:
-        return self.reason
-
-    __repr__ = __str__
-
-
-def _tell_where(exc_info: Any, error: Any) -> None:
-    error = getattr(error, "exc", error)  # as it comes from a pool's child
-    if isinstance(error, TaskFailed):
-        exc_info.traceback = error.where
-
-
 def _failed(run: str, reason: str, trace: str) -> TaskFailed:
     return TaskFailed(f"{redact(reason)} (runner show {run})", places(trace))
 
@@ -200,7 +169,37 @@ def _leave_to_newer(run: str) -> None:
     log.warning("run %s was written by a newer version: leaving it to workers of that version; upgrade this one", run)
 
 
-@app.task(name=JOB, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
+class JobTask(Task):
+    """A task of Celery's whose trace continues: each job has its own, with its own id, signals and events."""
+
+    _trace: Callable[..., Any] | None = None
+
+    @property
+    def __trace__(self) -> Callable[..., Any] | None:
+        """How Celery does one. Celery sets it, in each process."""
+        return self._trace
+
+    @__trace__.setter
+    def __trace__(self, trace: Callable[..., Any]) -> None:
+        self._trace = partial(_trace_all, trace)
+
+
+def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
+    """Do the job of a message, then those that this process continues with. Returns what came of the last."""
+    ended = trace(uuid, args, kwargs, request)
+    while (claim := process().next()) is not None:
+        job, id = claim.job, claim.job.message_id
+        ids = job.run_id, job.branch, job.task, job.attempt
+        kwargs, shown = job_arguments(*ids), argument_text(*ids)
+        name = f"{claim.crew}.{job.task}"
+        if request.get(WATCHED):
+            process().tell(uuid, ended.runtime, id, name, shown)
+        about = {"id": id, "root_id": id, "shadow": name, "kwargs": kwargs}
+        ended = trace(id, (), kwargs, {**request, **about, "kwargsrepr": shown})
+    return ended
+
+
+@app.task(name=JOB, base=JobTask, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):

@@ -22,8 +22,9 @@ from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.asynpool import Worker as AsynWorker
 
 from runner.engine import adapters
+from runner.tasks import request
 
-LAST_JOB = 31  #: what a child tells its pool, beside what billiard's own children tell: 0 to 4, and Celery's: 15
+LAST_JOB, CONTINUES = 31, 32  #: what a child tells its pool, beside what billiard's own tell: 0 to 4, and Celery's: 15
 
 
 class Child(AsynWorker):
@@ -42,6 +43,10 @@ class Child(AsynWorker):
         if not self._retired:
             self._retired = True
             self.outq.put((LAST_JOB, (self.inqW_fd, adapter)))
+
+    def continues(self, *how: Any) -> None:
+        """It has done a job, and does another: see `request.continues`."""
+        self.outq.put((CONTINUES, how))
 
     def _make_child_methods(self, *args: Any, **kwargs: Any) -> None:
         super()._make_child_methods(*args, **kwargs)
@@ -70,6 +75,7 @@ class Pool(AsynPool):
         """The one who hears what children tell."""
         handler = super().create_result_handler()
         handler.state_handlers[LAST_JOB] = self._on_last_job
+        handler.state_handlers[CONTINUES] = request.continues
         return handler
 
     def _on_last_job(self, inq: int, adapter: str) -> None:
@@ -112,6 +118,12 @@ def retire(adapter: str) -> None:
     """In a pool child: end after the job that is being done, one of this adapter."""
     if _child is not None:
         _child.retire(adapter)
+
+
+def continues(received: str, runtime: float, id: str, name: str, kwargs: str) -> None:
+    """In a pool child: report to the main process that a job begins without a message."""
+    if _child is not None:
+        _child.continues(received, runtime, id, name, kwargs)
 
 
 def _end() -> None:

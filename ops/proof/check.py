@@ -28,6 +28,7 @@ CHECKS = {
     "NO_RECORD_FENCE": "a record shows a claim that holds",
     "NO_COMMIT_FENCE": "a commit shows a claim that holds",
     "NO_NONCE": "a claim is known by more than its number, which a store that went back gives again",
+    "NO_NEXT_NONCE": "who asks again what its commit claimed gets no other's claim",
     "NO_REAP": "a dead process's claims are taken back",
     "NO_RECONCILE": "a claim that no process is at is taken back",
     "NO_RESEND": "a job without a message is sent again",

@@ -1,7 +1,8 @@
 /*
  * Claim, steps, commit, release, reap, reconcile, resend and a store that goes back in time.
  *
- * W workers with one process each do T tasks, one after the other, of S steps each. What may go wrong, FAULTS times in
+ * W workers with one process each do T tasks, one after the other, of S steps each. A commit sends the next task, or
+ * claims it for the process that goes on. What may go wrong, FAULTS times in
  * all: a process dies anywhere; its answer to a claim or a commit is lost; it drops its task without a word; it is asked
  * to stop between two steps; its lease is believed to have lapsed while it lives; a message is lost or doubled. Once,
  * the store forgets all since a moment before (a power cut, a lagging replica promoted, a restored backup).
@@ -50,6 +51,7 @@ bool is_saved = false, rewound = false;
 /* What a worker's processes say in memory that outlives them. */
 byte at_task[W];   /* the task, from 1; 0 for none */
 byte at_nonce[W];
+byte next_nonce[W]; /* of the claim that its commit may come with */
 byte unsaved[W];   /* records and doubts that the store acknowledged since what it may go back to */
 byte forgotten[W]; /* of those, what it has forgotten, and nobody has counted yet */
 
@@ -83,7 +85,7 @@ inline hand_back(t) {
 }
 
 /* The lowest number that nobody has: the product draws at random, of so many that none comes twice. */
-#define in_use(n) (store.task[0].nonce == n || store.task[LAST].nonce == n || saved.task[0].nonce == n || saved.task[LAST].nonce == n || at_nonce[0] == n || at_nonce[W - 1] == n)
+#define in_use(n) (store.task[0].nonce == n || store.task[LAST].nonce == n || saved.task[0].nonce == n || saved.task[LAST].nonce == n || at_nonce[0] == n || at_nonce[W - 1] == n || next_nonce[0] == n || next_nonce[W - 1] == n)
 inline fresh(n) {
   n = 1;
   do
@@ -103,10 +105,10 @@ inline die() {
 }
 
 proctype Process(byte me) {
-  byte t, mine, nonce, k; bit counted; bool noted_since;
+  byte t, mine, nonce, k, going; bit counted; bool noted_since;
 
 idle:
-  atomic { t = 0; mine = 0; nonce = 0; k = 0; counted = 0; noted_since = 0; at_task[me] = 0; at_nonce[me] = 0 }
+  atomic { t = 0; mine = 0; nonce = 0; k = 0; counted = 0; noted_since = 0; at_task[me] = 0; at_nonce[me] = 0; next_nonce[me] = 0; going = 0 }
   if
   :: atomic { store.task[0].messages > 0 -> store.task[0].messages--; t = 0 }
   :: atomic { store.task[LAST].messages > 0 -> store.task[LAST].messages--; t = LAST }
@@ -135,6 +137,7 @@ claim:
   :: atomic { mine != 0 && faults < FAULTS -> faults++ } goto idle    /* it drops it without a word */
   :: atomic { mine != 0 && faults < FAULTS -> faults++; die() } goto idle
   fi;
+begin:
   k = store.task[t].recorded;
 
   do
@@ -188,6 +191,7 @@ claim:
   :: skip
   :: atomic { faults < FAULTS -> faults++; die() } goto idle
   fi;
+  atomic { if :: t + 1 < T -> fresh(going); next_nonce[me] = going; going = 0 :: else -> skip fi }
 commit:
   atomic {
     if
@@ -200,16 +204,36 @@ commit:
        assert(commits[t] <= 1 + rewound);   /* a committed task never runs again, but where the store forgot that it did */
        if
        :: t + 1 < T && store.task[t + 1].state == WAITING -> store.task[t + 1].state = QUEUED; store.task[t + 1].messages++
+       :: t + 1 < T && store.task[t + 1].state == WAITING -> /* or it goes on here */
+          store.tokens++; going = store.tokens; store.task[t + 1].state = RUNNING; store.task[t + 1].token = going;
+          store.task[t + 1].nonce = next_nonce[me]; store.task[t + 1].owner = me + 1
        :: else -> skip
        fi
-    :: else -> skip   /* committed by this very token before, or refused */
+#ifdef NO_NEXT_NONCE
+    :: t + 1 < T && !holds(t) && store.task[t + 1].state == RUNNING ->
+       going = store.task[t + 1].token; next_nonce[me] = store.task[t + 1].nonce
+#else
+    :: t + 1 < T && !holds(t) && store.task[t + 1].state == RUNNING && store.task[t + 1].nonce == next_nonce[me] ->
+       going = store.task[t + 1].token   /* asked again */
+#endif
+    :: else -> going = 0   /* committed by this very token before, or refused */
     fi
   }
   if
   :: skip
   :: atomic { faults < FAULTS -> faults++ } goto commit   /* the answer is lost */
+  :: atomic { going != 0 && faults < FAULTS -> faults++ } goto idle    /* it drops it without a word */
+  :: atomic { going != 0 && faults < FAULTS -> faults++; die() } goto idle
   fi;
-  goto idle;
+  if
+  :: going == 0 -> goto idle
+  :: else -> skip
+  fi;
+  atomic {
+    t = t + 1; mine = going; nonce = next_nonce[me]; at_task[me] = t + 1; at_nonce[me] = nonce;
+    counted = 0; noted_since = 0; going = 0; next_nonce[me] = 0
+  }
+  goto begin;
 
 over:
   skip

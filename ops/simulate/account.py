@@ -73,6 +73,10 @@ class SeenTask:
     def told(self) -> Any:
         return self._task.told
 
+    @property
+    def next(self) -> Any:
+        return self._task.next
+
     def place(self, step: str) -> str:
         return self._task.place(step)
 

@@ -64,6 +64,7 @@ class World:
         self.crew = self.random.choice(["graph", "graph", "flow"])
         self.faults = self.random.randint(0, 12)
         self.troubles = self.random.randint(0, 3)
+        self._time_slice = self.random.choice([0.0, 1.0, 3600.0])
         self.trace: list[str] = []
         self._processes = 0
         self._frozen: set[str] = set()
@@ -120,7 +121,7 @@ class World:
         actor, job = self.random.choice(self._idle()), self._queue.popleft()
         self._note(f"{job} to {actor.worker}")
         executor = self._executors.get(actor) or self._executors.setdefault(actor, self._executor(actor))
-        actor.begin(lambda: executor.do(job))
+        actor.begin(lambda: _do_all(executor, job))
 
     def _pass_time(self) -> None:
         """Leases are prolonged, the dead are noticed, what is due is sent, what is lost again; people answer."""
@@ -250,6 +251,7 @@ class World:
             outgoing=None,
             page=task_marks.page(None, actor.process),
             retire=None,
+            time_slice=self._time_slice,
             clock=ActorsClock(actor, self.clock),
         )
 
@@ -265,6 +267,13 @@ class World:
 
     def _wrong(self, what: str) -> Wrong:
         return Wrong("\n".join([f"seed {self.seed}, {self.crew}: {what}", *self.trace]))
+
+
+def _do_all(executor: JobExecutor, job: Job) -> None:
+    """A message's job, and what the process continues with."""
+    executor.do(job)
+    while (claim := executor.next) is not None:
+        executor.do(claim.job)
 
 
 # -- what the crews' code calls

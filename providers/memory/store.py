@@ -1,26 +1,24 @@
 """Runs in the memory of one process, behind the port that the engine knows."""
 
-import json
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import NotFound
-from runner.core.jobs import Claim, Job, Refusal, Scope
+from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.states import RunStatus, TaskState
 from runner.journal.acknowledged import Log
 from runner.journal.rate_limit import RateLimiter
 from runner.providers.memory import transitions
-from runner.providers.memory.events import AGENT, Relatives, emit
+from runner.providers.memory.claims import given, take
 from runner.providers.memory.reading import GrowingBranch
 from runner.providers.memory.runs import MemoryRuns
-from runner.providers.memory.state import Memory, Run, Task, atomic
+from runner.providers.memory.state import Memory, atomic
 from runner.providers.memory.task import MemoryTask
 from runner.providers.memory.workers import MemoryWorkers
-from runner.providers.records import HeldClaim
 
 NOT_FIT_MS = 1000  #: after which a job that its worker cannot do comes again, to others
 
@@ -54,7 +52,7 @@ class MemoryStore:
             return Refusal("gone")
         task = branch.tasks.get(job.task)
         if task is not None and task.state is TaskState.running and nonce and task.nonce == nonce:
-            return self._given(run, job, task)
+            return given(run, job, task)
         if branch.status is not RunStatus.running:
             return Refusal(branch.status.value)
         if task is None or task.state is not TaskState.queued or task.attempt != job.attempt:
@@ -67,66 +65,8 @@ class MemoryStore:
             self._memory.queued.pop(place, None)
             self._memory.due[place] = self._memory.now() + NOT_FIT_MS
             return Refusal("unfit")
-        self._take(run, job, task, worker, process, nonce or uuid.uuid4().hex)
-        return self._given(run, job, task)
-
-    def _take(self, run: Run, job: Job, task: Task, worker: str, process: str, nonce: str) -> None:
-        """The fencing token only goes up, as Redis' does, for which the run's age in microseconds is the least."""
-        branch, at, place = run.branches[job.branch], self._memory.now(), (job.run_id, job.branch, job.task)
-        run.token = max(run.token + 1, (at - run.created_at) * 1000)
-        task.state, task.token, task.worker, task.process, task.nonce = (
-            *(TaskState.running, run.token, worker),
-            *(process, nonce),
-        )
-        self._memory.queued.pop(place, None)
-        deadline = at + int(task.timeout * 1000) if task.timeout else 0
-        self._memory.claims[worker][place] = HeldClaim(job.ref, run.token, process, deadline)
-        about = {"attempt": job.attempt, "worker": worker, "token": run.token}
-        if task.started:
-            task.claimed = emit(
-                self._memory, run, "task_resumed", job.branch, job.task, Relatives(task.started), **about
-            )
-            return
-        task.scope, task.began = branch.scope, at
-        task.started = emit(self._memory, run, "task_started", job.branch, job.task, Relatives(branch.scope), **about)
-        task.claimed = task.started
-        if branch.begun[0] != branch.scope:
-            branch.begun = (branch.scope, task.started)
-        branch.opener = branch.opener or job.task
-        transitions.checkpoint(self._memory, run, job.branch, "task_started", job.task)
-
-    def _given(self, run: Run, job: Job, task: Task) -> Claim:
-        """The claim that holds, with all that is needed to do the task."""
-        branch, fields = run.branches[job.branch], run.fields
-        context = {key: run.output(job.branch, key) for key in task.context}
-        assert task.token is not None
-        return Claim(
-            job=job,
-            worker=task.worker,
-            token=task.token,
-            failures=task.failures,
-            failed=task.failed,
-            bundle=fields["bundle"],
-            module=fields["module"],
-            attr=fields["attr"],
-            adapter=fields["adapter"],
-            inputs=json.loads(fields["inputs"]) | json.loads(branch.inputs),
-            todo=branch.todo,
-            plan_digest=fields["plan"],
-            crew=fields["crew"],
-            standin=fields.get("standin", ""),
-            scope=Scope(
-                branch=task.scope,
-                task=task.started,
-                claim=task.claimed,
-                first=branch.begun == (task.scope, task.claimed),
-                triggers=frozenset(filter(None, run.triggers.split(","))),
-                agent=task.open[0].seq if task.open and task.open[0].ends == AGENT else 0,
-                opens=branch.opener == job.task,
-            ),
-            context={key: json.loads(output.text) for key, output in context.items() if output is not None},
-            recorded=dict(branch.journals.get(job.task, {})),
-        )
+        take(self._memory, run, job, task, worker=worker, process=process, nonce=nonce or uuid.uuid4().hex)
+        return given(run, job, task)
 
     @atomic
     def return_job(self, job: Job) -> None:

@@ -1,11 +1,13 @@
 """What a worker writes while it holds a task: its steps and events, then its output, or that it gives the task back."""
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Claim
+from runner.core.jobs import Claim, Job
 from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, text_of_one
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
@@ -16,6 +18,7 @@ from runner.core.states import TaskState
 from runner.journal.acknowledged import Log
 from runner.journal.sent_marks import SentCalls
 from runner.providers.memory import account
+from runner.providers.memory.claims import given, take
 from runner.providers.memory.events import Relatives, close_open, emit
 from runner.providers.memory.state import Memory, OpenEvent, Output, Run, Task, atomic
 from runner.providers.memory.transitions import (
@@ -24,6 +27,7 @@ from runner.providers.memory.transitions import (
     fail,
     give_up,
     hand_over,
+    open_task,
     requeue,
     unlock,
     wait_if_asked,
@@ -35,6 +39,7 @@ class MemoryTask:
 
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
     ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``next`` is what its commit claimed for a process that continues.
     """
 
     can_wait = True
@@ -51,6 +56,7 @@ class MemoryTask:
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self.told = (0, 0)
+        self.next: Claim | None = None
 
     def place(self, step: str) -> str:
         """The journal is its own: the step's name."""
@@ -165,6 +171,7 @@ class MemoryTask:
         replayed: Tally | int,
         used: Used = NOTHING,
         ms: int | None = None,
+        process: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it, also a second time."""
         done = self._done()
@@ -173,15 +180,22 @@ class MemoryTask:
         run, _ = self._write("commit")
         branch = run.branches[self._name]
         self._end(run, output, replayed=replayed, used=used, ms=ms)
-        if run.goes_on(self._name):
-            for planned in unlocks:
-                if planned.may_run(branch.outputs):
-                    unlock(self._memory, run, self._name, planned)
-        return self._after(run)
+        ready = [planned for planned in unlocks if planned.may_run(branch.outputs)]
+        going = self._unlock(run, ready, process) if run.goes_on(self._name) else None
+        status = self._after(run)
+        self._continue(run, going, process)
+        return status
 
     @atomic
     def grow(
-        self, growth: Growth, version: str, *, replayed: Tally | int, used: Used = NOTHING, ms: int | None = None
+        self,
+        growth: Growth,
+        version: str,
+        *,
+        replayed: Tally | int,
+        used: Used = NOTHING,
+        ms: int | None = None,
+        process: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         if self._done() is not None:
@@ -192,10 +206,9 @@ class MemoryTask:
             return False
         self._end(run, growth.output, replayed=replayed, used=used, ms=ms, growth=growth)
         branch.left += len(growth.ready)
-        if run.goes_on(self._name):
-            for planned in growth.ready:
-                unlock(self._memory, run, self._name, planned)
+        going = self._unlock(run, growth.ready, process) if run.goes_on(self._name) else None
         self._after(run)
+        self._continue(run, going, process)
         return True
 
     @atomic
@@ -330,6 +343,21 @@ class MemoryTask:
         branch.left -= 1
         if self._log is not None:
             self._log.ended("commit")
+
+    def _unlock(self, run: Run, ready: Sequence[PlannedTask], process: str) -> Job | None:
+        """Send what is ready, but for the first if the process continues with that: its job is returned."""
+        continues = bool(ready and process and self._claim.worker in self._memory.workers)  # without a lease none does
+        attempt = open_task(run, self._name, ready[0]).attempt if continues else 0
+        for planned in ready[1:] if continues else ready:
+            unlock(self._memory, run, self._name, planned)
+        return replace(self._job, task=ready[0].key, attempt=attempt) if continues else None
+
+    def _continue(self, run: Run, job: Job | None, process: str) -> None:
+        if job is not None:
+            task = run.branches[self._name].tasks[job.task]
+            where = {"worker": self._claim.worker, "process": process}
+            take(self._memory, run, job, task, **where, nonce=uuid.uuid4().hex)
+            self.next = given(run, job, task)
 
     def _after(self, run: Run) -> str:
         """What becomes of the branch now that the task is done."""

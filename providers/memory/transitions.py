@@ -34,12 +34,18 @@ def send(memory: Memory, run: Run, name: str, key: str) -> None:
     memory.changed.notify_all()
 
 
-def unlock(memory: Memory, run: Run, name: str, planned: PlannedTask) -> None:
+def open_task(run: Run, name: str, planned: PlannedTask) -> Task:
     """A task whose prerequisites are committed may run: it is in flight from here on."""
     # One that is known was in flight under a plan in which less came before it.
     task = run.branches[name].tasks.setdefault(planned.key, Task())
     task.attempt += 1
-    task.context, task.timeout = planned.context or (), planned.timeout
+    task.state, task.context, task.timeout = TaskState.queued, planned.context or (), planned.timeout
+    return task
+
+
+def unlock(memory: Memory, run: Run, name: str, planned: PlannedTask) -> None:
+    """And its job is sent."""
+    open_task(run, name, planned)
     send(memory, run, name, planned.key)
 
 

@@ -5,7 +5,9 @@ import json
 import secrets
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runner.core.errors import ClaimLost
@@ -20,6 +22,7 @@ from runner.journal.acknowledged import Log
 from runner.journal.sent_marks import SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Line
+from runner.providers.redis.jobs import claimed
 from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
 from runner.providers.redis.scripts import milliseconds, specification, specifications, stamp
@@ -33,6 +36,7 @@ class ClaimedTask:
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
     ``log`` is told what the store acknowledged: what it knows and the store forgot, `LookBack` counts.
     ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``next`` is what its commit claimed for a process that continues.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class ClaimedTask:
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
         self.told = (0, 0)
+        self.next: Claim | None = None
 
     can_wait = True
 
@@ -247,21 +252,31 @@ class ClaimedTask:
         replayed: Tally | int,
         used: Used = NOTHING,
         ms: int | None = None,
+        process: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
-        return self._commit(output, specifications(unlocks), "", replayed=replayed, used=used, ms=ms)
+        ready = specifications(unlocks)
+        return self._commit(output, ready, "", replayed=replayed, used=used, ms=ms, process=process)
 
     def grow(
-        self, growth: Growth, version: str, *, replayed: Tally | int, used: Used = NOTHING, ms: int | None = None
+        self,
+        growth: Growth,
+        version: str,
+        *,
+        replayed: Tally | int,
+        used: Used = NOTHING,
+        ms: int | None = None,
+        process: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
         ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
         text = json.dumps(grown, ensure_ascii=False)
-        return self._commit(growth.output, ready, text, replayed=replayed, used=used, ms=ms) != "changed"
+        answer = self._commit(growth.output, ready, text, replayed=replayed, used=used, ms=ms, process=process)
+        return answer != "changed"
 
     def _commit(
-        self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None
+        self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None, process: str
     ) -> str:
         with self._lock:
             self._note_open_again()
@@ -280,6 +295,8 @@ class ClaimedTask:
             next=ready,
             growth=growth,
             stamp=stamp(),
+            process=process,
+            nonce=uuid.uuid4().hex if process else "",
         )
         if answer[0] == "changed":
             return "changed"
@@ -289,6 +306,10 @@ class ClaimedTask:
             self._log.ended("commit")
         if len(answer) > 3:
             self.told = (answer[3], answer[4])
+        if len(answer) > 5:
+            task, attempt, given = answer[5]
+            job = replace(self._claim.job, task=task, attempt=attempt)
+            self.next = claimed(job, self._claim.worker, given)
         return str(answer[2])
 
     def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:

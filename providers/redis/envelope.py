@@ -23,6 +23,11 @@ def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str
     return {"run": run_id, "branch": branch, "task": task, "attempt": attempt}
 
 
+def argument_text(run_id: str, branch: str, task: str, attempt: int | str) -> str:
+    """The same as Flower shows it."""
+    return f"{{'run': '{run_id}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
+
+
 @functools.lru_cache(maxsize=64)
 def template(queue: str) -> str:
     """The message for one queue: a line that names what goes where, and the text with a ``%s`` at each place.
@@ -44,7 +49,7 @@ def template(queue: str) -> str:
             "id": "@ID@",
             "shadow": "@CREW@.@TASK@",
             "argsrepr": "()",
-            "kwargsrepr": "{'run': '@RUN@', 'branch': '@BRANCH@', 'task': '@TASK@', 'attempt': @ATTEMPT@}",
+            "kwargsrepr": argument_text("@RUN@", "@BRANCH@", "@TASK@", "@ATTEMPT@"),
             "ignore_result": True,
         },
         "properties": {

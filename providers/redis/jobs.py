@@ -30,8 +30,11 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
         stamp=stamp(),
         unfit="".join(f",{adapter}," for adapter in unfit),
     )
-    if answer[0] != "claimed":
-        return Refusal(answer[0])
+    return claimed(job, worker, answer) if answer[0] == "claimed" else Refusal(answer[0])
+
+
+def claimed(job: Job, worker: str, answer: Any) -> Claim:
+    """The claim that a script gave, as ``claim.lua`` says."""
     _, token, (failures, failed), fields, scope, (todo, changed), context, recorded = answer
     bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
     return Claim(

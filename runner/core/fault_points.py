@@ -24,6 +24,7 @@ CrashPoint = Literal[
     "growth decided, not committed",
     "question put, not asked",
     "task committed, job not ended",
+    "next task claimed, not begun",
     "attempt failed, not recorded",
     "asked to stop, not handed back",
     "checkpoint begun, not whole",

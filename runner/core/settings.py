@@ -46,7 +46,8 @@ class WorkerSettings:
     A machine that vanished is noticed after ``lease``. On SIGTERM a call in flight gets ``drain_timeout`` to end. A
     task that kills its workers ``max_attempts`` times without progress fails its run. A worker that took nothing
     for ``stall`` seconds, while jobs waited and it had processes free, restarts. Each commit waits until
-    ``wait_replicas`` have it, for ``wait_timeout`` at most.
+    ``wait_replicas`` have it, for ``wait_timeout`` at most. A process that took a job continues with what its commits
+    make ready until ``time_slice`` is over; with 0, each task goes through the broker.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
@@ -55,6 +56,7 @@ class WorkerSettings:
     resend_after: float = field(default_factory=lambda: _number("RUNNER_RESEND_AFTER", 1.0, 0.05))
     wait_replicas: int = field(default_factory=lambda: _count("RUNNER_WAIT_REPLICAS", 0, 0))
     wait_timeout: float = field(default_factory=lambda: min(_number("RUNNER_WAIT_TIMEOUT", 1.0, 0.001), 5.0))
+    time_slice: float = field(default_factory=lambda: _number("RUNNER_TIME_SLICE", 0.5, 0.0))
     stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
 
     @property

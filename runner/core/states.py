@@ -50,7 +50,7 @@ RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
 }
 
 TASK_MOVES: dict[TaskState, dict[str, TaskState]] = {
-    TaskState.waiting: {"unlock": TaskState.queued},
+    TaskState.waiting: {"unlock": TaskState.queued, "continue": TaskState.running},
     TaskState.queued: {"claim": TaskState.running, "postpone": TaskState.delayed, "hold": TaskState.held},
     TaskState.running: {
         "commit": TaskState.committed,

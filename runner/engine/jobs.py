@@ -64,8 +64,10 @@ class JobExecutor:
         outgoing: Outgoing,
         page: Page,
         retire: Retire,
+        time_slice: float = 0.0,
         clock: Clock = SYSTEM,
     ) -> None:
+        """``time_slice``: for how many seconds a run continues here from task to task, without a message for each."""
         self.store, self.page, self.outgoing = store, page, outgoing
         self.code, self.signatures = CodeCache(store, cache), Signatures(store.signature)
         self._homes, self.workdirs = homes(store.id, cache), task_files.workdirs(store.id, cache)
@@ -74,11 +76,29 @@ class JobExecutor:
         self._process = process
         self._stops = stops
         self._retire = retire
+        self._time_slice = time_slice
+        self._slice_ends = 0.0
+        self._next: Claim | None = None
         watching = Observers((LogObserver(), *observers.installed()))
         self._executor = Executor(partial(JobAttempt, self), stops, watching, clock)
 
+    @property
+    def next(self) -> Claim | None:
+        """What the last commit claimed for this process: its job is to be done at once."""
+        return self._next
+
     def do(self, job: Job) -> Decision | Refusal:
-        """Do one job. What it returns is already stored."""
+        """Do one job, a message's or that of `next`. What it returns is already stored."""
+        claim, self._next = self._next, None
+        if claim is None or claim.job != job:
+            return self._do_received(job)
+        fault_points.reached("next task claimed, not begun")
+        try:
+            return self._executor.perform(claim)
+        finally:
+            self.over()
+
+    def _do_received(self, job: Job) -> Decision | Refusal:
         fault_points.reached("job received, not claimed")
         self._stops.ready()
         if self._stops.draining:
@@ -92,8 +112,27 @@ class JobExecutor:
             self.page.claimed(job.ref, claim.token)
             if self._retire is not None and adapters.is_disposable(claim.adapter):
                 self._retire(claim.adapter)
+            self._slice_ends = self.clock.monotonic() + self._time_slice
             return self._executor.perform(claim)
         finally:
+            self.over()
+
+    def process_to_continue(self, claim: Claim) -> str:
+        """This process, if it continues with what a commit makes ready; "" if that is sent, to whichever is free."""
+        if self._stops.draining or self.clock.monotonic() >= self._slice_ends:
+            return ""
+        return "" if self._retire is not None and adapters.is_disposable(claim.adapter) else self._process
+
+    def committed(self, claimed: Claim | None) -> None:
+        """A task was committed; this one was ``claimed`` with it."""
+        self._next = claimed
+        if claimed is not None:
+            self.page.claiming(claimed.job.ref)
+            self.page.claimed(claimed.job.ref, claimed.token)
+
+    def over(self) -> None:
+        """A task is over. The process is at nothing, unless it continues."""
+        if self._next is None:
             self.page.over()
 
     def home(self, job: Job) -> Home:
@@ -200,7 +239,9 @@ class JobAttempt(Attempt):
         task = self._task
         match decision:
             case Commit(output, unlocks, used, ms):
-                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms)
+                process = self._jobs.process_to_continue(self.claim)
+                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms, process=process)
+                self._jobs.committed(task.next)
             case Grown():
                 self._grow(decision, replayed)
             case Ask(step, question):
@@ -216,6 +257,7 @@ class JobAttempt(Attempt):
 
     def _grow(self, done: Grown, replayed: Tally) -> None:
         """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
+        process = self._jobs.process_to_continue(self.claim)
         while True:
             shared = done.branch.shared()
             try:
@@ -224,12 +266,13 @@ class JobAttempt(Attempt):
                 self._task.fail(describe(error), replayed=replayed)
                 return
             fault_points.reached("growth decided, not committed")
-            if self._task.grow(growth, shared.version, replayed=replayed, used=done.used, ms=done.ms):
+            if self._task.grow(growth, shared.version, replayed=replayed, used=done.used, ms=done.ms, process=process):
+                self._jobs.committed(self._task.next)
                 return
 
     def leave(self) -> None:
-        """Its process is at nothing; its events and its folder end."""
-        self._jobs.page.over()
+        """Its process is at nothing, or at the next task; its events and its folder end."""
+        self._jobs.over()
         self._events.close()
         self._folder.leave()
 

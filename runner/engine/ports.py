@@ -36,9 +36,11 @@ class ClaimedTask(Recorder, Protocol):
     """One task under a claim. Every write shows the fencing token, and raises `ClaimLost` if the claim no longer holds.
 
     ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``next`` is the claim that came with its commit, for the process that was to continue.
     """
 
     told: tuple[int, int]
+    next: Claim | None
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
@@ -58,11 +60,31 @@ class ClaimedTask(Recorder, Protocol):
         """Put an event of the task's code among the run's. Returns its sequence."""
 
     def commit(
-        self, output: str, unlocks: Iterable[PlannedTask], *, replayed: Tally, used: Used, ms: int | None = None
+        self,
+        output: str,
+        unlocks: Iterable[PlannedTask],
+        *,
+        replayed: Tally,
+        used: Used,
+        ms: int | None = None,
+        process: str = "",
     ) -> str:
-        """End the task with its output, a JSON object. Returns the branch's status after it."""
+        """End the task with its output, a JSON object. Returns the branch's status after it.
 
-    def grow(self, growth: Growth, version: str, *, replayed: Tally, used: Used, ms: int | None = None) -> bool:
+        Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker, in the same
+        step, and is ``next``; the others are sent. Without a process, or where that may not claim, all are sent.
+        """
+
+    def grow(
+        self,
+        growth: Growth,
+        version: str,
+        *,
+        replayed: Tally,
+        used: Used,
+        ms: int | None = None,
+        process: str = "",
+    ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
 
     def ask(self, step: str, question: str, *, replayed: Tally) -> None:

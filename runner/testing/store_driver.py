@@ -131,13 +131,13 @@ class StoreDriver(ABC):
         """What the claim allows."""
         return self.store.task(claim, None, None)
 
-    def commit(self, claim: Claim, used: Used = NOTHING, task: ClaimedTask | None = None) -> str:
-        """Do the task. Returns its branch's status after it."""
+    def commit(self, claim: Claim, used: Used = NOTHING, task: ClaimedTask | None = None, process: str = "") -> str:
+        """Do the task; a ``process`` continues with what that makes ready. Returns its branch's status after it."""
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
         unlocks = self.runs.branch_plan(job.run_id, job.branch).dependents[job.task]
         writes = task or self.task(claim)
-        return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, used=used)
+        return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, used=used, process=process)
 
     def grow(self, claim: Claim, growth: Growth, version: str) -> bool:
         """Do a task of a plan that grows."""

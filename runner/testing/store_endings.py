@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.core.errors import Conflict
+from runner.core.errors import ClaimLost, Conflict
 from runner.core.ledger import Tally
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import Used
@@ -48,6 +48,30 @@ class EndingConformance:
         assert driver.states("r-1") == {"b": "running"}
         driver.commit(claims["b"])
         assert driver.states("r-1") == {"d": "queued"}
+
+    def test_a_process_continues_with_the_first_task_that_its_commit_makes_ready(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(claim := driver.take("a")["a"])
+        driver.commit(claim, task=task, process="p1")
+        going = task.next
+        assert going is not None
+        assert (going.job.task, going.job.attempt, going.worker) == ("b", 1, claim.worker)
+        assert going.token > claim.token
+        assert going.context["a"]["raw"] == "a()"
+        assert driver.states("r-1") == {"b": "running", "c": "queued"}
+        assert [job.task for job in driver.jobs()] == ["c"], "what it continues with is not sent"
+        assert [told[:2] for told in driver.told("r-1")][-2:] == [("task_completed", "a"), ("task_started", "b")]
+        assert driver.commit(going) == "running"
+
+    def test_a_claim_that_came_with_a_commit_is_taken_back_as_any(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a", "b: a"))
+        task = driver.task(claim := driver.take("a")["a"])
+        driver.commit(claim, task=task, process="p1")
+        assert driver.workers.reap(claim.worker, process="p1", reason="it died", max_attempts=5)
+        assert driver.states("r-1") == {"b": "queued"}
+        assert task.next is not None
+        with pytest.raises(ClaimLost):
+            driver.commit(task.next)
 
     def test_a_task_knows_which_events_ended_it_and_its_branch(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))

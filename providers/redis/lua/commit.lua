@@ -1,20 +1,32 @@
 -- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text trace:text replayed:entries? next:tasks growth:growth? stamp:text
--- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait grow intact
+-- ARGV name:text key:text token:int worker:text output:text trace:text replayed:entries? next:tasks growth:growth? stamp:text process:text nonce:text
+-- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait grow intact take
 --
 -- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all. growth: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
--- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0}, also
--- when this very token committed before (without the last two), {"changed"} (the shared texts did: look again), or
--- {"refused"}.
+-- process: "", or the process of the worker that goes on with the first task that becomes ready: instead of being sent, it
+-- is claimed as by claim.lua. nonce: one per commit, so that a claim whose answer was lost can be asked again.
+-- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
+-- one was claimed {task, attempt, what claim.lua returns}}, also when this very token committed before (the events' are 0
+-- then), {"changed"} (the shared texts did: look again), or {"refused"}.
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
-  if by == token then return {"committed", tonumber(seq), redis.call("HGET", branch, "status")} end
+  if by == token then
+    local answer = {"committed", tonumber(seq), redis.call("HGET", branch, "status"), 0, 0}
+    for _, job in ipairs(nonce ~= "" and next or {}) do
+      local t = of_task(task_key(branch, job.task))
+      if t[6] == nonce then
+        local found = gathered(run, name, branch, job.task, t)
+        answer[6] = {job.task, tonumber(t[2]), given(of_run(run), branch, job.task, t, found)}
+      end
+    end
+    return answer
+  end
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
@@ -40,6 +52,23 @@ if tonumber(b[2]) + unlocked <= 1 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
 end
+-- A worker without a lease claims nothing, nor does anybody before what waits is sent again for a newer protocol.
+local going
+if process ~= "" and b[1] == "running" then
+  local all = of_run(run)
+  if tonumber(all[12] or "1") == PROTOCOL and redis.call("ZSCORE", workers_key(home), worker) then
+    for _, job in ipairs(next) do
+      if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
+        going = {}
+        going.job, going.run, going.record = job, all, task_key(branch, job.task)
+        going.t = of_task(going.record)
+        if job.context ~= "[]" then going.t[3] = job.context end
+        going.found = gathered(run, name, branch, job.task, going.t, key)
+        break
+      end
+    end
+  end
+end
 local at = now()
 local id = r[1]
 local seq = redis.call("HINCRBY", branch, "seq", 1)
@@ -49,7 +78,8 @@ local of = ""  -- whose it was, if it was not this claim's alone: see look_back.
 if t[9] then of = '"of":"' .. (string.find(t[9], ",%d") and t[9] or "") .. '",' end
 local by = ""
 if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
-redis.call("HSET", outputs, key, '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output)
+local whole = '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output
+redis.call("HSET", outputs, key, whole)
 redis.call("RPUSH", order_key(branch), "[" .. seq .. trace)
 close_open(run, name, task)
 redis.call("DEL", task, journal)
@@ -73,7 +103,14 @@ for _, job in ipairs(next) do
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
     if ready then redis.call("HDEL", waits_key(branch), job.task) end
   end
-  if ready then unlock(home, run, name, branch, job, at) end
+  if ready then
+    local attempt = open_task(branch, job)
+    if going and going.job == job then
+      going.t[2] = tostring(attempt)
+    else
+      send(home, run, name, job.task, attempt, at)
+    end
+  end
 end
 if left == 0 then
   local all = emit(run, "crew_kickoff_completed", "branch", name, "started", redis.call("HGET", branch, "scope") or 0)
@@ -82,4 +119,11 @@ if left == 0 then
   return {"committed", seq, "completed", told, all}
 end
 if wait_if_asked(run, name, branch, left, stamp, at) then return {"committed", seq, "waiting", told, 0} end
-return {"committed", seq, "running", told, 0}
+if not going then return {"committed", seq, "running", told, 0} end
+local job, t, found = going.job, going.t, going.found
+if job.timeout ~= "0" then t[4] = job.timeout end
+for i = 1, #found.context, 2 do
+  if found.context[i] == key then found.context[i + 1] = whole end
+end
+take(home, run, going.run, name, branch, job.task, going.record, t, worker, process, nonce, found, stamp, at)
+return {"committed", seq, "running", told, 0, {job.task, tonumber(t[2]), given(going.run, branch, job.task, t, found)}}

@@ -196,6 +196,11 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.resume(again)
     e = driver.take("e")["e"]
     workers.take_back("w0", HeldClaim(e.job.ref, e.token, "p0", 0), reason="no process performs it", max_handovers=1)
+    driver.submit(plan_of("a", "b: a", "c: b"), "r-5", checkpoint_on=",*,")
+    task = driver.task(driver.take("a")["a"])
+    for _ in range(2):  # and asked again, as if its answer had been lost
+        task.commit('{"raw":"a"}', driver.runs.plan("r-5").dependents["a"], replayed=0, process="p0")
+    assert task.next is not None
     clock.go_on(7 * 24 * 3600 * 1000 + 1)
     workers.trim()
     provider = RedisProvider()

@@ -14,6 +14,7 @@ from redis.exceptions import ConnectionError
 
 from runner.client import forking
 from runner.journal.acknowledged import Logs
+from runner.providers.memory import task as memory_task
 from runner.providers.redis import claimed, jobs, patience, scripts
 from runner.providers.redis.connection import Line
 
@@ -91,7 +92,8 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
 def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``nonces.next`` is the nonce of the next claim, so that a claim can be asked for again."""
     holder = SimpleNamespace(next="")
-    monkeypatch.setattr(jobs, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
+    for module in (jobs, claimed, memory_task):
+        monkeypatch.setattr(module, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
     return holder
 
 

@@ -356,20 +356,34 @@ class Operations(RuleBasedStateMachine):
             lost=lost,
         )
 
-    def commit(self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING) -> None:
-        """A commit heard twice is one commit, and learns how the run stands now."""
+    def commit(
+        self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING, process: str = ""
+    ) -> None:
+        """A commit heard twice is one commit, and learns how the run stands now. A process may continue with what it
+        made ready."""
         job = claim.job
         run = self.runs[job.run_id]
         repeated = job.task in run.branches[job.branch].outputs
         unlocks = branch_plan(run.plan, claim.todo).dependents[job.task]
         text, before = dump(f"{job.task} by {claim.token}", None), self.world
-        due = self.write(claim, lambda task: task.commit(text, unlocks, replayed=replayed, used=used, ms=5), lost=lost)
+        self.nonces.next = f"n{next(self.numbers)}"
+        how = {"replayed": replayed, "used": used, "ms": 5, "process": process}
+        due = self.write(claim, lambda task: task.commit(text, unlocks, **how), lost=lost)
         if due is not REFUSED:
+            self._continues(claim, repeated)
             assert not repeated or self.world.values() == before.values()
             assert self._task(claim)[0].told[0] in (0, self._task(claim)[1].told[0])
             tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"
+
+    def _continues(self, claim: Claim, repeated: bool) -> None:
+        found, due = (task.next for task in self._task(claim))
+        assert (found is None) == (due is None)
+        if found is not None and due is not None:
+            assert _comparable(found) == _comparable(due), "the same claim, with all that is needed to do the task"
+            if not repeated:
+                self.claims.append(found)
 
     def ask(self, claim: Claim, step: str, *, replayed: int, lost: bool) -> None:
         question = json.dumps({"message": f"{step}?"})

@@ -242,7 +242,8 @@ class Protocol(Operations):
             case "ask":
                 self.ask(claim, data.draw(st.sampled_from(STEPS)), **told)
             case "commit":
-                self.commit(claim, **told, used=self._used(data, claim))
+                continues = data.draw(st.sampled_from(["", "p0", "p1"]), label="continues")
+                self.commit(claim, **told, used=self._used(data, claim), process=continues)
             case "release":
                 self.release(claim, **told)
             case "taken back":

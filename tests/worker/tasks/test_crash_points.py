@@ -34,6 +34,7 @@ COST: dict[str, tuple[int, int]] = {
     "step recorded, task not ended": (0, 0),
     "task done, not committed": (0, 0),
     "task committed, job not ended": (0, 0),
+    "next task claimed, not begun": (0, 0),
     "attempt failed, not recorded": (0, 0),
 }
 ELSEWHERE = {

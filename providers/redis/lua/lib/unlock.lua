@@ -1,5 +1,5 @@
--- A task whose prerequisites are committed may run: it is in flight from here on, and its job is sent.
-local function unlock(home, run, name, branch, job, at)
+-- A task whose prerequisites are committed may run: it is in flight from here on. Returns the number of its next attempt.
+local function open_task(branch, job)
   redis.call("SADD", open_key(branch), job.task)
   local record = task_key(branch, job.task)
   redis.call("HSET", record, "state", "queued")
@@ -7,5 +7,9 @@ local function unlock(home, run, name, branch, job, at)
   local attempt = redis.call("HINCRBY", record, "attempt", 1)
   if job.context ~= "[]" then redis.call("HSET", record, "context", job.context) end
   if job.timeout ~= "0" then redis.call("HSET", record, "timeout", job.timeout) end
-  send(home, run, name, job.task, attempt, at)
+  return attempt
+end
+-- And its job is sent.
+local function unlock(home, run, name, branch, job, at)
+  send(home, run, name, job.task, open_task(branch, job), at)
 end

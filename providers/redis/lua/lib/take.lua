@@ -1,0 +1,74 @@
+-- Give a process the exclusive right to a task, and all that is needed to do it. What is looked at before: claim.lua, and
+-- commit.lua, whose process goes on with a task that its commit makes ready.
+--
+-- What is read of a run and of a task's record.
+local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
+             "checkpoint_on"}
+local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
+              "failed", "claims"}
+local function of_run(run) return redis.call("HMGET", run, unpack(RUN)) end
+local function of_task(task) return redis.call("HMGET", task, unpack(TASK)) end
+-- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
+-- here: that a branch does again what its parent had done needs no look.)
+local function seen_output(run, of, wanted)
+  local limit
+  while of do
+    local found = redis.call("HGET", outputs_key(branch_key(run, of)), wanted)
+    if found and (not limit or tonumber(string.match(found, '^{"seq":(%d+)')) <= limit) then return found end
+    local b = redis.call("HMGET", branch_key(run, of), "parent", "parent_seq")
+    if not b[1] then return "" end
+    of = b[1]
+    limit = math.min(limit or math.huge, tonumber(b[2]))
+  end
+end
+-- What a claim is given beside what stands in its run and its record, read before anything is written. but: a task of
+-- which the output is not yet there, and comes.
+local function gathered(run, name, branch, key, t, but)
+  local open, found = cjson.decode(t[11] or "[]")[1], {}
+  found.context, found.recorded = {}, redis.call("HGETALL", journal_key(branch, key))
+  found.at_work = open and open[3] == "agent_execution_error" and tonumber(open[1]) or 0
+  for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
+    found.context[#found.context + 1] = wanted
+    found.context[#found.context + 1] = wanted == but and "" or seen_output(run, name, wanted)
+  end
+  return found
+end
+-- The answer to a claim that holds: {"claimed", token, ...}, as claim.lua says. r and t are what of_run and of_task give.
+local function given(r, branch, key, t, found)
+  local b = redis.call("HMGET", branch, "todo", "inputs", "begun", "opener")
+  local scope, started, claimed = t[8] or "0", t[9] or "0", t[10] or "0"
+  return {"claimed", tonumber(t[7]), {tonumber(t[5] or "0"), tonumber(t[12] or "0")},
+          {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
+          {tonumber(scope), tonumber(started), tonumber(claimed), b[3] == scope .. " " .. claimed and 1 or 0,
+           r[13] or "", found.at_work, b[4] == key and 1 or 0}, {b[1] or "", b[2] or ""}, found.context, found.recorded}
+end
+-- Make the task this process's. Writes into t what is new in the record, so that it can be given.
+local function take(home, run, r, name, branch, key, task, t, worker, process, nonce, found, stamp, at)
+  -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
+  -- otherwise give a number twice, and who got it first would pass for who got it last.
+  local token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
+  redis.call("HSET", run, "token", token)
+  -- Whose the task was, and how many steps each found, is what tells later that the store forgot some, whatever came since.
+  local claims = string.gsub(t[13] or "", "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
+  claims = claims .. token .. ":" .. #found.recorded / 2 .. ","
+  local deadline = 0
+  if tonumber(t[4] or "0") > 0 then deadline = at + t[4] end
+  redis.call("HSET", claims_key(home, worker), r[1] .. "|" .. name .. "|" .. key,
+             token .. "|" .. process .. "|" .. string.format("%.0f", deadline))
+  local about = {"branch", name, "task", key, "attempt", t[2], "worker", worker, "token", token}
+  local record = {"state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce, "claims", claims}
+  t[7] = token
+  if t[9] then
+    t[10] = tostring(emit(run, "task_resumed", "parent", t[9], unpack(about)))
+    redis.call("HSET", task, "claimed", t[10], unpack(record))
+    return
+  end
+  local b = redis.call("HMGET", branch, "scope", "begun")
+  t[8] = b[1] or "0"
+  t[9] = tostring(emit(run, "task_started", "parent", t[8], unpack(about)))
+  t[10] = t[9]
+  if not b[2] or string.match(b[2], "^%d+") ~= t[8] then redis.call("HSET", branch, "begun", t[8] .. " " .. t[9]) end
+  if not b[2] then redis.call("HSET", branch, "opener", key) end
+  redis.call("HSET", task, "scope", t[8], "started", t[9], "claimed", t[10], "began", string.format("%.0f", at), unpack(record))
+  checkpoint(run, name, branch, "task_started", key, stamp, at)
+end
