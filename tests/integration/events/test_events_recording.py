@@ -273,7 +273,7 @@ def test_memory_is_flat_with_handlers_that_are_done(bus):
         bus.emit(None, event())
     assert bus.flush(DEADLINE)
     dispatcher = bus._dispatcher
-    assert (len(dispatcher._pending), len(dispatcher._lanes), len(dispatcher._ready)) == (0, 0, 0)
+    assert (len(dispatcher.pending), len(dispatcher._lanes), len(dispatcher._ready)) == (0, 0, 0)
 
 
 # -- numbers
