@@ -31,10 +31,16 @@ STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.b
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# A shell that starts this in the background has it ignore these, and all that it starts would.
-for _signum, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+# A shell that starts this in the background has it ignore the first two, `nohup` the third, and all that it starts
+# would.
+# This process outlives its terminal all the same: a handler is not handed on to what it starts.
+for _signum, _handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, lambda *_: None),
+):
     if signal.getsignal(_signum) == signal.SIG_IGN:
-        signal.signal(_signum, _default)
+        signal.signal(_signum, _handler)
 
 _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None
