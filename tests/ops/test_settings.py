@@ -43,6 +43,7 @@ def test_the_defaults_are_those_of_the_code(root: Path, monkeypatch: pytest.Monk
         "RUNNER_DRAIN_TIMEOUT": worker.drain_timeout,
         "RUNNER_MAX_ATTEMPTS": worker.max_attempts,
         "RUNNER_STALL": worker.stall,
+        "RUNNER_TIME_SLICE": worker.time_slice,
         "RUNNER_WAIT_REPLICAS": worker.wait_replicas,
         "RUNNER_WAIT_TIMEOUT": worker.wait_timeout,
         "RUNNER_RESEND_AFTER": worker.resend_after,

@@ -95,7 +95,7 @@ def prune_question(branch: Branch) -> Question:
         if not keep.isdecimal():
             return "Enter a number, 0 or more."
         go = max(0, there - int(keep))
-        return f"It holds {wording.counted(there, 'checkpoint')}. Keep the newest how many? {go} would be deleted."
+        return f"It holds {wording.counted(there, 'checkpoint')}. Keep how many? {go} would be deleted."
 
     field = Input(str(there), type="integer", compact=True, id="keep")
     title = f"Prune {wording.short_branch(branch.name, 50)}"
