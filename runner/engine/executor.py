@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from runner.bundles import task_files
-from runner.core import fault_points
 from runner.core import output as outputs
 from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
@@ -61,7 +60,6 @@ class Executor:
         """Make one attempt at the task. What it returns is already stored."""
         self._observers.task_started(claim)
         began = self._clock.monotonic()
-        fault_points.reached("claimed, not begun")
         attempt = self._begin(claim)
         journal = Journal(
             claim.recorded, self._observers.steps(claim, attempt.recorder), attempt.gate, clock=self._clock
@@ -77,7 +75,6 @@ class Executor:
         finally:
             attempt.leave()
         attempt.run(attempt.ended, decision)
-        fault_points.reached("task committed, job not ended")
         self._observers.task_ended(claim, decision, self._clock.monotonic() - began)
         return decision
 
@@ -108,7 +105,6 @@ class Executor:
                 else:
                     grow = growing.grow(loaded.crew, work)
             left = attempt.left(work.note)
-            fault_points.reached("task done, not committed")
             if growing is not None:
                 assert work.line is not None
                 if left:
@@ -122,11 +118,9 @@ class Executor:
         except ClaimLost as lost:
             return Lost(error=lost)
         except InputRequired as asked:
-            fault_points.reached("question put, not asked")
             question = json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False)
             return Ask(asked.step, question, error=asked)
         except Interrupted as stop:
-            fault_points.reached("asked to stop, not handed back")
             return Release(error=stop)
         except TimedOut as stopped:
             failed = TaskTimeout(str(gate.stopping)).with_traceback(stopped.__traceback__)
@@ -136,7 +130,6 @@ class Executor:
             return Lost(error=failed)
         if isinstance(gate.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release(error=failed)  # what it raised came of being interrupted
-        fault_points.reached("attempt failed, not recorded")
         return attempt.failed(failed, loaded)
 
 

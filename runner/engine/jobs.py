@@ -160,6 +160,7 @@ class JobAttempt(Attempt):
     strays = goes_on = True
 
     def __init__(self, jobs: JobExecutor, claim: Claim) -> None:
+        fault_points.reached("claimed, not begun")
         store, gate = jobs.store, Gate(jobs.clock)
         self.claim, self.gate, self.origin, self.conversation = claim, gate, _origin(claim.job), Conversation()
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
@@ -239,18 +240,24 @@ class JobAttempt(Attempt):
         task = self._task
         match decision:
             case Commit(output, unlocks, used, ms):
+                fault_points.reached("task done, not committed")
                 process = self._jobs.process_to_continue(self.claim)
                 task.commit(output, unlocks, replayed=replayed, used=used, ms=ms, process=process)
                 self._jobs.committed(task.next)
             case Grown():
+                fault_points.reached("task done, not committed")
                 self._grow(decision, replayed)
             case Ask(step, question):
+                fault_points.reached("question put, not asked")
                 task.ask(step, question, replayed=replayed)
             case Retry(delay, reason, trace):
+                fault_points.reached("attempt failed, not recorded")
                 task.retry(delay, reason, replayed=replayed, trace=trace)
             case Fail(reason, trace):
+                fault_points.reached("attempt failed, not recorded")
                 task.fail(reason, replayed=replayed, trace=trace)
             case Release():
+                fault_points.reached("asked to stop, not handed back")
                 task.release(replayed=replayed)
             case Lost():
                 pass
@@ -288,6 +295,7 @@ class JobAttempt(Attempt):
             case Fail(reason):
                 self._events.failed(reason)
         self._events.settle()
+        fault_points.reached("task committed, job not ended")
 
 
 def _origin(job: Job) -> str:
