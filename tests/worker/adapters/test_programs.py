@@ -227,8 +227,8 @@ def test_all_that_a_program_does_is_done_with_the_same_requests(
     results = dict(zip(PROGRAMS, json.loads(told.splitlines()[-1]), strict=True))
 
     assert {name: one["status"] for name, one in results.items()} == dict.fromkeys(PROGRAMS, "completed"), results
-    assert models.requests == paid == sum(one["ledger"]["paid"] for one in results.values())
     assert _sent(models) == wanted
+    assert models.requests == paid == sum(one["ledger"]["paid"] for one in results.values())
     assert _left(tmp_path / "fleet") == _left(tmp_path / "alone")
     assert set(_left(tmp_path / "fleet")) >= {f"{name}.txt" for name in PROGRAMS}
     # Nothing of it was done where it was read.
