@@ -124,7 +124,7 @@ def test_a_refusal_that_passes_is_waited_for(
     # And each process said so once
     said = own_fleet.log().count("waiting for the store")
     assert said <= len(processes)
-    assert own_fleet.log().count("the store is back") == said
+    eventually(lambda: own_fleet.log().count("the store is back") == said, why="each says that it waits no more")
 
 
 @pytest.mark.parametrize("code", ["BUSY", "LOADING", "OOM"])
