@@ -11,7 +11,7 @@ WATCHED = "watched"  #: in what Celery gives with a message: whether its events 
 
 
 class JobRequest(Request):
-    """A message that is never acknowledged. Its process may continue with further jobs, which came without one."""
+    """A message, acknowledged only to another broker. Its process may continue with jobs that came without one."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

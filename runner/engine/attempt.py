@@ -2,6 +2,7 @@
 another follows."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -60,10 +61,10 @@ class Loaded:
 _NOTHING = contextlib.nullcontext()
 
 
-class Attempt:
+class Attempt(ABC):
     """What an attempt at a claimed task is made in: whence its code comes, what it reads, what is kept and reported.
 
-    As it stands here it keeps no files and reports nothing; a subclass does what raises `NotImplementedError` here.
+    As it stands here it keeps no files and reports nothing.
     ``origin`` is what the idempotency keys of its tools begin with. With ``strays``, calls from threads that do not
     know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted.
     """
@@ -81,56 +82,60 @@ class Attempt:
         """Call it in the task's context."""
         return do(*args, **kwargs)
 
+    @abstractmethod
     def load(self, journal: Journal) -> Loaded:
         """The crew's code, and the task's folder around it."""
-        raise NotImplementedError
 
     def plan(self, loaded: Loaded) -> Plan:
         """The plan of the run."""
         return loaded.plan
 
+    @abstractmethod
     def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
         """The outputs of those of these tasks that are done."""
-        raise NotImplementedError
 
-    def branch(self) -> Branch:
-        """The branch, to read: for a plan that grows, and for what is stored beside outputs."""
-        raise NotImplementedError
+    def branch(self) -> Branch | None:
+        """The branch, to read, of a plan that grows; None where plans do not."""
+        return None
+
+    def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:  # noqa: ARG002 - a hook
+        """What is stored beside these outputs."""
+        return {}
 
     def pacer(self) -> Pacer | None:
         """Counts the run's calls of models for all who make them; None where they are not counted."""
         return None
 
-    def warm(self, loaded: Loaded) -> None:
+    def warm(self, loaded: Loaded) -> None:  # noqa: B027 - a hook
         """Load what is not to cost the task's own time."""
 
-    def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002
+    def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002 - a hook
         """The task's code runs in this context."""
         return _NOTHING
 
-    def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:  # noqa: ARG002
+    def left(self, note: Callable[[str, str], None]) -> dict[str, Any]:  # noqa: ARG002 - a hook
         """The files that the task left, to be kept; ``note`` puts a line among the run's events."""
         return {}
 
-    def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:  # noqa: ARG002
+    def with_files(self, output: str, left: dict[str, Any], loaded: Loaded) -> str:  # noqa: ARG002 - a hook
         """The task's output with what it left."""
         return output
 
+    @abstractmethod
     def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:
         """What comes of an error; ``loaded`` is None where the code did not come."""
-        raise NotImplementedError
 
-    def note(self, kind: str, text: str) -> None:
+    def note(self, kind: str, text: str) -> None:  # noqa: B027 - a hook
         """Put a line among the run's events."""
 
+    @abstractmethod
     def record(self, decision: Decision, replayed: Tally) -> None:
         """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
-        raise NotImplementedError
 
-    def leave(self) -> None:
+    def leave(self) -> None:  # noqa: B027 - a hook
         """The attempt is over, and what came of it is stored."""
 
-    def ended(self, decision: Decision) -> None:
+    def ended(self, decision: Decision) -> None:  # noqa: B027 - a hook
         """Tell what was stored."""
 
 

@@ -160,7 +160,7 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
         part=own,
         opens=claim.scope.opens,
         line=attempt.branch() if plan.grows else None,
-        beside=lambda keys: attempt.branch().records(keys),
+        beside=attempt.beside,
     )
 
 

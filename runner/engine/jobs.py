@@ -196,6 +196,10 @@ class JobAttempt(Attempt):
         """The branch in the store."""
         return self._store.branch(self.claim.job.run_id, self.claim.job.branch)
 
+    def beside(self, keys: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """What the store has beside these outputs of the branch."""
+        return self.branch().records(keys)
+
     def pacer(self) -> Pacer:
         """Counts the run's calls of models for all its workers together."""
         return self._store.pacer(self.claim.job.run_id)

@@ -57,21 +57,12 @@ def test_a_sequence_needs_one_message(
     assert messages(redis, handle.id) == 1
 
 
-def test_with_no_slice_each_task_goes_through_the_broker(
-    fleet: Any, client: Client, redis: Redis, crew_of: Any, reconcile: Any
+@pytest.mark.parametrize(("time_slice", "seconds"), [(NEVER, "0.001"), ("0.05", "0.06")])
+def test_without_a_slice_or_after_it_each_task_goes_through_the_broker(
+    time_slice: str, seconds: str, fleet: Any, client: Client, redis: Redis, crew_of: Any, reconcile: Any
 ) -> None:
-    fleet.start("--concurrency", "1", RUNNER_TIME_SLICE=NEVER)
-    handle = client.submit(crew_of(CHAIN))
-    handle.wait(60)
-    reconcile(client, handle)
-    assert messages(redis, handle.id) == 8
-
-
-def test_when_the_slice_is_over_others_get_their_turn(
-    fleet: Any, client: Client, redis: Redis, crew_of: Any, reconcile: Any
-) -> None:
-    fleet.start("--concurrency", "1", RUNNER_TIME_SLICE="0.05")
-    handle = client.submit(crew_of(CHAIN.replace("0.001", "0.06")))
+    fleet.start("--concurrency", "1", RUNNER_TIME_SLICE=time_slice)
+    handle = client.submit(crew_of(CHAIN.replace("0.001", seconds)))
     handle.wait(60)
     reconcile(client, handle)
     assert messages(redis, handle.id) == 8
