@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CHILD = b"c"  #: what a new child writes into the wake-up pipe
+LOOK = 0.1  #: seconds between looks for a child that just started
 LOOK_BACK = 5.0  #: for so long a worker looks again what a restored store may have forgotten
 HANG_GRACE = 10.0  #: after a task's timeout, before its process is killed
 
@@ -208,6 +209,7 @@ class Heartbeat(threading.Thread):
     def _wait(self) -> None:
         """Until the next beat, unless the connection closes, a child dies, or it is woken."""
         end = time.monotonic() + self._settings.beat
+        all_seen = 0.0  # a child says that it started perhaps before the pool has its pid
         while (left := end - time.monotonic()) > 0 and not self._stopped.is_set():
             self._track_children()
             sock = self._socket()
@@ -215,9 +217,12 @@ class Heartbeat(threading.Thread):
             watched = select.poll()
             for fd in (*([sock.fileno()] if sock else []), self._wake_r, *self._pidfds.values()):
                 watched.register(fd, select.POLLIN)
-            readable = {fd for fd, _ in watched.poll(min(left, 0.1) * 1000)}
-            if self._wake_r in readable and os.read(self._wake_r, 64).strip(CHILD):
-                return
+            left = min(left, LOOK) if time.monotonic() < all_seen else left
+            readable = {fd for fd, _ in watched.poll(left * 1000)}
+            if self._wake_r in readable:
+                if os.read(self._wake_r, 64).strip(CHILD):
+                    return
+                all_seen = time.monotonic() + 5 * LOOK
             if sock and sock.fileno() in readable:  # nothing is asked, so this is its end
                 self._disconnect()
                 return

@@ -1,0 +1,78 @@
+"""What wakes the thread that beats for a worker."""
+
+import os
+import select
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from runner.core.settings import WorkerSettings
+from runner.tasks import heartbeat
+from runner.tasks.heartbeat import Heartbeat
+
+
+class Poll:
+    """Waits as `select.poll` does, on a clock that it moves itself."""
+
+    def __init__(self, now: list[float], waits: list[float]) -> None:
+        self._now, self._waits, self._fds = now, waits, list[int]()
+
+    def register(self, fd: int, _events: int) -> None:
+        self._fds.append(fd)
+
+    def poll(self, ms: float) -> list[tuple[int, int]]:
+        real = select.poll()
+        for fd in self._fds:
+            real.register(fd, select.POLLIN)
+        ready = real.poll(0)
+        if not ready:
+            self._waits.append(round(ms))
+            self._now[0] += ms / 1000
+        return ready
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now, waits = [time.monotonic()], list[float]()
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(heartbeat, "select", SimpleNamespace(poll=lambda: Poll(now, waits), POLLIN=select.POLLIN))
+    return waits
+
+
+@pytest.fixture
+def beating() -> Heartbeat:
+    return Heartbeat(
+        "redis://nowhere",
+        "w",
+        WorkerSettings(lease=5.0),
+        about={},
+        children=lambda: [os.getpid()],
+        stop_here=None,
+        restart=print,
+        free_slot=print,
+        slots=1,
+        queue=None,
+        taken=int,
+    )
+
+
+def test_nothing_wakes_it_between_two_beats(beating, waits):
+    # Given a worker whose processes are all known
+    # When it waits for its next beat
+    beating._wait()
+
+    # Then it waits once, for all of that time
+    assert waits == [1000]
+
+
+def test_it_looks_for_a_child_that_starts(beating, waits):
+    # Given a child that says that it started
+    beating.child_starts()
+
+    # When the next beat is waited for
+    beating._wait()
+
+    # Then the pool is looked at again soon, a few times, and not until the beat
+    assert waits[:5] == [100] * 5
+    assert len(waits) <= 7
