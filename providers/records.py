@@ -20,6 +20,9 @@ COUNTERS = (
 )
 """What a run counts of its steps."""
 
+EVENTS_KEPT, EVENTS_PER_TASK = 2000, 50
+"""How many events of a run are kept, the newest: at least so many, and so many more for each task that was planned."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:

@@ -17,7 +17,7 @@ from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Line
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 
 RUN = "r-0123456789ab"
 QUEUE = "forked"
@@ -69,7 +69,7 @@ def _run(client: Client, tasks: int) -> None:
     fields = {
         "crew": "long", "adapter": "native", "bundle": "", "module": "crew", "attr": "crew", "plan": plan.digest,
         "queue": QUEUE, "result_task": planned[-1].key, "output_files": "{}", "inputs": "{}", "keep": "3600000",
-        "envelope": template(QUEUE), "checkpoint_on": ",task_completed,", "max_checkpoints": "0",
+        "envelope": DIRECT, "checkpoint_on": ",task_completed,", "max_checkpoints": "0",
     }  # fmt: skip
     client.store.workers.beat("w", 3_600_000, "{}")
     client.store.runs.create(RUN, plan, fields)

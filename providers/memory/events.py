@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from runner.providers.memory.state import Memory, Run, Task
-from runner.providers.records import Event
+from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK, Event
 
 AGENT = "agent_execution_error"
 """How the execution of an agent ends when it is interrupted."""
@@ -35,6 +35,8 @@ def emit(
     run.sequence += 1
     told = {"branch": branch, **({"task": task} if task else {})} | {name: str(one) for name, one in fields.items()}
     run.events.append(Event(_id(memory, run), run.sequence, kind, told, run.id, *relatives))
+    if len(run.events) > EVENTS_KEPT + EVENTS_PER_TASK * run.planned:
+        run.events.popleft()
     memory.changed.notify_all()
     return run.sequence
 

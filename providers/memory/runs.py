@@ -63,6 +63,7 @@ class MemoryRuns(Reader):
         run = self._memory.runs[run_id] = Run(run_id, plan, dict(fields), self._memory.now())
         transitions.use_bundle(self._memory, run)
         run.branches["main"] = branch = Branch(left=len(plan.tasks))
+        run.planned = len(plan.tasks)
         branch.scope = emit(self._memory, run, "crew_kickoff_started", "main")
         checkpoint(self._memory, run, "main", "crew_kickoff_started")
         for planned in frontier(plan, frozenset()):
@@ -178,6 +179,7 @@ class MemoryRuns(Reader):
                 there.branches[name].todo = branching.pack(new, todo)
         found = there.branches[branch]
         found.left = left
+        there.planned += left if start is not None or plan is not None else 0
         parent = start.branch if start is not None else ""
         found.scope = emit(self._memory, there, "run_resumed", branch, parent_branch=parent)
         for planned in ready:
@@ -315,6 +317,7 @@ class MemoryRuns(Reader):
         ready = growth.ready if growth is not None else branching.starts(where.plan, todo)
         branch = self._leave(run, name, where.branch, where.seq, where.checkpoint)
         branch.left = len(ready if growth is not None else todo)
+        run.planned += branch.left
         branch.inputs = json.dumps(overrides, ensure_ascii=False)
         if growth is None:
             branch.todo = branching.pack(where.plan, todo)

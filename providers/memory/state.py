@@ -24,8 +24,6 @@ from runner.providers.records import CheckpointRecord, Event, HeldClaim
 Place = tuple[str, str, str]  #: run, branch, task
 LedgerKey = tuple[str, str, str, str]  #: branch, task, agent, model
 
-EVENTS = 2000  #: of a run that are kept, the newest
-
 
 class OpenEvent(NamedTuple):
     """The start of something that the code of a task began and did not end: how it ends when it is interrupted."""
@@ -133,7 +131,8 @@ class Run:
     ledger: dict[LedgerKey, list[int]] = field(default_factory=dict)
     token: int = 0  #: the newest
     sequence: int = 0  #: of its newest event
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    events: deque[Event] = field(default_factory=deque)
+    planned: int = 0  #: tasks, on any branch: what is kept of its events grows with them
     pace: RateLimiter | None = None
 
     @property

@@ -206,6 +206,7 @@ class MemoryTask:
             return False
         self._end(run, growth.output, replayed=replayed, used=used, ms=ms, growth=growth)
         branch.left += len(growth.ready)
+        run.planned += len(growth.ready)
         going = self._unlock(run, growth.ready, process) if run.goes_on(self._name) else None
         self._after(run)
         self._continue(run, going, process)

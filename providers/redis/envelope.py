@@ -4,7 +4,6 @@ The committing script itself pushes the message, so committing and sending are o
 only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
 """
 
-import functools
 import json
 import re
 from typing import Any
@@ -12,6 +11,9 @@ from typing import Any
 JOB = "runner.job"
 """The name under which the worker registers the one Celery task there is."""
 
+
+DIRECT = "direct"
+"""What a run is created with as its envelope where the scripts push its messages; "" where they go to the outbox."""
 
 COMPACT = (",", ":")
 
@@ -28,12 +30,11 @@ def argument_text(run_id: str, branch: str, task: str, attempt: int | str) -> st
     return f"{{'run': '{run_id}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
 
 
-@functools.lru_cache(maxsize=64)
-def template(queue: str) -> str:
-    """The message for one queue: a line that names what goes where, and the text with a ``%s`` at each place.
+def lua() -> str:
+    """The message as an expression of the script that sends it, with ``values`` in it.
 
-    ``BODY…`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows. ``ID`` is
-    the job's. A format is filled in at a tenth of what replacing marks would cost the script.
+    ``BODY...`` stand inside a JSON text that is itself a JSON string. ``shadow`` is the name that Flower shows. ``ID``
+    is the job's.
     """
     body = json.dumps(
         [[], {"run": "@RUN@", "branch": "@BODYBRANCH@", "task": "@BODYTASK@", "attempt": "@ATTEMPT@"}, {}],
@@ -60,7 +61,5 @@ def template(queue: str) -> str:
         },
     }
     text = json.dumps(message, separators=COMPACT).replace("%", "%%")
-    marks = [mark for mark in _MARK.findall(text) if mark != "QUEUE"]
-    # The queue is known here; its name may hold anything.
-    named = json.dumps(queue)[1:-1].replace("%", "%%")
-    return " ".join(marks) + "\n" + _MARK.sub(lambda found: named if found[1] == "QUEUE" else "%s", text)
+    values = ",".join(f"values.{mark}" for mark in _MARK.findall(text))
+    return f"string.format([=[{_MARK.sub('%s', text)}]=],{values})"

@@ -29,7 +29,9 @@ key                                  type     holds, and how long
 ``…RUN:pace:WHOSE``                  zset     calls of models by their time, where only so many may be made in a minute;
                                               expires a minute after the last
 ``…RUN:branches``                    set      the run's branches
-``…RUN:events``                      stream   what happened, newest 2,000 or so; laid out as `stream` says
+``…RUN:events``                      stream   what happened: the newest 2,000 or so, and 50 more for each
+                                              task that was ever planned; laid out as `stream` says
+``…RUN:copy``                        stream   the same, within the script that ends the run
 ``…RUN:branch:B``                    hash     the branch: status, sequence, tasks left, head checkpoint; where it
                                               left its parent, what it does itself, what was edited,
                                               inputs that differ
@@ -95,6 +97,7 @@ TEMPLATES: dict[str, str] = {
     "ledger_key": "{run}:ledger",
     "pace_key": "{run}:pace:{name}",
     "events_key": "{run}:events",
+    "copy_key": "{run}:copy",
     "branches_key": "{run}:branches",
     "runs_key": "{home}:runs",
     "active_key": "{home}:active",

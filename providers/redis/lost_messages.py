@@ -21,12 +21,12 @@ def missing(client: Client, home: str) -> set[Job]:
     places = list(_places(client, references))
     pipe = client.pipeline(transaction=False)
     for run_id, branch, task in places:
-        pipe.hmget(keys.run_key(run_id), "queue", "envelope")
+        pipe.hmget(keys.run_key(run_id), "queue", "direct", "envelope")
         pipe.hget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task), "attempt")
     told = pipe.execute()
     by_queue: dict[str, set[Job]] = {}
-    for place, (queue, envelope), attempt in zip(places, told[::2], told[1::2], strict=True):
-        if queue and envelope and attempt:
+    for place, (queue, direct, envelope), attempt in zip(places, told[::2], told[1::2], strict=True):
+        if queue and (direct or envelope) and attempt:
             by_queue.setdefault(queue, set()).add(Job(*place, int(attempt)))
     found: set[Job] = set()
     for queue, jobs in by_queue.items():

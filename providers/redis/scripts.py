@@ -27,7 +27,8 @@ from typing import Any, Protocol
 from redis.exceptions import NoScriptError
 
 from runner.core.plan import PlannedTask
-from runner.providers.redis import stream
+from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
+from runner.providers.redis import envelope, stream
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.protocol import PROTOCOL
 
@@ -148,7 +149,16 @@ def _library(name: str, folder: str = "lib") -> str:
     text = _FOLDER.joinpath(folder, f"{name}.lua").read_text("utf-8")
     lines = (line.strip() for line in text.splitlines())
     text = " ".join(line for line in lines if line and not line.startswith("--"))
-    return text.replace("TYPES_IN_SHORT", stream.lua()) if name == "emit" else text
+    for mark, value in _given().get(name, {}).items():
+        text = text.replace(mark, value)
+    return text
+
+
+@cache
+def _given() -> dict[str, dict[str, str]]:
+    """What libraries are given from here, by the words that stand for it."""
+    kept = {"EVENTS_KEPT": str(EVENTS_KEPT), "EVENTS_PER_TASK": str(EVENTS_PER_TASK)}
+    return {"emit": {"TYPES_IN_SHORT": stream.lua(), **kept}, "send": {"MESSAGE": envelope.lua()}}
 
 
 @cache

@@ -27,7 +27,7 @@ from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
 from runner.providers.config import CheckpointConfig
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.protocol import queue_of
 
 LONGEST_ID = 200  #: characters of a key that a run is submitted with
@@ -187,7 +187,7 @@ def run_fields(
         **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
-        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else template(queue_of(queue)),
+        "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else DIRECT,
         **({"beginning": _beginning(prepared, inputs)} if prepared.plan.grows else {}),
     }
 

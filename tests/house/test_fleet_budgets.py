@@ -23,7 +23,7 @@ from runner.engine.local import LocalStops
 from runner.journal import task_marks
 from runner.providers.redis import claimed
 from runner.providers.redis.connection import Replicas
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
 from runner.providers.redis.workers import Workers
@@ -119,7 +119,7 @@ class Worker:
         read, runs = prepare(folder / "crew.py"), Runs(self.redis)
         runs.put_bundle(read.bundle.sha256, read.bundle.data)
         run = f"r-{self.redis.incr('of-the-test'):04}"
-        assert runs.create(run, read.plan, {**read.fields, "envelope": template(QUEUE)}) == "created"
+        assert runs.create(run, read.plan, {**read.fields, "envelope": DIRECT}) == "created"
 
     def jobs(self) -> Iterator[Job]:
         """What waits, oldest first; after each, what the process continues with."""

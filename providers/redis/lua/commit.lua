@@ -34,7 +34,7 @@ local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens"
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
 local unlocked = growth and #next or 0
-local r, b = redis.call("HMGET", run, "id", "queue", "envelope", "checkpoint_on"), redis.call("HMGET", branch, "status", "left")
+local r, b = redis.call("HMGET", run, "id", "queue", "direct", "checkpoint_on", "envelope"), redis.call("HMGET", branch, "status", "left")
 redis.call("XLEN", events_key(run))
 redis.call("LLEN", order_key(branch))
 redis.call("SCARD", open_key(branch))
@@ -44,7 +44,7 @@ if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) en
 if b[1] ~= "running" then
   intact_ends(home, run, math.huge)
 elseif #next > 0 then
-  intact_queue(home, r[2], r[3])
+  intact_queue(home, r[2], r[3], r[5])
   redis.call("HLEN", waits_key(branch))
   intact_tasks(branch, next)
 end
@@ -89,6 +89,7 @@ account(run, name, key, "replayed", replayed)
 account(run, name, key, "in_doubt", noted(t[6]))  -- what its threads are still at, and what broke off
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if growth then grow(run, name, branch, key, seq, growth) end
+if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", unlocked - 1)
 if b[1] ~= "running" then

@@ -9,7 +9,10 @@
 if redis.call("EXISTS", run) == 1 then return "exists" end
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 local at = now()
-local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1, "protocol", PROTOCOL}
+local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1, "protocol", PROTOCOL, "tasks", tasks_left}
+-- Scripts of before would fill in an envelope: they put the job into the outbox instead.
+local direct = fields.envelope ~= ""
+if direct then fields.direct, fields.envelope = "1", "" end
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 for _, index in ipairs({runs_key(home), active_key(home), queued_key(home), outbox_key(home)}) do redis.call("ZCARD", index) end
 local branch = branch_key(run, "main")
@@ -18,10 +21,7 @@ redis.call("XLEN", events_key(run))
 redis.call("HLEN", branch)
 intact_branch(branch)
 intact_tasks(branch, ready)
-if fields.envelope ~= "" then
-  redis.call("LLEN", fields.queue)
-  message(fields.envelope, {})
-end
+if direct then redis.call("LLEN", fields.queue) end
 redis.call("HSET", run, unpack(flat))
 if fields.bundle ~= "" then
   redis.call("HINCRBY", bundle, "active", 1)

@@ -25,6 +25,7 @@ local flat = {"parent", parent, "left", tasks_left, "created_at", at}
 for field, value in pairs(fields) do flat[#flat + 1] = field; flat[#flat + 1] = value end
 redis.call("HSET", branch, unpack(flat))
 redis.call("SADD", branches_key(run), name)
+redis.call("HINCRBY", run, "tasks", tasks_left)
 for _, edit in ipairs(edits) do
   local seq = redis.call("HINCRBY", branch, "seq", 1)
   redis.call("HSET", outputs_key(branch), edit[1], '{"seq":' .. seq .. ',"token":0,"edited":1,' .. edit[2])

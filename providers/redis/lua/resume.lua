@@ -40,6 +40,7 @@ if parent ~= "" then
 end
 for other, todo in pairs(todos) do redis.call("HSET", branch_key(run, other), "todo", todo) end
 begin(home, run, name, at)
+if parent ~= "" or plan ~= "" then redis.call("HINCRBY", run, "tasks", tasks_left) end
 if plan ~= "" then
   redis.call("SET", plan_key(run), plan)
   -- What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so.

@@ -11,7 +11,7 @@ from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import NOTHING, Used
 from runner.journal.acknowledged import Logs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.jobs import claim
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
@@ -58,7 +58,7 @@ class Driver:
             "keep": str(KEEP),
             "checkpoint_on": ",task_completed,",
             "max_checkpoints": "0",
-            "envelope": template(queue),
+            "envelope": DIRECT,
         }
         assert self.runs.create(run_id, plan, {**fields, **options}) == "created"
         return run_id

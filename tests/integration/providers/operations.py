@@ -27,7 +27,7 @@ from runner.providers.memory.task import MemoryTask
 from runner.providers.records import CheckpointRecord, HeldClaim
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 from runner.testing import ManualClock
@@ -99,7 +99,7 @@ class Operations(RuleBasedStateMachine):
             "keep": str(KEEP),
             "checkpoint_on": f",{','.join(sorted(options['triggers']))}," if options["triggers"] else "",
             "max_checkpoints": str(options["most"]),
-            "envelope": "" if options["relayed"] else template(queue),
+            "envelope": "" if options["relayed"] else DIRECT,
         }
         assert self.store.create(run_id, plan, fields) == self.memory.runs.create(run_id, plan, fields) == "created"
         self.check()

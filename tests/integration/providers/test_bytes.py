@@ -7,15 +7,22 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from runner.client import Client, prepare
+from runner.client.submission import KEEP, run_fields
+from runner.core.jobs import Claim
 from runner.core.ledger import Entry, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
-from runner.providers.redis import stream
+from runner.providers.redis import keys, stream
+from runner.providers.redis.connection import Line
 from runner.providers.redis.packing import pack_output, unpack_output
+from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of
 
 PRINTABLE = string.printable[:95]
+
+A_SHORT_RUN = 2600  #: bytes that a finished run of one task takes, with all that it is submitted with
 
 
 def text_of(letters: str, length: int = 1024) -> str:
@@ -48,6 +55,29 @@ def test_a_hundred_tasks_of_1_kb_cost_less_than_one_and_a_half_times_their_outpu
     costs = {key: redis.memory_usage(key, samples=0) - before.get(key, 0) for key in redis.scan_iter("*")}
     assert sum(costs.values()) < 1.5 * sum(len(text.encode()) for text in written.values()), costs
     assert driver.outputs(run) == written
+
+
+def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write_crew: Any) -> None:
+    """Whatever the server's settings: what it allotted for more events is given back when the run ends."""
+    crew = write_crew('from runner import Crew, Task\ncrew = Crew(tasks=[Task(name="work", run=lambda ctx: "done")])\n')
+    read, run, driver = prepare(str(crew)), "r-0123456789ab", Driver(redis, Line(redis))
+    fields = run_fields(read, {"n": 1}, None, None, "jobs", KEEP)
+    fields["target"] = "a-machine:/home/somebody/projects/crew.py::crew"
+    driver.runs.put_bundle(read.packed.sha256, read.packed.data)
+    assert driver.runs.create(run, read.plan, fields) == "created"
+    claim = driver.claim(next(driver.jobs(queue_of("jobs"))))
+    assert isinstance(claim, Claim)
+    before = [event.to_dict() for event in client.run(run).events()]
+    driver.task(claim).commit(dump("done 1", None), [], replayed=0, ms=5)
+    costs = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"{keys.run_key(run)}*")}
+    assert sum(costs.values()) < A_SHORT_RUN, costs
+    events = [event.to_dict() for event in client.run(run).events()]
+    assert events[:2] == before
+    assert [event["type"] for event in events[2:]] == ["task_completed", "crew_kickoff_completed"]
+    # Who has read up to there, reads what comes later
+    last = client.store.runs.last_event(run)
+    client.fork(run, inputs={"n": 2})
+    assert next(iter(client.store.runs.events(run, after=last))).seq == 5
 
 
 @pytest.mark.parametrize(

@@ -282,13 +282,6 @@ def test_a_run_that_is_gone_is_missed_before_anything_is_written(driver: Driver)
     assert contents(driver.redis) == before
 
 
-def test_a_run_whose_messages_cannot_be_made_is_not_created(driver: Driver) -> None:
-    before = contents(driver.redis)
-    with pytest.raises(ResponseError):
-        driver.submit(plan_of("a"), envelope="no message")
-    assert contents(driver.redis) == before
-
-
 def test_a_refusal_is_told_or_changes_nothing(driver: Driver) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])

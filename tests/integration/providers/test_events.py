@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.jobs import Claim, Scope
 from runner.events import PAIRS, VALID_EVENT_PAIRS, event_id_of
-from runner.providers.records import Event
+from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK, Event
 
 from .driver import Driver, plan_of
 
@@ -227,3 +227,26 @@ def test_what_a_task_tells_can_trigger_a_checkpoint_while_its_branch_goes_on(dri
     driver.task(held["b"]).fail("broken", replayed=0)
     tell(driver, held["a"], "tool_usage_finished", trigger="tool_usage_finished")
     assert len(driver.runs.checkpoints("r-1", "main")) == 1
+
+
+def test_the_events_of_a_long_run_are_all_there(driver: Driver, told: Any) -> None:
+    many = (EVENTS_KEPT + 200) // 2
+    driver.submit(plan_of(*(f"t{number}" for number in range(many))), checkpoint_on="")
+    driver.work()
+    assert len(told()) == 2 * many + 2
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_run_keeps_its_newest_events(driver: Driver, fork: Any, tasks: int) -> None:
+    """So many, and some for each task that was planned, on any branch; Redis lets up to 100 more stand."""
+    run = driver.submit(plan_of("a"))
+    claim = driver.take("a")["a"]
+    if tasks == 3:
+        for name in ("f", "g"):
+            fork(run, inputs={"x": 1}, branch=name)
+    most = EVENTS_KEPT + EVENTS_PER_TASK * tasks
+    for _ in range(most + 200):
+        newest = tell(driver, claim, "my_own")
+    kept = [event.seq for event in driver.runs.events(run)]
+    assert kept == list(range(kept[0], newest + 1))
+    assert most <= len(kept) <= most + 200

@@ -10,7 +10,7 @@ from runner.providers.memory import MemoryStore
 from runner.providers.records import Position
 from runner.providers.redis import forks
 from runner.providers.redis.connection import Replicas
-from runner.providers.redis.envelope import template
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
 from runner.testing import ManualClock, RedisServer, StoreConformance
@@ -44,7 +44,7 @@ class OnMemory(StoreDriver):
 
 
 class OnRedis(StoreDriver):
-    envelope = template(QUEUE)
+    envelope = DIRECT
 
     def __init__(self, url: str, redis: Redis, clock: Clock) -> None:
         self.redis, self.clock = redis, clock

@@ -8,7 +8,6 @@ from redis import Redis
 
 from runner.core.jobs import Claim, Job, Refusal
 from runner.providers.redis import keys
-from runner.providers.redis.envelope import template
 from runner.providers.redis.protocol import PROTOCOL, name_of, queue_of, served
 
 from .checks import job_of
@@ -16,12 +15,17 @@ from .driver import QUEUE, Driver, plan_of
 from .others import refused, somebody_elses
 
 OURS = queue_of(QUEUE)
+ENVELOPE = 'RUN TASK\n{"run":"%s","task":"%s"}'
+"""What a run of before has: its messages, to be filled in."""
 
 
 def of_before(driver: Driver, *tasks: str, **options: str) -> str:
     """A run as a version of before has created it: without a number, its jobs in the queue that it served."""
     run = driver.submit(plan_of(*tasks), **options)
     driver.redis.hdel(keys.run_key(run), "protocol")
+    if options.get("envelope", ENVELOPE):
+        driver.redis.hset(keys.run_key(run), "envelope", ENVELOPE)
+        driver.redis.hdel(keys.run_key(run), "direct")
     return run
 
 
@@ -56,7 +60,7 @@ def test_who_works_on_a_run_of_before_takes_it_along(driver: Driver) -> None:
     assert {job.task: job.attempt for job in waiting(driver.redis, OURS)} == {"b": 2, "c": 2}
     for message in driver.redis.lrange(OURS, 0, -1):
         assert json.loads(message)["properties"]["delivery_info"]["routing_key"] == OURS
-    assert driver.redis.hget(keys.run_key(run), "envelope") == template(OURS)
+    assert driver.redis.hmget(keys.run_key(run), "envelope", "direct") == ["", "1"]
     assert driver.claim(second) == driver.claim(third) == Refusal("taken")
     # And what comes after them is sent there
     driver.commit(claim)
@@ -71,7 +75,8 @@ def test_who_steers_a_run_of_before_takes_it_along(driver: Driver, fork: Any, ve
     run = of_before(driver, "a", "b: a", checkpoint_on=",*,")
     task = driver.task(driver.take()["a"])
     driver.redis.hdel(keys.run_key(run), "protocol")
-    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": template(QUEUE)})
+    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": ENVELOPE})
+    driver.redis.hdel(keys.run_key(run), "direct")
     if verb == "fork":
         fork(run, inputs={"x": 1})
     elif verb == "resume":
@@ -82,6 +87,15 @@ def test_who_steers_a_run_of_before_takes_it_along(driver: Driver, fork: Any, ve
         driver.runs.answer(run, "main", driver.runs.questions(run, "main")[0], '"that"')
     assert [job.task for job in waiting(driver.redis, OURS)] == ["a"]
     assert not waiting(driver.redis, QUEUE)
+
+
+def test_what_is_sent_again_of_a_run_of_before_stays_with_workers_of_before(driver: Driver, clock: Any) -> None:
+    run = of_before(driver, "a")
+    (lost,) = driver.jobs()
+    clock.go_on(5000)
+    assert driver.workers.resend(1000) == 1
+    assert list(driver.jobs()) == [lost]
+    assert driver.redis.hmget(keys.run_key(run), "envelope", "direct") == [ENVELOPE, None]
 
 
 def test_a_run_of_before_whose_broker_is_another_is_taken_along(driver: Driver) -> None:
@@ -98,7 +112,8 @@ def test_a_task_of_the_same_name_on_another_branch_is_taken_along_too(driver: Dr
     first, *_ = driver.jobs()
     fork(run, branch="f")
     driver.redis.hdel(keys.run_key(run), "protocol")
-    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": template(QUEUE)})
+    driver.redis.hset(keys.run_key(run), mapping={"queue": QUEUE, "envelope": ENVELOPE})
+    driver.redis.hdel(keys.run_key(run), "direct")
     driver.redis.delete(OURS)
     (job,) = [job for job in [first] if job.branch == "main"]
     task = keys.key("task_key", branch_key=keys.branch_key(run, "main"), name="a")

@@ -6,6 +6,13 @@ local function hold(home, run, name, task)
   redis.call("ZREM", queued_key(home), queued_ref(id, name, task))
   redis.call("ZREM", due_key(home), id .. "|" .. name .. "|" .. task)
 end
+-- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
+-- has just what is in it. Of a long stream it would save little, and take its time.
+local function settle(run)
+  local events = events_key(run)
+  if redis.call("XLEN", events) > 200 then return end
+  if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
+end
 local function finish(home, run, name, status, err, at)
   local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch")
   local branch = branch_key(run, name)
@@ -23,6 +30,7 @@ local function finish(home, run, name, status, err, at)
   -- A run of before may be told to be kept for longer than Redis can count.
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
+  settle(run)
   each_key(run, function(k) redis.call("PEXPIRE", k, keep) end)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.

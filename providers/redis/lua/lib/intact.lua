@@ -2,17 +2,17 @@
 -- before its first write: where a key is somebody else's (a queue that is called like one of ours), it fails and has
 -- changed nothing. Each look costs the same, however much the key holds. What is called for each task and each step looks by
 -- itself, at no more than it needs.
-local function intact_queue(home, queue, envelope)
+local function intact_queue(home, queue, direct, envelope)
   redis.call("ZCARD", queued_key(home))
-  if envelope ~= "" then redis.call("LLEN", queue) else redis.call("ZCARD", outbox_key(home)) end
+  if direct or envelope ~= "" then redis.call("LLEN", queue) else redis.call("ZCARD", outbox_key(home)) end
 end
 local function intact_run(home, run, name)
-  local r = redis.call("HMGET", run, "queue", "envelope", "id")
+  local r = redis.call("HMGET", run, "queue", "direct", "id", "envelope")
   if not r[3] then error({err = "ERR " .. SCRIPT .. ".lua: there is no run here"}) end
   redis.call("HLEN", branch_key(run, name))
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", ledger_key(run))
-  intact_queue(home, r[1], r[2])
+  intact_queue(home, r[1], r[2], r[4])
 end
 local function intact_checkpoints(branch, on)
   if not on or on == "" then return end

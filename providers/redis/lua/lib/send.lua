@@ -1,25 +1,22 @@
--- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run then
--- has an envelope to fill in), else it waits in the outbox for somebody to send it.
+-- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run is then
+-- "direct"), else it waits in the outbox for somebody to send it.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
-local function message(envelope, values)
-  local marks, text = string.match(envelope, "^([%u ]+)\n(.*)$")
-  local places = {}
-  for mark in string.gmatch(marks, "%u+") do places[#places + 1] = values[mark] or "" end
-  return string.format(text, unpack(places))
-end
+-- Whether messages are pushed here. A run of before has a whole envelope, of the same message.
+local function is_direct(direct, envelope) return direct or envelope ~= "" end
 local function send(home, run, name, task, attempt, at)
-  local r = redis.call("HMGET", run, "id", "envelope", "queue", "crew")
+  local r = redis.call("HMGET", run, "id", "direct", "queue", "crew", "envelope")
   local ref = r[1] .. "|" .. name .. "|" .. task
   redis.call("ZADD", queued_key(home), at, queued_ref(r[1], name, task))
-  if r[2] == "" then
+  if not is_direct(r[2], r[5]) then
     redis.call("ZADD", outbox_key(home), at, ref .. "|" .. attempt)
     return
   end
   local copy = redis.call("HINCRBY", run, "sends", 1)
-  local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), ATTEMPT = attempt, COPY = copy}
+  local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), QUEUE = quoted(r[3]), ATTEMPT = attempt,
+                  COPY = copy}
   -- A long branch name would stand in a message seven times: the job's id has its hash.
   local short = #name > 12 and string.sub(redis.sha1hex(name), 1, 8) or values.BRANCH
   values.ID = r[1] .. "." .. short .. "." .. values.TASK .. "." .. attempt
   values.BODYBRANCH, values.BODYTASK = quoted(values.BRANCH), quoted(values.TASK)
-  redis.call("LPUSH", r[3], message(r[2], values))
+  redis.call("LPUSH", r[3], MESSAGE)
 end

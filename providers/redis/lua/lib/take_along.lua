@@ -2,11 +2,9 @@
 -- workers of our protocol serve: to those of before, who have the old messages, it is another attempt's, and not theirs.
 -- but: the task that is being claimed, on its branch.
 local function take_along(home, run, at, branch_but, but)
-  local r = redis.call("HMGET", run, "protocol", "queue", "envelope")
+  local r = redis.call("HMGET", run, "protocol", "queue", "envelope", "direct")
   if tonumber(r[1] or "1") >= PROTOCOL then return end
   local queue = "runner:p" .. PROTOCOL .. ":" .. string.gsub(r[2], "^runner:p%d+:", "")
-  local envelope = string.gsub(r[3], '"routing_key":"runner:p%d+:', '"routing_key":"')
-  envelope = string.gsub(envelope, '"routing_key":"', '"routing_key":"runner:p' .. PROTOCOL .. ":")
   local waiting = {}
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     for _, task in ipairs(goes_on(run, name) and redis.call("SMEMBERS", open_key(branch_key(run, name))) or {}) do
@@ -18,6 +16,7 @@ local function take_along(home, run, at, branch_but, but)
   end
   redis.call("LLEN", queue)
   redis.call("ZCARD", outbox_key(home))
-  redis.call("HSET", run, "protocol", PROTOCOL, "queue", queue, "envelope", envelope)
+  redis.call("HSET", run, "protocol", PROTOCOL, "queue", queue, "envelope", "")
+  if is_direct(r[4], r[3]) then redis.call("HSET", run, "direct", 1) end
   for _, one in ipairs(waiting) do send(home, run, one[1], one[2], redis.call("HINCRBY", one[3], "attempt", 1), at) end
 end
