@@ -19,6 +19,7 @@ from runner.client import Client
 from runner.testing import Fleet, RedisServer, eventually
 from runner.testing import fleet as testing_fleet
 
+from .support import shares
 from .support.fork_server import ForkServer
 
 TESTS = Path(__file__).parent
@@ -69,6 +70,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     files = collection_path.rglob("*.py") if collection_path.is_dir() else [collection_path]
     return True if not any("mark.fast" in file.read_text() for file in files) else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """How many processes ``-n auto`` means: two for each core, as tests of workers wait for half of their time.
+
+    The quick loop waits for nothing: one for each.
+    """
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    return len(os.sched_getaffinity(0)) * (1 if config.getoption("markexpr") == "fast" else 2)
+
+
+@pytest.hookimpl(trylast=True)  # of what -m left
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Each process of xdist begins with its share of the long tests."""
+    if given := getattr(session.config, "workerinput", None):
+        session.items[:] = shares.dealt(session.items, TESTS, given["workercount"])
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks

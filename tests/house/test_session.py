@@ -6,6 +6,8 @@ import signal
 import sys
 import tomllib
 
+import pytest
+
 
 def test_bytecode_is_kept_whatever_the_shell_says():
     """Else each of the hundreds of processes that tests start compiles all that it imports."""
@@ -30,3 +32,14 @@ def test_no_test_is_run_again_but_in_ci_which_names_it(root):
     assert [option for option in options if "rerun" in option] == []
     (command,) = re.findall(r"(?m)^python -m pytest .*$", (root / ".ci/run").read_text())
     assert {"-rR", "--reruns=1"} <= set(command.split())
+
+
+def test_n_auto_is_two_processes_for_each_core_but_in_the_quick_loop(request, monkeypatch):
+    if not request.config.pluginmanager.hasplugin("xdist"):
+        pytest.skip("pytest-xdist is switched off")
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    cores = len(os.sched_getaffinity(0))
+    ask = request.config.hook.pytest_xdist_auto_num_workers
+    for expression, expected in (("", 2 * cores), ("fast", cores)):
+        monkeypatch.setattr(request.config.option, "markexpr", expression)
+        assert ask(config=request.config) == expected, expression

@@ -1,0 +1,34 @@
+"""Which process of pytest-xdist does which tests: each begins with its share of the long ones."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+LONG = ("worker/tasks", "ops", "examples", "docs", "house", "worker/adapters")
+"""Folders of tests that take seconds each. The last one's wait for an environment that is made meanwhile."""
+
+
+def dealt(items: Sequence[pytest.Item], folder: Path, processes: int) -> list[pytest.Item]:
+    """The tests of ``folder`` in an order that xdist's worksteal cuts into that many equal pieces, one for a process.
+
+    Each piece begins with whole files of the long ones. Whoever is done takes over tests from the end of another's
+    piece, so the short ones are what is left when the session ends.
+    """
+    long: dict[Path, list[pytest.Item]] = {}
+    for rank in LONG:
+        for item in items:
+            if item.path.is_relative_to(folder / rank):
+                long.setdefault(item.path, []).append(item)
+    pieces: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    for file in long.values():
+        min(pieces, key=len).extend(file)
+    short = [item for item in items if item.path not in long]
+    left = len(items)
+    for number, piece in enumerate(pieces):  # as worksteal divides: what is left by how many have nothing yet
+        size = left // (processes - number)
+        wanted = max(0, size - len(piece))
+        piece += short[:wanted]
+        del short[:wanted]
+        left -= size
+    return [item for piece in pieces for item in piece] + short
