@@ -10,7 +10,7 @@ from kombu.entity import Queue
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
-from runner.providers.redis.protocol import served
+from runner.providers.redis.protocol import POOLS, served
 
 
 def state_url() -> str:
@@ -62,6 +62,12 @@ def own_broker() -> bool:
     return broker_url() == kombu_url(state_url())
 
 
+def pools() -> tuple[str, ...]:
+    """Tasks of which pools this worker serves: all, unless another beside it serves the others."""
+    one = os.environ.get("RUNNER_SERVES")
+    return (one,) if one else POOLS
+
+
 def _queue(name: str) -> Any:
     # Only there: another broker would push all it has to a consumer that acknowledges nothing.
     return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]
@@ -95,7 +101,7 @@ def make_app() -> Celery:
         # twice, and keeping book of what is unacknowledged is most of what a message costs. A lost one is sent again
         # from the store.
         task_acks_late=False,
-        task_queues=[_queue(one) for one in served(queue)],
+        task_queues=[_queue(one) for one in served(queue, pools())],
         worker_prefetch_multiplier=1,
         # A job waiting behind a long one in a worker could run elsewhere.
         worker_disable_prefetch=True,

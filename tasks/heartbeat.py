@@ -23,6 +23,7 @@ from runner.journal.task_marks import Performed
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+from runner.providers.redis.protocol import POOLS
 from runner.providers.redis.rewound import LookBack
 from runner.providers.redis.workers import Workers
 from runner.tasks.stops import DRAINS, RECHECK
@@ -343,7 +344,7 @@ class Heartbeat(threading.Thread):
         if self._queue is None or self._draining:
             return
         workers = self._workers()
-        waiting = workers.queue_length(self._queue)
+        waiting = workers.queue_length(self._queue, self._about.get("serves", POOLS))
         idle = waiting > 0 and workers.claimed(self._worker) < self._slots
         if self._stall.stands(idle=idle, moved=self._taken()):
             self._restart(

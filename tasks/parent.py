@@ -3,11 +3,12 @@
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
 from runner.core.settings import WorkerSettings
@@ -16,81 +17,160 @@ QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted
 LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
+LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not tell
 _PR_SET_PDEATHSIG = 1
 
 
 def run(
-    environment: Mapping[str, str],
+    environments: Sequence[Mapping[str, str]],
     *,
     until: Callable[[], bool] | None = None,
     poll: float = 1.0,
     tries: int | None = None,
 ) -> int:
-    """Keep one worker running until asked to end, or until ``until()`` says so. Returns the exit code.
+    """Keep a worker running in each of these environments until asked to end, or until ``until()`` says so.
 
-    After ``tries`` deaths in a row, each soon after the start, it gives up.
+    Returns the exit code. After ``tries`` deaths of one in a row, each soon after the start, it gives up.
     """
-    quick_deaths = 0
     asked: list[int] = []
-    heard, tell = os.pipe()  # the worker is always told by SIGTERM; here it reads what we were told by
+    heard, tell = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
     os.set_blocking(heard, False)
-    child: subprocess.Popen[bytes] | None = None
+    workers = [_Kept({**os.environ, **one, "RUNNER_ASKED_FD": str(heard)}, heard) for one in environments]
 
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
-        os.write(tell, bytes([signum]))
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                # Once is enough; whoever asks a third time means it.
-                child.send_signal(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
+        os.write(tell, bytes([signum]) * len(workers))
+        for one in workers:  # once is enough; whoever asks a third time means it
+            one.send(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, ask)
-    pause = 0.1
     while not asked:
-        started = time.monotonic()
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
-            env={**os.environ, **environment, "RUNNER_ASKED_FD": str(heard)},
-            pass_fds=(heard,),
-            preexec_fn=end_with_parent if sys.platform == "linux" else None,
-        )
+        for one in workers:
+            one.start()
         if asked:  # it came between two children
-            child.send_signal(signal.SIGTERM)
-        code = _wait(child, asked, until, poll)
-        if asked or (until is not None and code == 0 and until()):
-            return 0
-        quick_deaths = 0 if time.monotonic() - started > QUICK or code < 0 else quick_deaths + 1
-        if tries is not None and quick_deaths >= tries:
-            print(
-                f"runner worker: it ended {tries} times shortly after starting; giving up", file=sys.stderr, flush=True
-            )
-            return GAVE_UP
-        pause = 0.1 if time.monotonic() - started > QUICK else min(pause * 2, LONGEST_PAUSE)
-        print(
-            f"runner worker: the worker process exited with status {code}; starting another",
-            file=sys.stderr,
-            flush=True,
-        )
-        time.sleep(pause)
+            break
+        _wait(workers, poll)
+        if asked:
+            break
+        pending = not all(one.runs for one in workers)
+        ended = [one for one in workers if one.has_ended()]
+        if until is not None and not pending and all(one.code == 0 for one in ended) and until():
+            _end(workers, poll)
+            if asked or (all(one.code == 0 for one in workers) and until()):
+                return 0
+            continue  # there is something to do again
+        for one in ended:
+            if not one.again(tries):
+                print(
+                    f"runner worker: it ended {tries} times shortly after starting; giving up",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                _end(workers, poll)
+                return GAVE_UP
+    _end(workers, poll)
     return 0
 
 
-def _wait(child: "subprocess.Popen[bytes]", asked: list[int], until: Callable[[], bool] | None, poll: float) -> int:
-    """Wait until the worker exits; kill it if it was asked to stop and the drain timeout is long over."""
-    patience = WorkerSettings().drain_timeout + MARGIN
-    end: float | None = None
-    while True:
-        try:
-            return child.wait(timeout=poll)
-        except subprocess.TimeoutExpired:
-            if end is None and not asked and until is not None and until():
-                child.send_signal(signal.SIGTERM)
-                end = time.monotonic() + patience
-            elif end is None and asked:
-                end = time.monotonic() + patience
-            elif end is not None and time.monotonic() > end:
-                child.kill()
+class _Kept:
+    """One worker that is kept running."""
+
+    def __init__(self, environment: Mapping[str, str], heard: int) -> None:
+        self._environment, self._heard = environment, heard
+        self._child: subprocess.Popen[bytes] | None = None
+        self._started = self._due = 0.0
+        self._pause, self._quick_deaths = 0.1, 0
+        self._told = False
+        self.pidfd: int | None = None
+        self.code = 0
+
+    @property
+    def due(self) -> float:
+        """In how many seconds it is to be started; infinite while it runs."""
+        return float("inf") if self._child is not None else self._due - time.monotonic()
+
+    def start(self) -> None:
+        """Start it, if it does not run and its pause is over."""
+        if self.due > 0:
+            return
+        self._started, self._told = time.monotonic(), False
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
+            env=self._environment,
+            pass_fds=(self._heard,),
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
+        )
+        with contextlib.suppress(OSError, AttributeError):  # no such call (macOS)
+            self.pidfd = os.pidfd_open(self._child.pid)
+
+    def send(self, signum: int) -> None:
+        """Send it a signal, if it runs."""
+        if self._child is not None:
+            self._child.send_signal(signum)
+            self._told = True
+
+    def ask(self) -> None:
+        """Ask it to end, unless it was."""
+        if not self._told:
+            self.send(signal.SIGTERM)
+
+    def has_ended(self) -> bool:
+        """Whether it ran, and ended since the last look. Its exit code is in ``code``."""
+        if self._child is None or (code := self._child.poll()) is None:
+            return False
+        self.code, self._child = code, None
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        return True
+
+    def again(self, tries: int | None) -> bool:
+        """Have it started again after a pause; False if it died too often."""
+        lived = time.monotonic() - self._started
+        self._quick_deaths = 0 if lived > QUICK or self.code < 0 else self._quick_deaths + 1
+        if tries is not None and self._quick_deaths >= tries:
+            return False
+        self._pause = 0.1 if lived > QUICK else min(self._pause * 2, LONGEST_PAUSE)
+        print(
+            f"runner worker: the worker process exited with status {self.code}; starting another",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._due = time.monotonic() + self._pause
+        return True
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and is not known to have ended."""
+        return self._child is not None
+
+
+def _wait(workers: Sequence[_Kept], seconds: float) -> None:
+    """Until one of them ends or is to be started, for so long at most."""
+    left = min(seconds, *(max(one.due, 0) for one in workers))
+    running = [one for one in workers if one.runs]
+    if any(one.pidfd is None for one in running):
+        time.sleep(min(left, LOOK))
+        return
+    watched = select.poll()
+    for one in running:
+        watched.register(one.pidfd or 0, select.POLLIN)
+    watched.poll(left * 1000)
+
+
+def _end(workers: Sequence[_Kept], poll: float) -> None:
+    """Ask them to end, and wait; kill those that have not when the drain timeout is long over."""
+    end = time.monotonic() + WorkerSettings().drain_timeout + MARGIN
+    for one in workers:
+        one.ask()
+    while any(one.runs for one in workers):
+        for one in workers:
+            if not one.has_ended() and time.monotonic() > end:
+                one.send(signal.SIGKILL)
+        running = [one for one in workers if one.runs]
+        if running:
+            _wait(running, poll)
 
 
 def end_with_parent(signum: int = signal.SIGTERM) -> None:

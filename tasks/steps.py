@@ -51,6 +51,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
                 "concurrency": parent.concurrency,
                 "queue": queue,
                 "reads": READS,
+                "serves": celery_side.pools(),
                 "lease": settings.lease,
                 "python": platform.python_version(),
                 "out": jobs.OUT,

@@ -15,7 +15,7 @@ def main() -> None:
     from runner.core.settings import cache_dir
     from runner.providers.redis.protocol import served
     from runner.tasks import jobs, steps
-    from runner.tasks.app import app, state_url
+    from runner.tasks.app import app, pools, state_url
 
     steps.install(app)
     level = os.environ.get("RUNNER_LOGLEVEL", "INFO")
@@ -46,7 +46,7 @@ def main() -> None:
             pool_cls=pool,
             concurrency=int(os.environ.get("RUNNER_CONCURRENCY", "2")),
             loglevel=getattr(logging, level),
-            queues=served(app.conf.task_default_queue),
+            queues=served(app.conf.task_default_queue, pools()),
             task_events=watched,
             without_gossip=True,
             without_mingle=True,

@@ -46,6 +46,7 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit
 ``…RUN:branch:B:journal:T``          hash     its recorded steps; removed by the commit
 ``runner:pN:QUEUE``                  list     the broker's: messages of jobs for workers that read protocol N
+``runner:tN:QUEUE``                  list     the same, of tasks that mostly wait
 ===================================  =======  ====================================================================
 
 A *state home* is where `RedisProvider` keeps the states of one location: ``runner:{states:PREFIX}``.

@@ -5,21 +5,31 @@ Who writes to a run takes it along to its own protocol (``lua/lib/take_along.lua
 read. Each protocol has queues of its own: a worker serves those that it reads, and a job for a newer one never reaches
 it. Should one all the same, its claim is refused, and the job comes again a second later.
 
+Tasks that mostly wait have queues beside those of the others: a worker takes many of them at a time.
+
 The number goes up when a worker of before could not do a task on top of what is written now.
 """
 
 import re
+from collections.abc import Collection
+
+from runner.core.plan import THREAD
 
 PROTOCOL = 2
 READS = tuple(range(1, PROTOCOL + 1))
 FIRST = 1  #: of runs that carry no number
 
-_QUEUE = re.compile(r"runner:p\d+:", re.ASCII)
+POOLS = ("process", "thread")  #: what serves a queue
+
+_QUEUE = re.compile(r"runner:[pt]\d+:", re.ASCII)
 
 
-def queue_of(name: str, protocol: int = PROTOCOL) -> str:
-    """Where jobs for workers of a protocol wait, of those who serve the queue called so."""
-    return name if protocol == FIRST else f"runner:p{protocol}:{name}"
+def queue_of(name: str, protocol: int = PROTOCOL, pool: str = "") -> str:
+    """Where jobs for workers of a protocol wait, of those who serve the queue called so.
+
+    ``pool`` is "thread" for tasks that mostly wait, "" for others.
+    """
+    return name if protocol == FIRST else f"runner:{'t' if pool == THREAD else 'p'}{protocol}:{name}"
 
 
 def name_of(queue: str) -> str:
@@ -27,6 +37,8 @@ def name_of(queue: str) -> str:
     return _QUEUE.sub("", queue, count=1)
 
 
-def served(name: str) -> list[str]:
-    """The queues of all protocols that we read."""
-    return [queue_of(name, protocol) for protocol in READS]
+def served(name: str, pools: Collection[str] = POOLS) -> list[str]:
+    """The queues of all protocols that we read, for what these pools serve."""
+    others = [queue_of(name, protocol) for protocol in READS] if "process" in pools else []
+    waiting = [queue_of(name, protocol, THREAD) for protocol in READS if protocol != FIRST] if THREAD in pools else []
+    return others + waiting

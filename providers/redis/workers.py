@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import NotNow
-from runner.providers.redis.protocol import FIRST, served
+from runner.providers.redis.protocol import FIRST, POOLS, served
 from runner.providers.redis.scripts import stamp
 
 
@@ -251,10 +251,10 @@ class Workers:
             return True
         return any(self.claimed(worker.id) for worker in self.registered())
 
-    def queue_length(self, queue: str) -> int:
-        """How many messages wait on this Redis for those who serve the queue called so."""
+    def queue_length(self, queue: str, pools: Collection[str] = POOLS) -> int:
+        """How many messages wait on this Redis for those who serve the queue called so, with these pools."""
         pipe = self.client.pipeline(transaction=False)
-        for one in served(queue):
+        for one in served(queue, pools):
             pipe.llen(one)
         return sum(map(int, pipe.execute()))
 

@@ -21,16 +21,26 @@ from runner.core.redaction import redact_handlers, redact_url
 from runner.core.settings import WorkerSettings, default_queue
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
-from runner.tasks import parent
+from runner.tasks import capacity, parent
 
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
 
 
 @click.command()
 @click.option(
-    "--concurrency", "-c", type=options.Count(min=1), metavar="N", help="Tasks at a time. Default: the number of cores."
+    "--concurrency",
+    "-c",
+    type=options.Count(min=1),
+    metavar="N",
+    help="Tasks at a time. Default: the number of cores; with --pool auto as many that mostly wait as memory holds.",
 )
-@click.option("--pool", type=click.Choice(["prefork", "threads"]), default="prefork", show_default=True)
+@click.option(
+    "--pool",
+    type=click.Choice(["auto", "prefork", "threads"]),
+    default="prefork",
+    show_default=True,
+    help="auto: threads for tasks that mostly wait (agents, async def), a process for each other task.",
+)
 @click.option(
     "--lease",
     type=options.Seconds(min=0.3),
@@ -67,8 +77,6 @@ def worker(
     """Serve the queue until SIGTERM. A worker that dies is started again."""
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     environment = {
-        "RUNNER_CONCURRENCY": str(concurrency or os.cpu_count() or 2),
-        "RUNNER_POOL": pool,
         "RUNNER_LOGLEVEL": loglevel.upper(),
         "RUNNER_QUEUE": default_queue(),
     }
@@ -84,7 +92,12 @@ def worker(
     with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
         environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = store.url
         options.check_broker()
-        return parent.run(environment, until=_until(store, until_idle), poll=0.5, tries=3 if until_idle else None)
+        return parent.run(
+            [{**environment, **part} for part in capacity.parts(pool, concurrency)],
+            until=_until(store, until_idle),
+            poll=0.5,
+            tries=3 if until_idle else None,
+        )
 
 
 @contextlib.contextmanager

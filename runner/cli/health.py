@@ -38,13 +38,18 @@ def worker_health(which: str) -> Health:
         here = which != SELF or not Path("/proc/self").exists() or Path(f"/proc/{fields.get('pid')}").exists()
         if fields.get("host") == host and "pid" in fields and pid in (0, fields["pid"]) and here:
             found[f"{host}:{fields['pid']}"] = worker
-    if len(found) > 1:
+    together = which == SELF and len({_process(worker.fields["pid"])[1] for worker in found.values()}) == 1
+    if len(found) > 1 and not together:
         raise UsageError(f"several workers run on {host}; choose one: --worker {' or --worker '.join(sorted(found))}")
     if not found:
         name = f"on {host} whose processes are visible here" if which == SELF else which
         return Health(f"no worker is registered {name}", ok=False, exit_code=int(Exit.FAILED))
-    ((name, worker),) = found.items()
-    wrong = _lapsed(worker, now) or (_stopped(worker.fields["pid"]) if host == socket.gethostname() else "")
+    all_well = [_health(name, worker, now, here=host == socket.gethostname()) for name, worker in found.items()]
+    return next((one for one in all_well if not one.ok), all_well[0])
+
+
+def _health(name: str, worker: WorkerInfo, now: int, *, here: bool) -> Health:
+    wrong = _lapsed(worker, now) or (_stopped(worker.fields["pid"]) if here else "")
     left = (worker.lapses_at - now) / 1000
     return Health(
         f"{name}: {wrong or f'alive; its lease is valid for {left:.1f} s more'}",

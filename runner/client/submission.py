@@ -182,7 +182,7 @@ def run_fields(
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
         "inputs": stored(inputs),
-        "queue": queue_of(queue),
+        "queue": queue_of(queue, pool=prepared.plan.pool),
         "keep": str(int(keep * 1000)),
         **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",

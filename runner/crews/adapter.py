@@ -14,7 +14,7 @@ from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
 from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan, PlannedTask, refuse_cycles, sequential_order
+from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import native_task, planning
 from runner.crews.context import TaskContext
@@ -23,7 +23,7 @@ from runner.crews.human_review import reviewed
 from runner.crews.task import ConditionalTask, Task
 from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
-from runner.llm.llm import LLM, model_for
+from runner.llm.llm import LLM, BaseLLM, model_for
 from runner.providers.config import CheckpointConfig, resolve
 
 LONGEST_NAME = 200  #: characters of a task's
@@ -50,12 +50,12 @@ class NativeAdapter:
         for task, key in zip(crew.tasks, keys, strict=True):
             refuse_task(crew, task, key, after[key])
         planned = [
-            PlannedTask(key, after[key], context[key], _timeout(crew, task))
+            PlannedTask(key, after[key], context[key], _timeout(crew, task), _pool(crew, task))
             for task, key in zip(crew.tasks, keys, strict=True)
         ]
         if crew.planner is not None:
             crew.planner.description = planning.described(crew.tasks)
-            first = PlannedTask(planning.KEY, context=())
+            first = PlannedTask(planning.KEY, context=(), pool=_pool(crew, crew.planner))
             planned = [first, *(one if one.after else one._replace(after=(first.key,)) for one in planned)]
         return Plan(crew=crew.name or name, tasks=tuple(planned), inputs=_inputs(crew))
 
@@ -188,6 +188,17 @@ def _timeout(crew: Crew, task: Task) -> float | None:
     doer = crew.doer(task)
     limits = [task.timeout, doer.max_execution_time if doer and task.run is None else None]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _pool(crew: Crew, task: Task) -> str:
+    """As the task says, else a thread for what mostly waits."""
+    if task.pool is not None:
+        return THREAD if task.pool == "thread" else ""
+    if task.run is not None:
+        return THREAD if inspect.iscoroutinefunction(task.run) else ""
+    doer = crew.doer(task)
+    own_model = doer is not None and isinstance(doer.llm, BaseLLM) and not isinstance(doer.llm, LLM)
+    return "" if own_model else THREAD
 
 
 def _task(crew: Crew, key: str) -> Task:

@@ -3,7 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
@@ -20,6 +20,10 @@ class Task(BaseModel):
     ``retry_delay`` are seconds; ``max_retries`` counts the attempts after the first that may follow an exception.
     A guardrail is a function of the output that gives ``(True, output)`` or ``(False, why)``; the task is then asked
     again, at most ``guardrail_max_retries`` times.
+
+    ``pool`` says where a worker does it: in a ``"thread"`` among many, or in a ``"process"`` to itself, where a timeout
+    breaks into whatever it is at. Left out, a process for a plain function as ``run``, or for an agent whose model is
+    a class of yours; a thread for what mostly waits: other agents, and an ``async def`` as ``run``.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -48,6 +52,7 @@ class Task(BaseModel):
     timeout: float | None = Field(default=None, gt=0)
     max_retries: int = Field(default=0, ge=0)
     retry_delay: float = Field(default=1.0, ge=0)
+    pool: Literal["process", "thread"] | None = None
     output: TaskOutput | None = Field(default=None, exclude=True)
 
     _crew: Link = PrivateAttr(default_factory=Link)

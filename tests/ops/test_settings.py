@@ -14,7 +14,7 @@ from runner.core.settings import WorkerSettings
 #: Between the runner's own processes, or for tests.
 INTERNAL = {
     *("RUNNER_CONCURRENCY", "RUNNER_POOL", "RUNNER_LOGLEVEL", "RUNNER_WORKER_ID", "RUNNER_EXIT_CODE"),
-    *("RUNNER_CRASH_AT", "RUNNER_ASKED_FD"),
+    *("RUNNER_CRASH_AT", "RUNNER_ASKED_FD", "RUNNER_SERVES"),
 }
 
 

@@ -8,24 +8,28 @@ import gc
 import hashlib
 import json
 from collections.abc import Container, Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from runner.core.errors import BadCrew
+
+THREAD = "thread"  #: the pool of tasks that mostly wait
 
 
 class PlannedTask(NamedTuple):
     """One task of a plan: a tuple, for a plan may have thousands and a client reads it while a person waits.
 
     ``after`` are the tasks that must be committed before it may run; ``context`` those whose outputs it was given by
-    name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds.
+    name (they come with the claim), ``None`` if it was given none by name. ``timeout`` is in seconds. One whose
+    ``pool`` is `THREAD` mostly waits: a process does many such at a time. Another has a process to itself.
     """
 
     key: str
     after: tuple[str, ...] = ()
     context: tuple[str, ...] | None = None
     timeout: float | None = None
+    pool: str = ""
 
     def may_run(self, committed: Container[str]) -> bool:
         """Whether everything that it waits for is committed."""
@@ -88,7 +92,7 @@ class Plan:
     @cached_property
     def edges(self) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
         """The same by their keys, each with what it waits for and its context: what a decision goes through quickly."""
-        return tuple([(key, after, context or ()) for key, after, context, _ in self.in_order])
+        return tuple([(key, after, context or ()) for key, after, context, *_ in self.in_order])
 
     @cached_property
     def dependents(self) -> Mapping[str, tuple[PlannedTask, ...]]:
@@ -98,6 +102,11 @@ class Plan:
             for key in task.after:
                 found[key].append(task)
         return {key: tuple(waiting) for key, waiting in found.items()}
+
+    @property
+    def pool(self) -> str:
+        """`THREAD` if that is the pool of all its tasks, which are known; else "": its tasks have processes."""
+        return THREAD if not self.grows and all(task.pool == THREAD for task in self.tasks) else ""
 
     @property
     def result(self) -> str:
@@ -126,6 +135,8 @@ class Plan:
                 entry["context"] = task.context
             if task.timeout is not None:
                 entry["timeout"] = task.timeout
+            if task.pool:
+                entry["pool"] = task.pool
             tasks.append(entry)
         plan: dict[str, Any] = {"crew": self.crew, "inputs": sorted(self.inputs), "tasks": tasks}
         if self.grows:
@@ -134,8 +145,9 @@ class Plan:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that tell two plans apart."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """Sixteen hex digits that tell two plans apart. Where their tasks are done is no difference."""
+        tasks = tuple([task._replace(pool="") if task.pool else task for task in self.tasks])
+        return hashlib.sha256(replace(self, tasks=tasks).to_json().encode()).hexdigest()[:16]
 
     @classmethod
     def from_json(cls, text: str) -> "Plan":
@@ -150,6 +162,7 @@ class Plan:
                     tuple(entry["after"]) if "after" in entry else (),
                     tuple(entry["context"]) if "context" in entry else None,
                     entry.get("timeout"),
+                    entry.get("pool", ""),
                 )
                 for entry in data["tasks"]
             ]

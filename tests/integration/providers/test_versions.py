@@ -133,5 +133,5 @@ def test_a_run_that_cannot_be_taken_along_is_as_it_was(driver: Driver, envelope:
 
 
 def test_queues_have_names_of_their_own() -> None:
-    assert served("runner") == ["runner", f"runner:p{PROTOCOL}:runner"]
-    assert [name_of(queue) for queue in served("a:b c")] == ["a:b c", "a:b c"]
+    assert served("runner") == ["runner", f"runner:p{PROTOCOL}:runner", f"runner:t{PROTOCOL}:runner"]
+    assert [name_of(queue) for queue in served("a:b c")] == ["a:b c"] * 3

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.errors import BadCrew
-from runner.core.plan import Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
+from runner.core.plan import THREAD, Plan, PlannedTask, frontier, refuse_cycles, sequential_order, waits
 
 
 def order(kinds: str) -> dict[str, tuple[str, ...]]:
@@ -148,3 +148,12 @@ def test_a_long_chain_and_a_wide_plan_are_no_problem():
     plan = Plan("crew", tuple(PlannedTask(key, tuple(after)) for key, after in chain.items()))
     assert len(plan.earlier("t4999")) == 4999
     refuse_cycles({f"t{i}": [f"t{j}" for j in range(i)] for i in range(200)})
+
+
+def test_where_a_task_is_done_is_kept_and_makes_no_other_plan():
+    waiting = Plan("crew", (PlannedTask("a", pool=THREAD), PlannedTask("b", ("a",), pool=THREAD)))
+    again = Plan.from_json(waiting.to_json())
+    assert (again, again.pool) == (waiting, THREAD)
+    mixed = Plan("crew", (waiting.tasks[0], PlannedTask("b", ("a",))))
+    assert mixed.pool == ""
+    assert mixed.digest == waiting.digest

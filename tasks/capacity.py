@@ -1,0 +1,44 @@
+"""How many tasks a worker takes at a time, where nothing is said."""
+
+import os
+from pathlib import Path
+
+THREADS = 200  #: the most that are taken by default of tasks that mostly wait
+EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
+LEAST = 16
+
+
+def processes() -> int:
+    """Tasks that have a process each: one for each core."""
+    return os.cpu_count() or 2
+
+
+def threads(memory: int | None = None) -> int:
+    """Tasks that mostly wait: as many as the memory holds, in bytes, which is this machine's if it is not given."""
+    return max(LEAST, min(THREADS, (machine_memory() if memory is None else memory) // EACH))
+
+
+def machine_memory() -> int:
+    """The bytes of memory that this machine, or this container, has."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found = min(found, int(Path(limit).read_text()))
+        except (OSError, ValueError):  # there is none, or it is "max"
+            continue
+    return found
+
+
+def parts(pool: str, concurrency: int | None) -> list[dict[str, str]]:
+    """The workers that serve together for ``runner worker``, by what differs in their environments.
+
+    "auto" is one of threads for tasks that mostly wait, and one of processes for all others: what begins processes
+    has then no tasks in threads, and each pool takes jobs as it has room.
+    """
+    if pool != "auto":
+        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": str(concurrency or processes())}]
+    waiting, others = concurrency or threads(), min(concurrency or processes(), processes())
+    return [
+        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": str(others)},
+        {"RUNNER_POOL": "threads", "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": str(waiting)},
+    ]
