@@ -9,7 +9,7 @@ from runner.core import output as outputs
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.branching import Done
-from runner.core.plan.dependencies import Used
+from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
 from runner.events.ids import event_id_of
 
@@ -283,7 +283,7 @@ class Position:
     """With how many tasks a fork that left here began."""
 
     @property
-    def used(self) -> dict[str, Used]:
+    def used(self) -> dict[str, ReadSet]:
         """What each of them used."""
         return {task: done.used for task, (_, done) in self.done.items()}
 

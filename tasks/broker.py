@@ -8,7 +8,7 @@ from typing import Any
 from celery import Celery
 from kombu.connection import Connection
 
-from runner.core.errors import RunnerError, StoreUnreachable, UsageError, said
+from runner.core.errors import RunnerError, StoreUnreachable, UsageError, one_line
 from runner.core.jobs import Job
 from runner.core.redaction import redact_url
 from runner.providers.base import REDIS_SCHEMES
@@ -82,12 +82,12 @@ class CeleryBroker:
             raise
         except (KeyError, ValueError, ImportError) as error:  # a scheme unknown to kombu, or a URL that it cannot read
             raise UsageError(
-                f"{redact_url(url)} is not a broker's URL ({said(error)}): "
+                f"{redact_url(url)} is not a broker's URL ({one_line(error)}): "
                 "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
             ) from None
         except Exception as error:  # each transport has its own
             raise StoreUnreachable(
-                f"the broker at {connection.as_uri()} cannot be reached or refuses us: {said(error)}. Start it, or "
+                f"the broker at {connection.as_uri()} cannot be reached or refuses us: {one_line(error)}. Start it, or "
                 "name another with --broker-url."
             ) from None
         finally:

@@ -282,7 +282,7 @@ class Heartbeat(threading.Thread):
             process=process,
             reason=reason,
             max_attempts=self._settings.max_attempts,
-            out=sent_marks.said(self._about.get("out", "")),
+            out=sent_marks.read_marks(self._about.get("out", "")),
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:

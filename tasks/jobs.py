@@ -55,7 +55,7 @@ class Process:
         self._replicas = Replicas(self.settings.wait_replicas, self.settings.wait_timeout)
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
-        self._outgoing = sent_marks.page(self._place)
+        self._outgoing = sent_marks.slot(self._place)
         self.tell = pool.continues if on_main_thread else continues
         self._threads = itertools.count()
         self._local = threading.local()

@@ -15,8 +15,8 @@ from types import FrameType
 
 from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.core.jobs import Claim
-from runner.journal.cancellation.async_raise import CancelScope, is_joining
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.async_raise import InterruptibleSection, is_joining
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.providers.redis.patience import outage
 
 # Real-time signals are not used otherwise; where there are none (macOS) two that nothing in a worker uses.
@@ -35,9 +35,9 @@ STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _InFlight:
-    gate: Gate
+    cancel_scope: CancelScope
     claim: Claim
-    span: CancelScope
+    section: InterruptibleSection
     began: float = field(default_factory=time.monotonic)
     waited: float = field(default_factory=lambda: outage.seconds)  # in the process, until then, for the store
 
@@ -78,16 +78,16 @@ class TaskStops:
             signal.signal(signal.SIGTERM, self._terminated)
 
     @contextlib.contextmanager
-    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
-        task = _InFlight(gate, claim, CancelScope())
+        task = _InFlight(cancel_scope, claim, InterruptibleSection())
         timer = threading.Timer(timeout, self._time_out, (task, timeout)) if timeout else None
         try:
             try:
-                self._flying[task.span.thread] = task
+                self._flying[task.section.thread] = task
                 if self._draining:
-                    gate.ask(Interrupted("the worker is draining"))
-                    gate.check()
+                    cancel_scope.ask(Interrupted("the worker is draining"))
+                    cancel_scope.check()
                 if timer is not None:
                     timer.daemon = True
                     timer.start()
@@ -100,8 +100,8 @@ class TaskStops:
 
     def _landed(self, task: _InFlight, timer: threading.Timer | None) -> None:
         """Whatever the next task in this thread is, no stop of this one reaches it."""
-        task.span.over()
-        self._flying.pop(task.span.thread, None)
+        task.section.over()
+        self._flying.pop(task.section.thread, None)
         if timer is not None:
             timer.cancel()
 
@@ -111,7 +111,7 @@ class TaskStops:
             self.mark(cause)
         self._draining = True
         for task in list(self._flying.values()):
-            task.gate.ask(Interrupted("the worker is draining"))
+            task.cancel_scope.ask(Interrupted("the worker is draining"))
         if self._flying:
             _later(self._drain_timeout, self._force_out)
         self._break_in()
@@ -127,7 +127,7 @@ class TaskStops:
         for task in list(self._flying.values()):
             with contextlib.suppress(Exception):  # Redis is away: the next heartbeat asks again
                 if not self._holds(task.claim):
-                    task.gate.ask(ClaimLost(f"the claim on {task.claim.job.ref} is lost"))
+                    task.cancel_scope.ask(ClaimLost(f"the claim on {task.claim.job.ref} is lost"))
         self._break_in()
 
     def install(self) -> None:
@@ -162,10 +162,10 @@ class TaskStops:
     def _time_out(self, task: _InFlight, timeout: float) -> None:
         left = task.began + timeout + outage.seconds - task.waited - time.monotonic()
         if left > 0:  # what it waited for the store is not its own
-            if self._flying.get(task.span.thread) is task:
+            if self._flying.get(task.section.thread) is task:
                 _later(max(left, AGAIN), self._time_out, task, timeout)
             return
-        task.gate.ask(TimedOut.after(timeout))
+        task.cancel_scope.ask(TimedOut.after(timeout))
         self._poke()
 
     def _force_out(self) -> None:
@@ -182,19 +182,21 @@ class TaskStops:
     def _break_in(self) -> None:
         """Raise the stop in each task that may be broken into; the others meet it at their next step."""
         for task in list(self._flying.values()):
-            stop = task.gate.stopping
-            if stop is None or not task.gate.may_break_in(force=self._force or not getattr(stop, "polite", False)):
+            stop = task.cancel_scope.stopping
+            if stop is None or not task.cancel_scope.interruptible(
+                force=self._force or not getattr(stop, "deferrable", False)
+            ):
                 continue
-            if self._on_main_thread and not task.span.is_delicate():
+            if self._on_main_thread and not task.section.in_critical_section():
                 _later(STILL_JOINING, self._leave_behind, task)
                 raise stop
-            if self._on_main_thread or not task.span.break_in(type(stop)):
+            if self._on_main_thread or not task.section.break_in(type(stop)):
                 _later(AGAIN, self._poke)
 
     def _leave_behind(self, task: _InFlight) -> None:
         """A stopped task that waits for its threads is stopped again, out of that: they may be in a call for long."""
-        if self._flying.get(task.span.thread) is task:
-            if is_joining(task.span.thread):
+        if self._flying.get(task.section.thread) is task:
+            if is_joining(task.section.thread):
                 self._poke()
             else:
                 _later(STILL_JOINING, self._leave_behind, task)

@@ -147,11 +147,11 @@ class Supervisor:
             self._workers.move_due()
             self._empty_outbox()
         if self._table.due("lost", min(0.5, self._settings.resend_after)):
-            self._workers.resend(
+            self._workers.redeliver(
                 int(self._settings.resend_after * 1000), depth=self._broker.depth if self._broker else None
             )
         if self._table.due("overtaken", OVERTAKEN):
-            self._resend_overtaken()
+            self._redeliver_lost()
         if self._table.due("expired", 60.0):
             self._workers.trim()
         return self._pause
@@ -203,13 +203,13 @@ class Supervisor:
             about=about,
             only_lapsed=only_lapsed,
             # One that froze may send yet what it has noted.
-            out=sent_marks.said(file) if not only_lapsed or sent_marks.is_final(file) else None,
+            out=sent_marks.read_marks(file) if not only_lapsed or sent_marks.is_final(file) else None,
         )
         sent_marks.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 
-    def _resend_overtaken(self) -> None:
+    def _redeliver_lost(self) -> None:
         """Jobs missing from a queue that has others; looked at twice, so that one just being taken is left alone."""
         missing = lost_messages.missing(self._workers.client, self._workers.home)
         for job in missing & self._overtaken:

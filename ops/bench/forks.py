@@ -16,7 +16,7 @@ from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Line
+from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.envelope import DIRECT
 
 RUN = "r-0123456789ab"
@@ -73,7 +73,7 @@ def _run(client: Client, tasks: int) -> None:
     }  # fmt: skip
     client.store.workers.beat("w", 3_600_000, "{}")
     client.store.runs.create(RUN, plan, fields)
-    line = Line(client.store.client)
+    line = PipelinedConnection(client.store.client)
     for i, task in enumerate(planned):
         claim = jobs.claim(line, Job(RUN, "main", task.key, 1), worker="w", process="1")
         if isinstance(claim, Refusal):

@@ -10,7 +10,7 @@ from storage import LongRun
 from table import Row
 from waiting import until
 
-from runner.providers.redis.connection import Line, Replicas, connect
+from runner.providers.redis.connection import PipelinedConnection, Replicas, connect
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -25,8 +25,8 @@ def measure(tasks: int) -> Iterator[Row]:
         Workers(client).beat("w", 3_600_000, "{}")
         runs = Runs(client)
         acts = {
-            "alone": LongRun(Line(client), runs, "r-alone", tasks).one,
-            "waiting": LongRun(Line(client, Replicas(1, 1.0)), runs, "r-waiting", tasks).one,
+            "alone": LongRun(PipelinedConnection(client), runs, "r-alone", tasks).one,
+            "waiting": LongRun(PipelinedConnection(client, Replicas(1, 1.0)), runs, "r-waiting", tasks).one,
         }
         times: dict[str, list[float]] = {name: [] for name in acts}
         turns = itertools.chain(*itertools.permutations(acts.items()))  # who comes first in turn

@@ -19,7 +19,7 @@ from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import jobs, keys
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Line, connect
+from runner.providers.redis.connection import PipelinedConnection, connect
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -31,7 +31,7 @@ CONTROL = 'return redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])'
 class LongRun:
     """One sequential run that is driven by hand."""
 
-    def __init__(self, line: Line, runs: Runs, run_id: str, tasks: int) -> None:
+    def __init__(self, line: PipelinedConnection, runs: Runs, run_id: str, tasks: int) -> None:
         self._line = line
         self._tasks = [PlannedTask(f"task-{i:05d}", after=(f"task-{i - 1:05d}",) if i else ()) for i in range(tasks)]
         self.id = run_id
@@ -58,7 +58,7 @@ class LongRun:
 
 def measure(server: Server, tasks: int) -> Iterator[Row]:
     client = connect(server.url)
-    line, runs = Line(client), Runs(client)
+    line, runs = PipelinedConnection(client), Runs(client)
     Workers(client).beat("w", 3_600_000, "{}")
     redis = server.client()
     control = redis.script_load(CONTROL)

@@ -72,7 +72,7 @@ class Trace:
         who = command.connection.split(":")
         if who[0] != "runner" or len(who) > 3 or command.name not in _said():
             return
-        if command.name in ("beat", "elect", "resend", "move_due", "trim"):
+        if command.name in ("beat", "elect", "redeliver", "move_due", "trim"):
             return
         worker = self.names.get(who[1], who[1])
         self.add(f"task on {worker}" if len(who) == 3 else worker, "store", command.name)

@@ -40,7 +40,7 @@ EQUIVALENT: dict[str, str] = {
     'lib/checkpoint.lua: without `trigger == "task_completed" and ""`': "it reads the same, and is shorter",
     "lib/emit.lua: as if not `common[given[i]]`": "it reads the same, and is shorter",
     'record_step.lua: without `count ~= "0"`': "a count of 0 that is stored reads as one that is not",
-    'resend.lua: without `name == "#"`': "a job that has its name in the index is found by that, too",
+    'redeliver.lua: without `name == "#"`': "a job that has its name in the index is found by that, too",
     'resume.lua: without `parent ~= ""`': "no branch has no name: nothing is copied from it",
     "resume.lua: without `failed > 0`": "a count of 0 that is stored reads as one that is not",
     "tell.lua: without `t[2]`": "where nothing is open, what is left of it is nothing",
@@ -49,6 +49,6 @@ EQUIVALENT: dict[str, str] = {
     "look_back.lua: without `there`": "where another claim committed the output, it is the last of those told there",
     "prune_states.lua: without `not own[at]`": "no checkpoint is its own ancestor: none is come by twice",
     "prune_states.lua: without `not beside[at]`": "who was come by already, and those before, are named once more",
-    "resend.lua: without `long[run_id]`": "the jobs of a run are the same when they are read once more",
+    "redeliver.lua: without `long[run_id]`": "the jobs of a run are the same when they are read once more",
     "lib/account.lua: without `#known == 0`": "an empty list that is stored reads as one that is not",
 }

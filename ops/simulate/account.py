@@ -88,7 +88,7 @@ class SeenTask:
             found = method(*args, **kwargs)
             if name == "record_step":
                 self._account.record(args[1])
-            elif name == "commit" or (name == "grow" and found):
+            elif name == "commit" or (name == "expand" and found):
                 self._account.commit(self._claim.job.task)
             self._actor.point()
             return found

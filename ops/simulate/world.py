@@ -138,7 +138,7 @@ class World:
             self._recovered(workers.reap(worker, reason="its lease lapsed", max_attempts=99, only_lapsed=True))
         self._frozen.clear()
         workers.move_due()
-        workers.resend(1000, depth=self.broker.depth)
+        workers.redeliver(1000, depth=self.broker.depth)
         for job in workers.outbox():
             self.broker.send(job, QUEUE)
             if self.random.random() < 0.9:  # who sent it may have died before it said so

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from runner.core.ledger import NO_TOKENS, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, AccountKey, Counters, Usage
 from runner.providers.memory.state import Run
 
 Counter = Literal["paid", "replayed", "in_doubt"]
@@ -13,7 +13,7 @@ _COLUMNS: Mapping[Counter, int] = {"paid": 0, "replayed": 1, "in_doubt": 2}
 _WIDTH = len(_COLUMNS) + 3 + len(_DETAILS)
 
 
-def add(run: Run, branch: str, task: str, counter: Counter, entries: Tally, usage: Usage = NO_TOKENS) -> None:
+def add(run: Run, branch: str, task: str, counter: Counter, entries: Counters, usage: Usage = NO_TOKENS) -> None:
     """Count these steps. Tools are apart; a call of a model also counts where it was made, with its tokens."""
     for entry, many in entries.items():
         if many <= 0:
@@ -24,7 +24,7 @@ def add(run: Run, branch: str, task: str, counter: Counter, entries: Tally, usag
 
 
 def _call(
-    run: Run, branch: str, task: str, counter: Counter, entry: Entry, many: int, served: int, usage: Usage
+    run: Run, branch: str, task: str, counter: Counter, entry: AccountKey, many: int, served: int, usage: Usage
 ) -> None:
     """A line of the ledger, as `runner.core.ledger.Line` has its numbers."""
     line = run.ledger.setdefault((branch, task, entry.agent, entry.model), [0] * _WIDTH)
@@ -36,7 +36,7 @@ def _call(
         run.counters[name] += count
 
 
-def doubtful(begun: Tally, left: Tally | None) -> Tally:
+def doubtful(begun: Counters, left: Counters | None) -> Counters:
     """What of the steps that were begun is in doubt.
 
     ``left`` are the calls of models that had left the process, where that is known: one that was begun and never left
@@ -44,7 +44,7 @@ def doubtful(begun: Tally, left: Tally | None) -> Tally:
     """
     if left is None:
         return begun
-    found = Tally()
+    found = Counters()
     for entry in begun.keys() | left.keys():
         noted, out = max(begun[entry], 0), max(left[entry], 0)
         found[entry] = min(noted, out) if entry.kind == "model" else max(noted, out)

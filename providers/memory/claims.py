@@ -51,7 +51,7 @@ def given(run: Run, job: Job, task: Task) -> Claim:
         attr=fields["attr"],
         adapter=fields["adapter"],
         inputs=json.loads(fields["inputs"]) | json.loads(branch.inputs),
-        todo=branch.todo,
+        rerun_mask=branch.rerun_mask,
         plan_digest=fields["plan"],
         crew=fields["crew"],
         standin=fields.get("standin", ""),

@@ -6,10 +6,10 @@ from typing import Any
 
 from runner.core import output as outputs
 from runner.core.errors import NotFound
-from runner.core.ledger import Line
+from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan, branching
-from runner.core.plan.growth import Committed as Grown
-from runner.core.plan.growth import Shared
+from runner.core.plan.expansion import Committed as Grown
+from runner.core.plan.expansion import Shared
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory.events import place_of
 from runner.providers.memory.state import Branch, Memory, Run, atomic
@@ -80,7 +80,7 @@ class Reader:
     def branch_plan(self, run_id: str, branch: str) -> Plan:
         """What a branch does of the run's plan. Raises `NotFound`."""
         run, found = self._branch(run_id, branch)
-        return branching.branch_plan(run.plan, found.todo)
+        return branching.branch_plan(run.plan, found.rerun_mask)
 
     @atomic
     def existing(self, run_ids: Sequence[str]) -> set[str]:
@@ -178,9 +178,9 @@ class Reader:
     # -- the account, and events
 
     @atomic
-    def ledger(self, run_id: str) -> list[Line]:
+    def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models, by branch, task, agent and model."""
-        found = [Line(*key, *counts) for key, counts in self._run(run_id).ledger.items()]
+        found = [LedgerRow(*key, *counts) for key, counts in self._run(run_id).ledger.items()]
         return sorted(found, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
@@ -207,7 +207,7 @@ class GrowingBranch:
         self._name = name
 
     @atomic
-    def beginning(self) -> Mapping[str, Any]:
+    def initial_state(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
         beginning: Mapping[str, Any] = json.loads(self._reader.field(self._run_id, "beginning") or "{}")
         return beginning

@@ -146,10 +146,10 @@ class MemoryRuns(Reader):
         """
         there, old = self._run(run.id), self._run(run.id).plan
         new = plan or old
-        todos = {
-            name: branching.carried_over(branching.unpack(old, one.todo), old, new)
+        reruns = {
+            name: branching.rebase(branching.unpack(old, one.rerun_mask), old, new)
             for name, one in there.branches.items()
-            if one.todo
+            if one.rerun_mask
         }
         if start is None:
             self._branch(run.id, branch)
@@ -157,8 +157,8 @@ class MemoryRuns(Reader):
         else:
             done = branching.visible(there.lines(start.branch), start.seq).keys()
             if pending is None:
-                todos[branch] = frozenset(new.by_key.keys() - done)
-        mine = branching.part(new, todos[branch]) if branch in todos else new
+                reruns[branch] = frozenset(new.by_key.keys() - done)
+        mine = branching.part(new, reruns[branch]) if branch in reruns else new
         ready = frontier(mine, done) if pending is None else pending
         left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
         if left == 0:
@@ -174,9 +174,9 @@ class MemoryRuns(Reader):
         begin(self._memory, there, branch)
         if plan is not None:
             self._replan(there, plan)
-        for name, todo in todos.items():
+        for name, rerun in reruns.items():
             if plan is not None or name == branch:
-                there.branches[name].todo = branching.pack(new, todo)
+                there.branches[name].rerun_mask = branching.pack(new, rerun)
         found = there.branches[branch]
         found.left = left
         there.planned += left if start is not None or plan is not None else 0
@@ -294,15 +294,15 @@ class MemoryRuns(Reader):
         where: Position,
         name: str,
         *,
-        todo: frozenset[str],
+        rerun: frozenset[str],
         kept: Set[str],
         edits: Mapping[str, str],
         overrides: Mapping[str, Any],
-        growth: Regrown | None = None,
+        regrown: Regrown | None = None,
     ) -> str:
-        """Create the branch ``name`` there, to do ``todo``, of which ``kept`` begin from what they have recorded there.
+        """Create the branch ``name`` there, to run ``rerun``, of which ``kept`` begin from what they recorded there.
 
-        ``edits`` are outputs as they are stored, by task. Where the plan grows, ``growth`` says what is to be done
+        ``edits`` are outputs as they are stored, by task. Where the plan grows, ``regrown`` says what is to be done
         instead. Returns "forked", "gone", "changed", "taken" or "no bundle".
         """
         run = self._memory.run(where.run_id)
@@ -314,15 +314,15 @@ class MemoryRuns(Reader):
             return "taken"
         if not self._memory.has_code(run.fields["bundle"]):
             return "no bundle"
-        ready = growth.ready if growth is not None else branching.starts(where.plan, todo)
+        ready = regrown.ready if regrown is not None else branching.starts(where.plan, rerun)
         branch = self._leave(run, name, where.branch, where.seq, where.checkpoint)
-        branch.left = len(ready if growth is not None else todo)
+        branch.left = len(ready if regrown is not None else rerun)
         run.planned += branch.left
         branch.inputs = json.dumps(overrides, ensure_ascii=False)
-        if growth is None:
-            branch.todo = branching.pack(where.plan, todo)
+        if regrown is None:
+            branch.rerun_mask = branching.pack(where.plan, rerun)
         else:
-            branch.void, branch.laid = growth.void, json.dumps(growth.laid, ensure_ascii=False)
+            branch.void, branch.laid = regrown.void, json.dumps(regrown.laid, ensure_ascii=False)
         branch.edited = tuple(edits)
         for task, text in edits.items():
             branch.seq += 1

@@ -13,10 +13,10 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from runner.core.clock import Clock
 from runner.core.jobs import Job
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.plan import Plan
-from runner.core.plan.branching import Done, Line, unpack
-from runner.core.plan.dependencies import Used
+from runner.core.plan.branching import BranchHistory, Done, unpack
+from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus, TaskState
 from runner.journal.rate_limit import RateLimiter
 from runner.providers.records import CheckpointRecord, Event, HeldClaim
@@ -46,7 +46,7 @@ class Task:
     worker: str = ""
     process: str = ""
     nonce: str = ""
-    begun: Tally = field(default_factory=Tally)  #: steps that are neither recorded nor dropped
+    begun: Counters = field(default_factory=Counters)  #: steps that are neither recorded nor dropped
     crashes: int = 0  #: in a row, without recording more than before; likewise
     handed: int = 0
     reached: int = 0  #: the most records that one attempt replayed or made
@@ -73,7 +73,7 @@ class Output(NamedTuple):
 
     seq: int
     token: int
-    used: Used
+    used: ReadSet
     text: str
 
 
@@ -88,7 +88,7 @@ class Branch:
     parent_seq: int = 0
     start: str = ""  #: the checkpoint at which it left its parent
     head: str = ""  #: its newest checkpoint
-    todo: str = ""  #: what it does itself, packed; "" for all
+    rerun_mask: str = ""  #: what it does itself, packed; "" for all
     void: frozenset[str] = frozenset()  #: in a plan that grows, what of its parents' does not count on it
     inputs: str = "{}"  #: those that differ from the run's
     laid: str = "{}"  #: merged over the values that the tasks of a growing plan share
@@ -154,9 +154,9 @@ class Run:
         """Whether work on this branch leads to more of it. Several may run at the same time."""
         return self.branches[name].status is RunStatus.running
 
-    def todo(self, name: str) -> frozenset[str]:
+    def rerun(self, name: str) -> frozenset[str]:
         """What a branch does itself."""
-        packed = self.branches[name].todo
+        packed = self.branches[name].rerun_mask
         return unpack(self.plan, packed) if packed else frozenset(self.plan.by_key)
 
     def ancestry(self, name: str) -> Iterator[tuple[str, Branch, float]]:
@@ -167,13 +167,13 @@ class Run:
             yield name, branch, upto
             name, upto = branch.parent, min(upto, branch.parent_seq)
 
-    def lines(self, name: str) -> list[Line]:
+    def lines(self, name: str) -> list[BranchHistory]:
         """A branch and its ancestors as `visible` takes them."""
         found = []
         for one, branch, _ in self.ancestry(name):
-            hidden = self.todo(one) if branch.todo else branch.void or None
+            hidden = self.rerun(one) if branch.rerun_mask else branch.void or None
             done = [Done(task, output.seq, output.used) for task, output in branch.outputs.items()]
-            found.append(Line(one, branch.parent, branch.parent_seq, hidden, done))
+            found.append(BranchHistory(one, branch.parent, branch.parent_seq, hidden, done))
         return found
 
     def output(self, name: str, task: str) -> Output | None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Job
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, text_of_one
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, text_of_one
 from runner.core.plan import PlannedTask
-from runner.core.plan.dependencies import NOTHING, Used
-from runner.core.plan.growth import Growth
+from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
@@ -52,7 +52,7 @@ class MemoryTask:
         self._job = claim.job
         self._name, self._key = claim.job.branch, claim.job.task
         self._reached = 0  # records that this attempt replayed or made: its progress
-        self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self.told = (0, 0)
@@ -65,23 +65,25 @@ class MemoryTask:
     # -- steps
 
     @atomic
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
         """Note that a step begins: one that runs without a note could not be counted as in doubt."""
-        self._open.subtract(instead_of)
+        self._open.subtract(supersedes)
         self._open[entry] += 1
         self._note_open()
-        if not held:
+        if not intent_only:
             self._out.count(entry, 1)
 
     @atomic
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
         self._out.count(entry, 1)
 
     @atomic
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt. Where the claim is lost, whoever took it back has counted it."""
-        if not held:
+        if not intent_only:
             self._out.count(entry, -1)
         self._open[entry] = max(self._open[entry] - 1, 0)
         if self._memory.held(self._job, self._claim.token) is not None:
@@ -93,8 +95,8 @@ class MemoryTask:
         step: str,
         value: str,
         *,
-        replayed: Tally | int,
-        entry: Entry | None = STEP,
+        replayed: Counters | int,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:
@@ -103,7 +105,7 @@ class MemoryTask:
         served = _tally(replayed)
         if entry is not None:
             self._open[entry] = max(self._open[entry] - 1, 0)
-        self._reached += 1 + (served.passed if isinstance(replayed, Tally) else replayed)
+        self._reached += 1 + (served.passed if isinstance(replayed, Counters) else replayed)
         task.begun = self._under_way()
         if self._reached > task.reached:  # a task that gets on is not the one that kills its workers
             task.crashes, task.handed, task.reached = 0, 0, self._reached
@@ -111,7 +113,7 @@ class MemoryTask:
         if step not in journal:
             journal[step] = value
             if entry is not None:
-                account.add(run, self._name, self._key, "paid", Tally([entry]), usage)
+                account.add(run, self._name, self._key, "paid", Counters([entry]), usage)
             account.add(run, self._name, self._key, "replayed", served)
             run.counters.update(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
             task.prompt_tokens += usage.prompt_tokens
@@ -168,8 +170,8 @@ class MemoryTask:
         output: str,
         unlocks: Iterable[PlannedTask],
         *,
-        replayed: Tally | int,
-        used: Used = NOTHING,
+        replayed: Counters | int,
+        used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
     ) -> str:
@@ -187,13 +189,13 @@ class MemoryTask:
         return status
 
     @atomic
-    def grow(
+    def expand(
         self,
-        growth: Growth,
+        expansion: Expansion,
         version: str,
         *,
-        replayed: Tally | int,
-        used: Used = NOTHING,
+        replayed: Counters | int,
+        used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
     ) -> bool:
@@ -204,16 +206,16 @@ class MemoryTask:
         branch = run.branches[self._name]
         if branch.version != version:
             return False
-        self._end(run, growth.output, replayed=replayed, used=used, ms=ms, growth=growth)
-        branch.left += len(growth.ready)
-        run.planned += len(growth.ready)
-        going = self._unlock(run, growth.ready, process) if run.goes_on(self._name) else None
+        self._end(run, expansion.output, replayed=replayed, used=used, ms=ms, expansion=expansion)
+        branch.left += len(expansion.ready)
+        run.planned += len(expansion.ready)
+        going = self._unlock(run, expansion.ready, process) if run.goes_on(self._name) else None
         self._after(run)
         self._continue(run, going, process)
         return True
 
     @atomic
-    def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:
+    def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
         run, task = self._give_back("ask", replayed)
         branch = run.branches[self._name]
@@ -225,7 +227,7 @@ class MemoryTask:
             wait_if_asked(self._memory, run, self._name)
 
     @atomic
-    def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
+    def release(self, *, replayed: Counters | int, max_handovers: int = MAX_HANDOVERS) -> None:
         """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
         run, task = self._give_back("release", replayed, goes_on=True)
         run.counters["recoveries"] += 1
@@ -234,7 +236,7 @@ class MemoryTask:
         hand_over(self._memory, run, self._name, self._key, **where, most=max_handovers)
 
     @atomic
-    def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+    def retry(self, delay: float, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
         run, task = self._give_back("retry", replayed)
         task.failures += 1
@@ -249,7 +251,7 @@ class MemoryTask:
             requeue(self._memory, run, self._name, self._key)
 
     @atomic
-    def fail(self, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+    def fail(self, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Fail the task for good, and with it the branch."""
         run, task = self._give_back("fail", replayed)
         task.trace = trace
@@ -283,8 +285,8 @@ class MemoryTask:
         _, task = self._hold()
         task.begun = self._under_way()
 
-    def _under_way(self) -> Tally:
-        return Tally({entry: many for entry, many in self._open.items() if many > 0})
+    def _under_way(self) -> Counters:
+        return Counters({entry: many for entry, many in self._open.items() if many > 0})
 
     def _emit(self, kind: str, /, **fields: object) -> None:
         """In the task's own scope."""
@@ -292,7 +294,7 @@ class MemoryTask:
         parent = task.started if task is not None else 0
         emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
 
-    def _give_back(self, operation: str, replayed: Tally | int, *, goes_on: bool = False) -> tuple[Run, Task]:
+    def _give_back(self, operation: str, replayed: Counters | int, *, goes_on: bool = False) -> tuple[Run, Task]:
         run, task = self._write(operation)
         account.add(run, self._name, self._key, "replayed", _tally(replayed))
         give_up(self._memory, run, self._name, self._key, goes_on=goes_on)
@@ -313,10 +315,10 @@ class MemoryTask:
         run: Run,
         output: str,
         *,
-        replayed: Tally | int,
-        used: Used,
+        replayed: Counters | int,
+        used: ReadSet,
         ms: int | None,
-        growth: Growth | None = None,
+        expansion: Expansion | None = None,
     ) -> None:
         """The output, the account, the event and the checkpoint of a task that is done."""
         branch = run.branches[self._name]
@@ -333,12 +335,12 @@ class MemoryTask:
         relatives = Relatives(task.scope, task.started)
         ended = emit(self._memory, run, "task_completed", self._name, self._key, relatives, commit_seq=seq)
         self.told = (ended, 0)
-        if growth is not None:
+        if expansion is not None:
             branch.version = str(seq)
-            branch.shared |= growth.put
-            for field in growth.gone:
+            branch.shared |= expansion.put
+            for field in expansion.gone:
                 branch.shared.pop(field, None)
-            for kind, text in growth.notes:
+            for kind, text in expansion.notes:
                 emit(self._memory, run, kind, self._name, self._key, text=text)
         checkpoint(self._memory, run, self._name, "task_completed", self._key)
         branch.left -= 1
@@ -382,6 +384,6 @@ class MemoryTask:
         return f"{json.dumps(about, ensure_ascii=False)[:-1]}, {output[1:]}"
 
 
-def _tally(count: Tally | int) -> Tally:
+def _tally(count: Counters | int) -> Counters:
     """Of a tally, or of a number of a person's steps."""
-    return count if isinstance(count, Tally) else Tally({STEP: count})
+    return count if isinstance(count, Counters) else Counters({STEP: count})

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from runner.core.jobs import Job
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.plan import PlannedTask
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory import account
@@ -67,7 +67,9 @@ def hold(memory: Memory, run: Run, name: str, key: str) -> None:
 # -- ending a claim
 
 
-def give_up(memory: Memory, run: Run, name: str, key: str, *, goes_on: bool = False, left: Tally | None = None) -> None:
+def give_up(
+    memory: Memory, run: Run, name: str, key: str, *, goes_on: bool = False, left: Counters | None = None
+) -> None:
     """Take a claim back; the next attempt has a new number, the journal stays.
 
     A step that was begun and not recorded is in doubt: it may have been done, and will be done again. ``left`` says
@@ -78,7 +80,7 @@ def give_up(memory: Memory, run: Run, name: str, key: str, *, goes_on: bool = Fa
     account.add(run, name, key, "in_doubt", account.doubtful(task.begun, left))
     memory.claims[task.worker].pop((run.id, name, key), None)
     task.token, task.worker, task.process, task.nonce = None, "", "", ""
-    task.begun, task.copies = Tally(), 0
+    task.begun, task.copies = Counters(), 0
     task.attempt += 1
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from runner.core.jobs import Job, ref
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
 from runner.providers.memory import transitions
@@ -85,7 +85,9 @@ class MemoryWorkers:
             self._memory.claims.pop(worker, None)
         return back
 
-    def _recover(self, place: Place, claim: HeldClaim, worker: str, reason: str, most: int, left: Tally | None) -> bool:
+    def _recover(
+        self, place: Place, claim: HeldClaim, worker: str, reason: str, most: int, left: Counters | None
+    ) -> bool:
         """Hand one task of a dead process back. The ``most``-th time without progress, it fails instead."""
         run_id, name, key = place
         run = self._memory.run(run_id)
@@ -135,7 +137,7 @@ class MemoryWorkers:
         return len(ripe)
 
     @atomic
-    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+    def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Send again the unclaimed jobs whose queue is empty; returns how many.
 
         ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot; then they are
@@ -199,7 +201,7 @@ class MemoryWorkers:
         return before - len(self._memory.runs)
 
 
-def _left(claim: HeldClaim, out: Mapping[str, str]) -> Tally | None:
+def _left(claim: HeldClaim, out: Mapping[str, str]) -> Counters | None:
     """The calls that had left the process, where that is known of this claim."""
     token, _, entries = out.get(claim.process, "").partition(" ")
-    return Tally.read(entries) if token == str(claim.token) else None
+    return Counters.read(entries) if token == str(claim.token) else None

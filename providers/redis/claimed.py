@@ -12,16 +12,16 @@ from typing import Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage, tally_text, text_of_one
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
 from runner.core.plan import PlannedTask
-from runner.core.plan.dependencies import NOTHING, Used
-from runner.core.plan.growth import Growth
+from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.journal.acknowledged import Log
 from runner.journal.sent_marks import SentCalls
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import Line
+from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.jobs import claimed
 from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
@@ -41,7 +41,7 @@ class ClaimedTask:
 
     def __init__(
         self,
-        line: Line,
+        line: PipelinedConnection,
         claim: Claim,
         outgoing: Callable[[str], None] | None = None,
         log: Log | None = None,
@@ -59,11 +59,14 @@ class ClaimedTask:
         self._record = scripts.load("record_step")
         self._begin = scripts.load("begin_step")
         self._reached = 0  # records that this attempt replayed or made: its progress
-        self._open = Tally()  # the steps that are begun, and neither recorded nor dropped
+        self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self._noted = False
-        self._between: tuple[Entry | None, int] = (None, 0)  # the step that is just being noted (-1) or recorded (+1)
+        self._between: tuple[AccountKey | None, int] = (
+            None,
+            0,
+        )  # the step that is just being noted (-1) or recorded (+1)
         line.missed = self._missed
         self._me, self._said = secrets.token_hex(4), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
@@ -77,7 +80,9 @@ class ClaimedTask:
         """The journal is its own: the step's name."""
         return step
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
         """Note that a step begins: one that runs without a note could not be counted as in doubt.
 
         A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nothing waits for
@@ -85,21 +90,21 @@ class ClaimedTask:
         or the store may refuse for now. Raises `ClaimLost`.
         """
         with self._lock:
-            self._open.subtract(instead_of)
+            self._open.subtract(supersedes)
             self._open[entry] += 1
-            if not held:
+            if not intent_only:
                 self._out.count(entry, 1)
             if entry.kind != "step" or time.monotonic() - self._heard > AWAY or outage.is_on:
                 self._between = (entry, -1)
                 self._note_surely()
                 self._between = (None, 0)
             else:
-                self._note_open(Tally([entry]))
+                self._note_open(Counters([entry]))
             if self._log is not None:  # the note is on its way: what is remembered of it is looked for
                 self._log.began(self._open.text())
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
         with self._lock:
             self._out.count(entry, 1)
 
@@ -108,8 +113,8 @@ class ClaimedTask:
         step: str,
         value: str,
         *,
-        replayed: Tally | int,
-        entry: Entry | None = STEP,
+        replayed: Counters | int,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:
@@ -122,7 +127,7 @@ class ClaimedTask:
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage.told()}
             details = usage.details if usage is not NO_TOKENS else ()
-            self._reached += 1 + (replayed.passed if isinstance(replayed, Tally) else replayed)
+            self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
             self._fenced(
                 self._record,
                 run=self._run,
@@ -132,7 +137,7 @@ class ClaimedTask:
                 value=value,
                 begun=self._open.text(),
                 paid=text_of_one(entry) if entry is not None else "",
-                replayed=tally_text(replayed),
+                replayed=counters_text(replayed),
                 reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
@@ -145,28 +150,28 @@ class ClaimedTask:
                 self._between = (None, 0)
                 self._out.count(entry, -1)
 
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt."""
         with self._lock:
-            if not held:
+            if not intent_only:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
             if self._log is not None:
                 self._log.began(self._open.text())
             self._note_open()
 
-    def _note_open(self, new: Tally | None = None) -> None:
+    def _note_open(self, new: Counters | None = None) -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
 
         The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
         """
-        if self._line.fresh:
+        if self._line.reconnected:
             self._line.execute_command("SCRIPT", "LOAD", self._begin.text)
-            self._line.fresh = False
-        self._line.later("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
+            self._line.reconnected = False
+        self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
         self._noted = True
 
-    def _begun(self, new: Tally | None = None) -> dict[str, Any]:
+    def _begun(self, new: Counters | None = None) -> dict[str, Any]:
         begun = self._open.text()
         return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new.text() if new else ""}
 
@@ -174,17 +179,17 @@ class ClaimedTask:
         """Before the end of the task: where a note was refused, or lost with its connection."""
         if self._noted:
             self._line.settle()
-            if self._line.fresh:
+            if self._line.reconnected:
                 self._note_surely()
 
     def _note_surely(self) -> None:
         """Say it, and wait for the answer. Raises `ClaimLost`."""
         self._held(self._begin, **self._begun())
-        self._noted, self._line.fresh = True, False
+        self._noted, self._line.reconnected = True, False
 
     def _missed(self) -> None:
         """The store takes nothing now, and may not have taken a note either: who looks after us is told, if we die."""
-        begun = Tally(self._open)
+        begun = Counters(self._open)
         entry, many = self._between
         if entry is not None:
             begun[entry] += many
@@ -249,8 +254,8 @@ class ClaimedTask:
         output: str,
         unlocks: Iterable[PlannedTask],
         *,
-        replayed: Tally | int,
-        used: Used = NOTHING,
+        replayed: Counters | int,
+        used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
     ) -> str:
@@ -258,25 +263,33 @@ class ClaimedTask:
         ready = specifications(unlocks)
         return self._commit(output, ready, "", replayed=replayed, used=used, ms=ms, process=process)
 
-    def grow(
+    def expand(
         self,
-        growth: Growth,
+        expansion: Expansion,
         version: str,
         *,
-        replayed: Tally | int,
-        used: Used = NOTHING,
+        replayed: Counters | int,
+        used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
-        grown = {"version": version, "put": growth.put, "gone": growth.gone, "notes": growth.notes}
-        ready = json.dumps([specification(task, 1) for task in growth.ready], ensure_ascii=False)
-        text = json.dumps(grown, ensure_ascii=False)
-        answer = self._commit(growth.output, ready, text, replayed=replayed, used=used, ms=ms, process=process)
+        expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
+        ready = json.dumps([specification(task, 1) for task in expansion.ready], ensure_ascii=False)
+        text = json.dumps(expanded, ensure_ascii=False)
+        answer = self._commit(expansion.output, ready, text, replayed=replayed, used=used, ms=ms, process=process)
         return answer != "changed"
 
     def _commit(
-        self, output: str, ready: str, growth: str, *, replayed: Tally | int, used: Used, ms: int | None, process: str
+        self,
+        output: str,
+        ready: str,
+        expansion: str,
+        *,
+        replayed: Counters | int,
+        used: ReadSet,
+        ms: int | None,
+        process: str,
     ) -> str:
         with self._lock:
             self._note_open_again()
@@ -290,10 +303,10 @@ class ClaimedTask:
             outputs=self._outputs,
             worker=self._claim.worker,
             output=pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
-            trace=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
-            replayed=tally_text(replayed),
+            log_entry=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
+            replayed=counters_text(replayed),
             next=ready,
-            growth=growth,
+            expansion=expansion,
             stamp=stamp(),
             process=process,
             nonce=uuid.uuid4().hex if process else "",
@@ -312,7 +325,7 @@ class ClaimedTask:
             self.next = claimed(job, self._claim.worker, given)
         return str(answer[2])
 
-    def ask(self, step: str, question: str, *, replayed: Tally | int) -> None:
+    def ask(self, step: str, question: str, *, replayed: Counters | int) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
         self._give(
             "ask",
@@ -324,16 +337,16 @@ class ClaimedTask:
             stamp=stamp(),
         )
 
-    def release(self, *, replayed: Tally | int, max_handovers: int = MAX_HANDOVERS) -> None:
+    def release(self, *, replayed: Counters | int, max_handovers: int = MAX_HANDOVERS) -> None:
         """Hand the task back, to run elsewhere at once. After ``max_handovers`` without progress it fails instead."""
         self._give("release", replayed=replayed, max_handovers=max_handovers, stamp=stamp())
 
-    def retry(self, delay: float, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+    def retry(self, delay: float, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
         about = {"reason": redact(reason), "trace": trace}
         self._give("retry", replayed=replayed, delay_ms=milliseconds(delay), **about)
 
-    def fail(self, reason: str, *, replayed: Tally | int, trace: str = "") -> None:
+    def fail(self, reason: str, *, replayed: Counters | int, trace: str = "") -> None:
         """Fail the task for good, and with it the branch."""
         about = {"reason": redact(reason), "trace": trace}
         answer = self._give("fail", replayed=replayed, **about, branch=self._branch, stamp=stamp())
@@ -341,7 +354,7 @@ class ClaimedTask:
 
     def _give(self, operation: str, **slots: Any) -> Any:
         script = scripts.load(operation)
-        slots["replayed"] = tally_text(slots["replayed"])
+        slots["replayed"] = counters_text(slots["replayed"])
         with self._lock:
             self._note_open_again()
         answer = self._fenced(

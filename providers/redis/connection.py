@@ -29,7 +29,7 @@ from runner.providers.redis.patience import (
     TRANSIENT_ERRORS,
     NotNow,
     brief,
-    in_words,
+    format_store_error,
     not_now,
     remedy,
     retry_while_unavailable,
@@ -168,7 +168,7 @@ class Replicas:
     seconds: float = 1.0
 
 
-class Line:
+class PipelinedConnection:
     """One connection of its own, for one caller at a time, on which an answer can be left for later.
 
     It waits as a `PatientClient` does.
@@ -183,12 +183,12 @@ class Line:
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
         self._unread = 0
         self._closed = False
-        self.fresh = True
+        self.reconnected = True
         """Whether the server may not know our scripts, or what was sent `later`: see who sends it again."""
         self.missed: Callable[[], object] = bool
         """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
 
-    def later(self, *command: Any) -> None:
+    def send_nowait(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
         try:
             self._send(*command)
@@ -263,13 +263,13 @@ class Line:
             try:
                 self._connection.read_response()
             except ResponseError:
-                self.fresh = True
+                self.reconnected = True
 
     def close(self) -> None:
         """Close the socket; the next command opens it again."""
         self._unread = 0
         self._closed = True
-        self.fresh = True
+        self.reconnected = True
         self._connection.disconnect()
 
 
@@ -376,7 +376,7 @@ def reach(client: Client, what: str, url: str, option: str) -> None:
             + (f", which are those of the master {master.name!r} and its replicas." if master else ".")
         ) from None
     except REFUSES as error:
-        raise StoreUnreachable(f"{what} is unavailable: {in_words(error)}. {remedy(error)}") from None
+        raise StoreUnreachable(f"{what} is unavailable: {format_store_error(error)}. {remedy(error)}") from None
     except NoMaster as error:
         raise StoreUnreachable(f"{what} cannot be reached: {error.explained(option)}.") from None
     except (RedisError, OSError) as error:

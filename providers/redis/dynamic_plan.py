@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.core.plan.growth import Committed, Shared
+from runner.core.plan.expansion import Committed, Shared
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
 from runner.providers.redis.connection import Client
@@ -21,9 +21,9 @@ class GrowingBranch:
         self._run_id = run_id
         self._name = name
 
-    def beginning(self) -> Mapping[str, Any]:
+    def initial_state(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
-        found = self._client.hget(names.run_key(self._run_id), "beginning")
+        found = self._client.hget(names.run_key(self._run_id), "beginning")  # stored under this name
         beginning: Mapping[str, Any] = json.loads(found or "{}")
         return beginning
 

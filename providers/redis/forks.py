@@ -76,30 +76,30 @@ def create(
     where: Position,
     name: str,
     *,
-    todo: frozenset[str],
+    rerun: frozenset[str],
     kept: Set[str],
     edits: Mapping[str, str],
     overrides: Mapping[str, Any],
-    growth: Regrown | None = None,
+    regrown: Regrown | None = None,
 ) -> str:
-    """Create the branch ``name`` there, to do ``todo``, of which ``kept`` begin from what they have recorded there.
+    """Create the branch ``name`` there, to do ``rerun``, of which ``kept`` begin from what they have recorded there.
 
-    ``edits`` are outputs as they are stored, by task. Where the plan grows, ``growth`` says what
+    ``edits`` are outputs as they are stored, by task. Where the plan grows, ``regrown`` says what
     is to be done instead.
 
     Returns "forked", "gone", "changed", "taken" or "no bundle".
     """
-    ready = growth.ready if growth else starts(where.plan, todo)
+    ready = regrown.ready if regrown else starts(where.plan, rerun)
     home = keys.home_of(where.run_id)
     run = keys.run_key(where.run_id)
     fields: dict[str, Any] = {"seq": where.seq, "parent_seq": where.seq}
-    if growth is None:
-        fields["todo"] = pack(where.plan, todo)
+    if regrown is None:
+        fields["todo"] = pack(where.plan, rerun)
     else:
-        if growth.void:
-            fields["void"] = json.dumps(sorted(growth.void), ensure_ascii=False)
-        if growth.laid:
-            fields["laid"] = json.dumps(growth.laid, ensure_ascii=False, sort_keys=True)
+        if regrown.void:
+            fields["void"] = json.dumps(sorted(regrown.void), ensure_ascii=False)
+        if regrown.laid:
+            fields["laid"] = json.dumps(regrown.laid, ensure_ascii=False, sort_keys=True)
     if where.checkpoint:
         fields["from"] = where.checkpoint
     if overrides:
@@ -120,7 +120,7 @@ def create(
             edits=json.dumps([[task, output[1:]] for task, output in edits.items()], ensure_ascii=False),
             ready=specifications(ready, first=True),
             kept=json.dumps([task.key for task in ready if task.key in kept], ensure_ascii=False),
-            tasks_left=len(growth.ready if growth else todo),
+            tasks_left=len(regrown.ready if regrown else rerun),
             stamp=stamp(),
         )
     )

@@ -9,8 +9,8 @@ from typing import Any
 from runner.core import output as outputs
 from runner.core.errors import NotFound
 from runner.core.plan import Plan
-from runner.core.plan.branching import Done, Line, unpack, visible
-from runner.core.plan.dependencies import EDITED, NOTHING, Used
+from runner.core.plan.branching import BranchHistory, Done, unpack, visible
+from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
 from runner.providers.records import Committed, committed_record
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
@@ -27,14 +27,14 @@ class Ancestor:
     fields: dict[str, str]
     answer: Any
 
-    def line(self, plan: Plan, done: Iterable[Done]) -> Line:
+    def line(self, plan: Plan, done: Iterable[Done]) -> BranchHistory:
         """As the decisions take it."""
-        todo, void = self.fields.get("todo"), self.fields.get("void")
-        return Line(
+        rerun_mask, void = self.fields.get("todo"), self.fields.get("void")
+        return BranchHistory(
             self.name,
             self.fields.get("parent", ""),
             int(self.fields.get("parent_seq", 0)),
-            unpack(plan, todo) if todo else frozenset(json.loads(void)) if void else None,
+            unpack(plan, rerun_mask) if rerun_mask else frozenset(json.loads(void)) if void else None,
             list(done),
         )
 
@@ -72,9 +72,11 @@ def read_plan(client: Client, run_id: str) -> Plan:
     return plan_from(client.get(keys.key("plan_key", run=keys.run_key(run_id))), run_id)
 
 
-def order(client: Client, run_id: str, branch: str) -> list[Ancestor]:
+def commit_log(client: Client, run_id: str, branch: str) -> list[Ancestor]:
     """The history of a branch with the order of commits on each."""
-    return read(client, run_id, branch, lambda pipe, key: pipe.lrange(keys.key("order_key", branch_key=key), 0, -1))
+    return read(
+        client, run_id, branch, lambda pipe, key: pipe.lrange(keys.key("commit_log_key", branch_key=key), 0, -1)
+    )
 
 
 def in_order(one: Ancestor, upto: float = float("inf")) -> list[Done]:
@@ -83,7 +85,7 @@ def in_order(one: Ancestor, upto: float = float("inf")) -> list[Done]:
     edits = [Done(task, seq, EDITED) for seq, task in enumerate(json.loads(one.fields.get("edits", "[]")), first)]
     commits = json.loads(f"[{','.join(one.answer)}]")
     return edits + [
-        Done(entry[1], entry[0], Used.from_json(entry[2:]) if len(entry) > 2 else NOTHING)
+        Done(entry[1], entry[0], ReadSet.from_json(entry[2:]) if len(entry) > 2 else NOTHING)
         for entry in commits
         if entry[0] <= upto
     ]
@@ -111,7 +113,7 @@ def files_left(client: Client, run_id: str, branch: str) -> list[dict[str, Any]]
 
     One round trip for each branch of its history, and where there are any one more.
     """
-    history = order(client, run_id, branch)
+    history = commit_log(client, run_id, branch)
     plan = read_plan(client, run_id) if any("todo" in one.fields for one in history) else Plan("", ())
     seen = visible([one.line(plan, in_order(one)) for one in history])
     left = [task for task, (_, done) in seen.items() if done.used.files]

@@ -7,12 +7,14 @@ from typing import Any
 
 from runner.core.jobs import Claim, Job, Refusal, Scope
 from runner.providers.redis import keys, scripts
-from runner.providers.redis.connection import Client, Line
+from runner.providers.redis.connection import Client, PipelinedConnection
 from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.scripts import Executor, stamp
 
 
-def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()) -> Claim | Refusal:
+def claim(
+    line: PipelinedConnection, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()
+) -> Claim | Refusal:
     """Take the task if it is free; one of an ``unfit`` adapter is left to others. Waits for Redis; one round trip."""
     home = keys.home_of(job.run_id)
     branch = keys.branch_key(job.run_id, job.branch)
@@ -35,7 +37,7 @@ def claim(line: Line, job: Job, *, worker: str, process: str, unfit: Iterable[st
 
 def claimed(job: Job, worker: str, answer: Any) -> Claim:
     """The claim that a script gave, as ``claim.lua`` says."""
-    _, token, (failures, failed), fields, scope, (todo, changed), context, recorded = answer
+    _, token, (failures, failed), fields, scope, (rerun_mask, changed), context, recorded = answer
     bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
     return Claim(
         job=job,
@@ -48,7 +50,7 @@ def claimed(job: Job, worker: str, answer: Any) -> Claim:
         attr=attr,
         adapter=adapter,
         inputs=json.loads(inputs) | (json.loads(changed) if changed else {}),
-        todo=todo or "",
+        rerun_mask=rerun_mask or "",
         plan_digest=plan_digest,
         crew=crew,
         standin=standin,

@@ -37,7 +37,7 @@ key                                  type     holds, and how long
                                               inputs that differ
 ``…RUN:branch:B:outputs``            hash     committed outputs by task, each with its sequence and token,
                                               the rest of it deflated (`packing`) if that is shorter; immutable
-``…RUN:branch:B:order``               list     for each commit its sequence, task, and what it used: JSON lists
+``…RUN:branch:B:order``               list     the commit log: each commit's sequence, task and read set
 ``…RUN:branch:B:shared``             hash     what the tasks of a plan that grows share: version, texts
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
 ``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
@@ -88,7 +88,7 @@ TEMPLATES: dict[str, str] = {
     "task_key": "{branch_key}:task:{name}",
     "journal_key": "{branch_key}:journal:{name}",
     "outputs_key": "{branch_key}:outputs",
-    "order_key": "{branch_key}:order",
+    "commit_log_key": "{branch_key}:order",  # stored under this name by every version
     "shared_key": "{branch_key}:shared",
     "waits_key": "{branch_key}:waits",
     "open_key": "{branch_key}:open",

@@ -19,7 +19,7 @@ _known: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RedisLocation:
     """Where states are. ``url`` opens the server; ``shown`` is the location for people, without the password."""
 
     url: str
@@ -32,7 +32,7 @@ class Place:
         return keys.state_home(quote(self.prefix, safe="/:._-~ "))
 
 
-def place_of(location: str, default_url: str | None = None) -> Place:
+def parse_location(location: str, default_url: str | None = None) -> RedisLocation:
     """The place that a location means. What is no URL is a prefix at ``default_url``, else at ``RUNNER_REDIS_URL``."""
     if location.startswith(SCHEMES):
         url, prefix = _take_prefix(location)
@@ -51,7 +51,7 @@ def place_of(location: str, default_url: str | None = None) -> Place:
         url = _known.get(bare) or _from_environment(bare) or url
     else:
         _known[bare] = url
-    return Place(url, prefix, f"{bare}{'&' if '?' in bare else '?'}prefix={quote(prefix, safe='/:._-~')}")
+    return RedisLocation(url, prefix, f"{bare}{'&' if '?' in bare else '?'}prefix={quote(prefix, safe='/:._-~')}")
 
 
 def split(location: str) -> tuple[str, str]:

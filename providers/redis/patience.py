@@ -120,7 +120,7 @@ def noticing(call: Callable[[], T]) -> T:
         raise not_now(error) or error from None
 
 
-def in_words(error: BaseException) -> str:
+def format_store_error(error: BaseException) -> str:
     """What is waited for."""
     if isinstance(error, NotNow):
         refusal = REFUSALS[error.code]
@@ -176,7 +176,7 @@ class Outage:
                 self._since = now
             self._waiting[who] = now
         elif self._told.acquire(blocking=False):
-            log.warning("waiting for the store: %s", in_words(error))
+            log.warning("waiting for the store: %s", format_store_error(error))
 
     def ends(self, who: object, *, reached: bool = True) -> None:
         """It is not repeated any more; ``reached`` unless it gave up."""

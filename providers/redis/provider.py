@@ -30,7 +30,7 @@ from runner.providers.base import (
 from runner.providers.redis import connection, deltas, locations, patience, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.deltas import State
-from runner.providers.redis.locations import Place
+from runner.providers.redis.locations import RedisLocation
 
 T = TypeVar("T")
 
@@ -153,10 +153,10 @@ class RedisProvider(BaseProvider):
             listed.append((one.number, info))
         return [info for _, info in sorted(listed, key=lambda pair: pair[0])]
 
-    def _place(self, location: str) -> Place:
-        return locations.place_of(location, self.url.get_secret_value() if self.url else None)
+    def _place(self, location: str) -> RedisLocation:
+        return locations.parse_location(location, self.url.get_secret_value() if self.url else None)
 
-    def _base(self, place: Place, parent_id: str | None) -> _Written | None:
+    def _base(self, place: RedisLocation, parent_id: str | None) -> _Written | None:
         """The parent to write against: remembered, else read; None if there is none, or it cannot be read."""
         if parent_id is None:
             return None
@@ -174,7 +174,7 @@ class RedisProvider(BaseProvider):
 
 
 def _put(
-    place: Place, checkpoint_id: str, branch: str, parent_id: str, data: str, base: _Written | None
+    place: RedisLocation, checkpoint_id: str, branch: str, parent_id: str, data: str, base: _Written | None
 ) -> tuple[_Written, list[bytes]]:
     """Store a state. Returns it with the script's answer, and is done again if the answer got lost."""
     parts = deltas.split(data)
@@ -205,7 +205,7 @@ def _put(
     return _Written(number, digest, state, len(data), chain, enough), answer
 
 
-def _entries(place: Place, checkpoint_id: str) -> tuple[_Record, list[bytes]]:
+def _entries(place: RedisLocation, checkpoint_id: str) -> tuple[_Record, list[bytes]]:
     """A checkpoint's record and entries, the one that stands alone first. Raises `CheckpointNotFound`."""
     entries: list[bytes] = []
     at = ""
@@ -240,7 +240,7 @@ def _digest(data: str) -> str:
 # -- the server
 
 
-def _run(place: Place, script: str, **slots: Any) -> Any:
+def _run(place: RedisLocation, script: str, **slots: Any) -> Any:
     """Run a script at a place. Raises `StoreUnreachable`, which names the server and not its password."""
     client = _client(place.url)
     return _asked(place.url, lambda: scripts.load(script)(client, home=place.home, **slots))
@@ -271,11 +271,11 @@ class _Held:
     """The checkpoints that runs of this process stand on, and the thread that renews their leases."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[Place, str], None] = {}
+        self._places: dict[tuple[RedisLocation, str], None] = {}
         self._lock = threading.RLock()
         self._is_renewing = False
 
-    def hold(self, place: Place, checkpoint_id: str, instead_of: str | None) -> None:
+    def hold(self, place: RedisLocation, checkpoint_id: str, instead_of: str | None) -> None:
         """Take a lease instead of another."""
         with self._lock:
             self._places.pop((place, instead_of or ""), None)
@@ -285,7 +285,7 @@ class _Held:
             threading.Thread(target=self._renew, name="checkpoints in flight", daemon=True).start()
         _lease(place, checkpoint_id, instead_of or "")
 
-    def release(self, place: Place, checkpoint_id: str) -> None:
+    def release(self, place: RedisLocation, checkpoint_id: str) -> None:
         """Let one go."""
         with self._lock:
             known = self._places.pop((place, checkpoint_id), ()) is None
@@ -311,7 +311,7 @@ class _Held:
         self.__init__()  # type: ignore[misc]
 
 
-def _lease(place: Place, checkpoint_id: str, instead_of: str) -> None:
+def _lease(place: RedisLocation, checkpoint_id: str, instead_of: str) -> None:
     _run(place, "hold_state", id=checkpoint_id, instead_of=instead_of, lease=int(LEASE * 1000))
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from runner.core.ledger import Line
+from runner.core.ledger import LedgerRow
 from runner.core.states import RunStatus
 from runner.providers.records import COUNTERS, BranchRecord, Event, InFlight, RunRecord
 from runner.providers.redis.protocol import name_of
@@ -58,11 +58,11 @@ def in_flight(
     return InFlight(task, state or "", int(attempt or 0), worker or by or "", error or "", trace or "", *times)
 
 
-def ledger_line(field: str, counts: str, details: str | None) -> Line:
+def ledger_line(field: str, counts: str, details: str | None) -> LedgerRow:
     """From a field of the run's ledger, its value, and what the run has of its tokens."""
     branch, task, agent, model = json.loads(field)
     numbers = json.loads(counts)[:6] + json.loads(details or "[]")
-    return Line(branch, task, agent, model, *(int(count) for count in numbers))
+    return LedgerRow(branch, task, agent, model, *(int(count) for count in numbers))
 
 
 def present(values: Sequence[str | None]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from runner.core.errors import Conflict, NotFound
-from runner.core.ledger import Line
+from runner.core.ledger import LedgerRow
 from runner.core.plan import Plan, PlannedTask, branching, frontier, waits
 from runner.core.states import RunStatus
 from runner.providers.records import (
@@ -244,12 +244,12 @@ class Runs:
         """The sequence of the branch's newest commit; where it left its parent if it has none."""
         key = keys.branch_key(run_id, branch)
         pipe = self.client.pipeline(transaction=False)
-        pipe.lindex(keys.key("order_key", branch_key=key), -1)
+        pipe.lindex(keys.key("commit_log_key", branch_key=key), -1)
         pipe.hget(key, "parent_seq")
         newest, parent_seq = pipe.execute()
         return int(json.loads(newest)[0]) if newest else int(parent_seq or 0)
 
-    def ledger(self, run_id: str) -> list[Line]:
+    def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models, by branch, task, agent and model."""
         run = keys.run_key(run_id)
         found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=run))
@@ -343,8 +343,8 @@ class Runs:
             pipe.hget(keys.branch_key(run.id, name), "todo")
         pipe.hmget(key, "seq", "status")
         *packed, (seq, status) = pipe.execute()
-        todos = {
-            name: branching.carried_over(branching.unpack(old, text), old, new)
+        reruns = {
+            name: branching.rebase(branching.unpack(old, text), old, new)
             for name, text in zip(lines, packed, strict=True)
             if text
         }
@@ -353,15 +353,15 @@ class Runs:
         else:
             done = self.committed(run.id, start.branch, start.seq).keys()
             if pending is None:
-                todos[branch] = frozenset(new.by_key.keys() - done)
-        mine = branching.part(new, todos[branch]) if branch in todos else new
+                reruns[branch] = frozenset(new.by_key.keys() - done)
+        mine = branching.part(new, reruns[branch]) if branch in reruns else new
         left = sum(task.key not in done for task in mine.tasks) if pending is None else len(pending)
         ready = frontier(mine, done) if pending is None else pending
         waiting = waits(mine, done) if pending is None else {}
         if left == 0:
             raise Conflict(f"run {run.id} has nothing left to run there")
         if plan is None:  # what is set does not change
-            todos = {branch: todos[branch]} if start and pending is None else {}
+            reruns = {branch: reruns[branch]} if start and pending is None else {}
         home = keys.home_of(run.id)
         return str(
             scripts.load("resume")(
@@ -380,7 +380,7 @@ class Runs:
                 expected_seq=seq or 0,
                 expected_plan=run.plan_digest,
                 expected_branches=len(lines) if plan else "",
-                todos=json.dumps({name: branching.pack(new, todo) for name, todo in todos.items()}),
+                rerun_masks=json.dumps({name: branching.pack(new, rerun) for name, rerun in reruns.items()}),
                 ready=specifications(ready),
                 waits=json.dumps([{"task": task, "met": met} for task, met in waiting.items()]),
                 tasks_left=left,

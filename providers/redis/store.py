@@ -10,9 +10,9 @@ from runner.journal.acknowledged import Log
 from runner.providers.redis import jobs
 from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import Line, Replicas, patient
+from runner.providers.redis.connection import PipelinedConnection, Replicas, patient
 from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.pace import RunPace
+from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -23,7 +23,7 @@ class RedisStore:
     def __init__(self, url: str, *, name: str, replicas: Replicas) -> None:
         self.id = identity(url)
         self._client = patient(url, name=name)
-        self._line = Line(self._client, replicas)
+        self._line = PipelinedConnection(self._client, replicas)
         self._runs = Runs(self._client)
         self.workers = Workers(self._client)
 

@@ -193,13 +193,13 @@ class Workers:
         """Send the tasks whose next attempt has come; returns how many."""
         return int(scripts.load("move_due")(self.client, home=self.home, due=self._key("due_key"), limit=limit))
 
-    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+    def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Send again the unclaimed jobs whose queue is empty; returns how many.
 
         ``depth`` tells how many messages wait in a queue of another broker, or None where it cannot;
         then they are sent.
         """
-        script, depths = scripts.load("resend"), dict[str, int]()
+        script, depths = scripts.load("redeliver"), dict[str, int]()
         many: int = 0
         while True:
             sent, unknown = script(

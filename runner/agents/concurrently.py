@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from runner.core.errors import Interrupted, Stop
-from runner.journal.cancellation.async_raise import CancelScope
-from runner.journal.cancellation.gate import Wakeup
+from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.journal.cancellation.cancel_scope import Wakeup
 
 T = TypeVar("T")
 
 SIDE_BY_SIDE = 16  #: at work at one time
 
 
-def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
+def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
     """What these functions give, in their order. A thread that hangs when the task is stopped is left behind.
 
     One alone is called here, if this is the main thread: signals break into it wherever it is.
@@ -25,26 +25,26 @@ def side_by_side(functions: Sequence[Callable[[], T]]) -> list[T]:
         return [functions[0]()]
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
-    spans: list[CancelScope] = []
+    sections: list[InterruptibleSection] = []
     for function, result in zip(functions, results, strict=True):
         # Each in a context of its own: what one opens is not open in another.
         context = contextvars.copy_context()
-        threading.Thread(target=_into, args=(result, free, context, function, spans), daemon=True).start()
+        threading.Thread(target=_into, args=(result, free, context, function, sections), daemon=True).start()
     try:
         with Wakeup() as one_more:
             left = set(results)
             for result in results:
                 result.add_done_callback(one_more.wake)
-            while left:  # a polite stop waits for all of them, and each is recorded
+            while left:  # a deferrable stop waits for all of them, and each is recorded
                 one_more.wait()
                 for result in [one for one in left if one.done()]:
                     left.remove(result)
-                    if isinstance(stop := result.exception(), Stop) and not stop.polite:
+                    if isinstance(stop := result.exception(), Stop) and not stop.deferrable:
                         raise stop
         return [result.result() for result in results]
     except BaseException:
-        for span in spans:
-            span.break_in(Interrupted)
+        for section in sections:
+            section.break_in(Interrupted)
         raise
 
 
@@ -53,12 +53,12 @@ def _into(
     free: threading.Semaphore,
     context: contextvars.Context,
     function: Callable[[], T],
-    spans: list[CancelScope],
+    sections: list[InterruptibleSection],
 ) -> None:
     with contextlib.suppress(Interrupted):  # it may come late
-        span = CancelScope()
+        section = InterruptibleSection()
         try:
-            spans.append(span)
+            sections.append(section)
             try:
                 with free:
                     result.set_result(context.run(function))
@@ -66,5 +66,5 @@ def _into(
                 if not result.done():
                     result.set_exception(error)
         finally:
-            span.over()
-    span.over()  # what came may have come in the midst of that
+            section.over()
+    section.over()  # what came may have come in the midst of that

@@ -19,10 +19,10 @@ def introduce(agent: Agent, fill: Callable[[str], str], journal: Journal) -> Mes
     if agent.goal:
         lines.append(f"Your goal: {fill(agent.goal)}")
     if agent.inject_date:
-        began = journal.kept("date")
+        began = journal.get_marker("date")
         if began is None:
             began = datetime.now(UTC).astimezone().isoformat()
-            journal.keep("date", began)
+            journal.set_marker("date", began)
         lines.append(f"Today is {datetime.fromisoformat(began).strftime(agent.date_format)}.")
     return {"role": "system", "content": "\n".join(lines)}
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from runner.agents import Agent, conversation, loop, mcp
 from runner.agents.job import Job, current
 from runner.agents.tools import BaseTool
-from runner.core.errors import TaskError, said
+from runner.core.errors import TaskError, one_line
 from runner.core.idempotency import idempotency_key
 from runner.core.output import TaskOutput
 from runner.core.redaction import redact
@@ -122,7 +122,7 @@ def _at_work(job: Job, prompt: str) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        why = f"{type(error).__name__}: {redact(said(error), getattr(agent.llm, 'api_key', None))[:500]}"
+        why = f"{type(error).__name__}: {redact(one_line(error), getattr(agent.llm, 'api_key', None))[:500]}"
         event_bus.emit(agent, AgentExecutionErrorEvent(error=why, **about))
         raise
     event_bus.emit(agent, AgentExecutionCompletedEvent(**about))

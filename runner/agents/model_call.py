@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from runner.agents import text_tool_protocol
-from runner.agents.concurrently import side_by_side
+from runner.agents.concurrently import run_concurrently
 from runner.agents.context_window import SHARE, fit, tokens
 from runner.agents.job import Job
 from runner.core.errors import ContextTooLong
@@ -26,7 +26,7 @@ from runner.events.call_events import (
 )
 from runner.llm.clients import Completion, ToolCalls
 from runner.llm.llm import LLM, BaseLLM
-from runner.llm.recording import Heard
+from runner.llm.recording import CallResult
 
 Message = dict[str, Any]
 
@@ -52,9 +52,9 @@ def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: 
 def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     model = job.model
     if is_ours(model):
-        return side_by_side([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
+        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
     native = model.supports_function_calling()
-    said = list(messages) if native else text_tool_protocol.in_words(messages, tools)
+    said = list(messages) if native else text_tool_protocol.format_messages(messages, tools)
     extra = accepted(
         model.call,
         {
@@ -124,7 +124,7 @@ class StepObserver:
         messages = list(self._job.conversation.messages)
         self._tell(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
 
-    def heard(self, call: Heard) -> None:
+    def heard(self, call: CallResult) -> None:
         """It ended, here or in an attempt before."""
         for name in ("prompt_tokens", "completion_tokens"):
             self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
@@ -139,7 +139,7 @@ class StepObserver:
         completion = value if isinstance(value, Completion) else None
         message = completion.message() if completion is not None else self.read(value)
         usage = dict(completion.usage) if completion is not None else None
-        with self._job.journal.gate.write():
+        with self._job.journal.cancel_scope.write():
             self._take(message)
             self.taken = True
             response = message.get("tool_calls") or message["content"]

@@ -30,7 +30,7 @@ def explained(tools: Sequence[Message]) -> str:
     return "\n".join(lines)
 
 
-def in_words(messages: Sequence[Message], tools: Sequence[Message]) -> list[Message]:
+def format_messages(messages: Sequence[Message], tools: Sequence[Message]) -> list[Message]:
     """A conversation as such a model takes it: calls and results are text."""
     found: list[Message] = []
     for message in messages:

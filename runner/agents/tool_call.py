@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from runner.agents.concurrently import side_by_side
+from runner.agents.concurrently import run_concurrently
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
 from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
 from runner.bundles import empty_folder
-from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, said
+from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, one_line
 from runner.core.idempotency import keyed
 from runner.core.redaction import redact
 from runner.events.bus import event_bus
@@ -37,7 +37,7 @@ def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message,
     """The results of these calls, as messages in their order. ``told`` is called with each that was really made."""
     limited = _limited(job, calls)
     uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
-    return side_by_side([one.message for one in uses])
+    return run_concurrently([one.message for one in uses])
 
 
 def recall(job: Job) -> None:
@@ -47,7 +47,7 @@ def recall(job: Job) -> None:
     uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in told]
     done = Counter(step for one in uses if (step := one.step()) is not None)
     for (name, given), times in done.items():
-        job.journal.did(name, (json.loads(given),), times)
+        job.journal.mark_done(name, (json.loads(given),), times)
 
 
 class _Use:
@@ -119,7 +119,7 @@ class _Use:
             if isinstance(error, RelativePath):
                 raise TaskError(f"the tool {self.name!r}: {error}") from error
             if empty_folder.is_led_astray(error):
-                raise TaskError(f"the tool {self.name!r}: {said(error)}; {empty_folder.ADVICE}") from error
+                raise TaskError(f"the tool {self.name!r}: {one_line(error)}; {empty_folder.ADVICE}") from error
             text = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
             return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
 

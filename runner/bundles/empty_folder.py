@@ -59,7 +59,7 @@ def is_here() -> bool:
         return False
 
 
-def strays() -> list[str]:
+def stray_files() -> list[str]:
     """What was written here by a relative path although that is not permitted: root can. It is removed."""
     if not _here or not (found := os.listdir(_here[0])):  # noqa: PTH208 - for each task, and in nearly all nothing
         return []

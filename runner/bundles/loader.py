@@ -33,8 +33,8 @@ from runner.bundles.isolation import PREFIX, KickedOff, Namespace, reading, spac
 from runner.bundles.program import CALL, Program
 from runner.bundles.project import source_of
 from runner.bundles.target import Target
-from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, said
-from runner.core.field_errors import in_words
+from runner.core.errors import BadCrew, MissingDependency, RunnerError, Stop, one_line
+from runner.core.field_errors import format_field_errors
 
 KEPT = 32  # bundles that stay imported in one process
 
@@ -129,7 +129,7 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
     """
     if isinstance(error, RunnerError) and type(error) is not BadCrew:
         return error
-    text = plain_names(said(error))
+    text = plain_names(one_line(error))
     frame, line = last_frame(error)
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_file():
         place, text = f"{_relative(error.filename, root)}:{error.lineno}: ", plain_names(error.msg)
@@ -139,7 +139,9 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         return BadCrew(f"{place}{text}")
     if isinstance(error, ValidationError):
         model = frame.f_globals.get(error.title) if frame is not None else None
-        return BadCrew(f"{place}{' '.join(plain_names(in_words(error)).split())}{frameworks.whose_error(model)}")
+        return BadCrew(
+            f"{place}{' '.join(plain_names(format_field_errors(error)).split())}{frameworks.whose_error(model)}"
+        )
     missing: BaseException | None = error
     if type(error) is ImportError and error.name is None:  # raised by hand, as a kinder word for the first one
         missing = error.__cause__ or error.__context__

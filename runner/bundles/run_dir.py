@@ -118,7 +118,7 @@ def _store_of(run: Path) -> str:
     return ""
 
 
-def show_through(real: Path, own: Path, apart: Iterable[str]) -> None:
+def overlay(real: Path, own: Path, apart: Iterable[str]) -> None:
     """Let all that is in the ``real`` home be found in a run's ``own``, but for what is to be kept apart."""
     parts = [Path(name).parts for name in apart]
     with contextlib.suppress(OSError):
@@ -129,7 +129,7 @@ def show_through(real: Path, own: Path, apart: Iterable[str]) -> None:
             place = own / entry.name
             if inside and entry.is_dir():
                 place.mkdir(exist_ok=True)
-                show_through(entry, place, ["/".join(part) for part in inside])
+                overlay(entry, place, ["/".join(part) for part in inside])
             elif not os.path.lexists(place):
                 with contextlib.suppress(FileExistsError):
                     place.symlink_to(entry)

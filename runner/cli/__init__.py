@@ -101,10 +101,18 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail_as_redis(error: Exception) -> None:
     """Say it in a line if it is Redis that failed."""
     # redis-py takes a while to import
-    from runner.providers.redis.patience import REFUSED, REFUSES, TRANSIENT_ERRORS, brief, in_words, not_now, remedy
+    from runner.providers.redis.patience import (
+        REFUSED,
+        REFUSES,
+        TRANSIENT_ERRORS,
+        brief,
+        format_store_error,
+        not_now,
+        remedy,
+    )
 
     if isinstance(refusal := not_now(error) or error, REFUSES):
-        _fail(f"Redis is unavailable: {in_words(refusal)}. {remedy(refusal)}", Exit.UNREACHABLE)
+        _fail(f"Redis is unavailable: {format_store_error(refusal)}. {remedy(refusal)}", Exit.UNREACHABLE)
     if isinstance(error, REFUSED):
         _fail(f"Redis refused: {error}; `runner doctor` shows its state", Exit.UNREACHABLE)
     if isinstance(error, TRANSIENT_ERRORS):

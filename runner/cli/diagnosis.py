@@ -11,7 +11,7 @@ from runner.core import settings
 from runner.core.errors import Exit, RunnerError
 from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
-from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, in_words, remedy
+from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
 
 
@@ -56,7 +56,7 @@ def _unanswered(error: Exception) -> Finding:
     away = isinstance(error, TRANSIENT_ERRORS)
     return Finding(
         "Redis gives no more detail",
-        in_words(error) if away else str(error),
+        format_store_error(error) if away else str(error),
         ok=False,
         hint=remedy(error) if away else "grant the user in the URL the permissions that docs/operations.md lists",
         exit_code=int(Exit.UNREACHABLE),
@@ -85,7 +85,7 @@ def _writes(store: Store) -> Finding:
         return Finding("writes", "taken")
     return Finding(
         "writes",
-        f"every task waits for it: {in_words(refused)}",
+        f"every task waits for it: {format_store_error(refused)}",
         ok=False,
         hint=f"{remedy(refused)} Runs resume by themselves when that is over.",
     )

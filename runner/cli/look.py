@@ -127,7 +127,7 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         f"steps: {ledger['paid']} paid, {ledger['replayed']} replayed, {ledger['in_doubt']} in doubt; "
         f"{counted(run.recoveries, 'recovery', 'recoveries')}; checkpoints: "
         + (", ".join(f"{name} {count}" for name, count in kept.items()) or "none")
-        + spending.in_words(result.ledger),
+        + spending.format_ledger(result.ledger),
         soft_wrap=True,
     )
     return 0

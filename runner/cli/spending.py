@@ -13,7 +13,7 @@ _DETAILS = {"cached_tokens": "cached", "cache_write_tokens": "cache write", "rea
 ROWS = 20  #: of the table; ``--json`` has all of them
 
 
-def in_words(ledger: Mapping[str, Any]) -> str:
+def format_ledger(ledger: Mapping[str, Any]) -> str:
     """Tokens, cost and tools, where there are any: to be put after the steps."""
     tokens, tools = ledger["prompt_tokens"] + ledger["completion_tokens"], ledger["tools"]
     cached = f" ({ledger['cached_tokens']:,} of them cached)" if ledger["cached_tokens"] else ""

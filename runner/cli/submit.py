@@ -224,7 +224,7 @@ def report(result: RunResult, as_json: bool, write: Any, words: str) -> None:
             f"; {counted(result.recoveries, 'recovery', 'recoveries')}, {counted(ledger['replayed'], 'step')} replayed"
         )
         text += f", {ledger['in_doubt']} in doubt"
-    say(text + spending.in_words(ledger))
+    say(text + spending.format_ledger(ledger))
     if result.error:
         say(f"error: {result.error}")
         if result.exit_code in (Exit.FAILED, Exit.CANCELLED):

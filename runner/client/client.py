@@ -13,7 +13,7 @@ from typing import Any
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
-from runner.client import comparing, forking, local_worker, regrowth
+from runner.client import comparing, flow_standing, forking, local_worker
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
 from runner.client.store import Store, open_store
@@ -210,8 +210,8 @@ class Client:
             if (growing := plan or known).grows:
                 line = GrowingBranch(self.store.client, run_id, start.branch if start else name)
                 upto = start.seq if start else None
-                standing = regrowth.standing_at(growing, line, upto, replanned=plan is not None)
-                pending = regrowth.ready(growing, standing)
+                standing = flow_standing.standing_at(growing, line, upto, replanned=plan is not None)
+                pending = flow_standing.ready(growing, standing)
             answer = runs.resume(run, name, start=start, fields=fields, plan=plan, pending=pending)
             if answer == "resumed":
                 self.ensure_worker(run.queue)

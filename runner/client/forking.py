@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner.client import regrowth
+from runner.client import flow_standing
 from runner.client.reading import shapes
 from runner.core import output as outputs
 from runner.core.errors import BadInput, Conflict
@@ -42,33 +42,33 @@ def fork(
         where = forks.position(client, run_id, checkpoint=checkpoint, branch=source, outputs=edits)
         changed = branching.changed_inputs(where.inputs, inputs)
         edited = _edited(where, edits)
-        growth, todo, kept = None, frozenset[str](), frozenset[str]()
+        regrown, rerun, kept = None, frozenset[str](), frozenset[str]()
         # What was in flight resumes from its recorded steps, if what it works on is the same.
         if where.plan.grows:
-            growth = _regrown(client, where, changed, edited)
-            kept = growth.kept
-            if changed and not growth.ready:
+            regrown = _regrown(client, where, changed, edited)
+            kept = regrown.kept
+            if changed and not regrown.ready:
                 raise BadInput(
                     "inputs are merged into the flow's state at the fork, and no method is left to run there: "
                     "name an earlier --checkpoint, edit a method's output with --edit, or submit the flow again"
                 )
         else:
-            again = branching.redone(where.plan, where.used, frozenset(edited), frozenset(changed))
-            todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
-            kept = frozenset() if changed else todo - again - branching.after(where.plan, frozenset(edited))
+            again = branching.invalidated(where.plan, where.used, frozenset(edited), frozenset(changed))
+            rerun = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+            kept = frozenset() if changed else rerun - again - branching.after(where.plan, frozenset(edited))
         name = branch or branching.fork_name(where.checkpoint)
         answer = forks.create(
             client,
             where,
             name,
-            todo=todo,
+            rerun=rerun,
             kept=kept,
             edits=edited,
             overrides=where.overrides | changed,
-            growth=growth,
+            regrown=regrown,
         )
         if answer == "forked":
-            return name, replace(where, to_do=len(growth.ready) if growth else len(todo))
+            return name, replace(where, to_do=len(regrown.ready) if regrown else len(rerun))
         if answer == "taken" and branch is not None:
             raise Conflict(f"run {run_id} already has a branch {name!r}: choose another name")
         if answer == "no bundle":
@@ -87,7 +87,7 @@ def warnings(client: Client, where: Position, inputs: Iterable[str], edits: Mapp
     given = [name for name in inputs if name not in where.plan.inputs]
     if not given:
         return ()
-    done = [one for line in history.order(client, where.run_id, where.branch) for one in history.in_order(line)]
+    done = [one for line in history.commit_log(client, where.run_id, where.branch) for one in history.in_order(line)]
     known = {one.task for one in done if not one.used.edited}
     read = frozenset[str]().union(*(one.used.inputs for one in done))
     found = []
@@ -103,9 +103,9 @@ def _regrown(client: Client, where: Position, inputs: Mapping[str, Any], edits: 
     """How a branch of a plan that grows begins there."""
     line = GrowingBranch(client, where.run_id, where.branch)
     edited = {task: json.loads(text) for task, text in edits.items()}
-    standing = regrowth.standing_with(where.plan, line, where.seq, inputs, edited)
-    kept = frozenset() if inputs else regrowth.untouched(standing, edited)
-    return Regrown(regrowth.ready(where.plan, standing), frozenset(standing.void), inputs, kept)
+    standing = flow_standing.standing_with(where.plan, line, where.seq, inputs, edited)
+    kept = frozenset() if inputs else flow_standing.untouched(standing, edited)
+    return Regrown(flow_standing.ready(where.plan, standing), frozenset(standing.void), inputs, kept)
 
 
 def _edited(where: Position, edits: Mapping[str, Edit]) -> dict[str, str]:

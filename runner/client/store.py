@@ -7,7 +7,7 @@ from types import TracebackType
 
 from runner.client import embedded
 from runner.providers.redis.connection import Client, check, connect, refusing, waiting
-from runner.providers.redis.patience import in_words
+from runner.providers.redis.patience import format_store_error
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -39,7 +39,7 @@ class Store:
     def refusing(self) -> str:
         """Why the store takes no writes now, in words; "" if it does."""
         refused = refusing(self.watcher)
-        return in_words(refused) if refused is not None else ""
+        return format_store_error(refused) if refused is not None else ""
 
     def tend(self) -> None:
         """Make sure that an embedded server still runs; cheap when it does."""

@@ -21,7 +21,7 @@ from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
 from runner.core import names, settings
 from runner.core.errors import BadInput, UsageError
-from runner.core.field_errors import in_words
+from runner.core.field_errors import format_field_errors
 from runner.core.inputs import stored
 from runner.core.plan import Plan
 from runner.engine import adapters
@@ -165,7 +165,7 @@ def run_fields(
                 max_checkpoints=max_checkpoints if max_checkpoints is not None else base.max_checkpoints,
             )
         except ValidationError as error:
-            raise UsageError(in_words(error).partition(": ")[2]) from None
+            raise UsageError(format_field_errors(error).partition(": ")[2]) from None
     triggers = [prepared.triggers.get(event, event) for event in config.on_events] if config else []
     target = prepared.target
     return {
@@ -194,4 +194,4 @@ def run_fields(
 
 def _beginning(prepared: Prepared, inputs: dict[str, Any]) -> str:
     """What the tasks of a plan that grows begin with."""
-    return json.dumps(prepared.reader.beginning(inputs), ensure_ascii=False)
+    return json.dumps(prepared.reader.initial_state(inputs), ensure_ascii=False)

@@ -171,15 +171,15 @@ class TaskTimeout(TaskError):
 
 
 class Stop(BaseException):
-    """A task is stopped from outside. A polite stop waits for the end of the call that the task is in."""
+    """A task is stopped from outside. A deferrable one waits for the end of the call that the task is in."""
 
-    polite = False
+    deferrable = False
 
 
 class Interrupted(Stop):
     """The worker is draining: the task stops here and is handed back."""
 
-    polite = True
+    deferrable = True
 
 
 class TimedOut(Stop):
@@ -205,7 +205,7 @@ class InputRequired(Stop):
         self.about = dict(about or {})
 
 
-def said(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """What an error says, as one line that can be printed and stored: it may come from anybody's code."""
     try:
         text = redact(" ".join(str(error).split()))

@@ -5,7 +5,7 @@ import difflib
 from pydantic import BaseModel, ValidationError
 
 
-def in_words(error: ValidationError) -> str:
+def format_field_errors(error: ValidationError) -> str:
     """The first thing that is wrong: the field, why, and what was given where that is short."""
     first, *others = error.errors(include_url=False, include_context=False)
     where = ".".join(map(str, first["loc"]))

@@ -58,7 +58,7 @@ class Claim:
     failed: int  #: and since ever
     adapter: str
     inputs: dict[str, Any]
-    todo: str
+    rerun_mask: str
     plan_digest: str
     crew: str
     scope: Scope

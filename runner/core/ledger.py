@@ -18,16 +18,17 @@ from runner.core.prices import Usage as Usage
 Kind = Literal["step", "model", "tool"]
 
 
-class Entry(NamedTuple):
-    """What one step is in the account: its kind; for a call of a model whose it is, and of which model."""
+class AccountKey(NamedTuple):
+    """What a step is counted under: its kind; for a call of a model also the agent and the model."""
 
     kind: Kind = "step"
     agent: str = ""
     model: str = ""
 
 
-STEP = Entry()
+AccountKey = AccountKey  # the name that plugins for earlier versions import; removed with the next version
 
+STEP = AccountKey()
 
 NO_TOKENS = Usage()
 
@@ -37,31 +38,31 @@ def usage_in(answer: Mapping[str, Any]) -> Usage:
     return Usage(*answer["usage"], *answer.get("details", ()))
 
 
-class Tally(Counter[Entry]):
-    """How many of what; of calls that were served, with the tokens that they had taken.
+class Counters(Counter[AccountKey]):
+    """Counters by account key; of replayed calls also the tokens that they had taken.
 
     ``passed``: how many records of its own journal a task passed meanwhile, whether they are in the account or not.
     """
 
     def __init__(self, *given: Any) -> None:
-        self.tokens: Counter[Entry] = Counter()
+        self.tokens: Counter[AccountKey] = Counter()
         self.passed = 0
         if given:
             super().__init__(*given)
 
-    def served(self, entry: Entry, usage: Usage) -> None:
+    def served(self, entry: AccountKey, usage: Usage) -> None:
         """One more, from the journal."""
         self[entry] += 1
         self.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "Counters") -> None:
         """As many more."""
         self.update(other)
         self.tokens.update(other.tokens)
 
-    def beyond(self, other: "Tally") -> "Tally":
+    def beyond(self, other: "Counters") -> "Counters":
         """What is more in here than in another."""
-        found = Tally()
+        found = Counters()
         for entry, many in self.items():
             if many > other[entry]:
                 found[entry] = many - other[entry]
@@ -69,11 +70,11 @@ class Tally(Counter[Entry]):
         return found
 
     @classmethod
-    def read(cls, text: str) -> "Tally":
+    def read(cls, text: str) -> "Counters":
         """The inverse of `text`."""
         found = cls()
         for kind, agent, model, many, tokens in json.loads(text) if text else ():
-            entry = Entry(kind, agent, model)
+            entry = AccountKey(kind, agent, model)
             found[entry], found.tokens[entry] = many, tokens
         return found
 
@@ -83,27 +84,27 @@ class Tally(Counter[Entry]):
         return f"[{', '.join(found)}]" if found else ""
 
 
-def text_of_one(entry: Entry) -> str:
-    """Of a tally of one such step."""
+def text_of_one(entry: AccountKey) -> str:
+    """The text of counters with one such step."""
     return f"[{_line(entry, 1, 0)}]"
 
 
-def _line(entry: Entry, many: int, tokens: int) -> str:
+def _line(entry: AccountKey, many: int, tokens: int) -> str:
     return f"{_beginning(entry)}, {many}, {tokens}]"
 
 
 @lru_cache(maxsize=256)
-def _beginning(entry: Entry) -> str:
+def _beginning(entry: AccountKey) -> str:
     return json.dumps(entry, ensure_ascii=False).removesuffix("]")
 
 
-def tally_text(count: Tally | int) -> str:
-    """Of a tally, or of a number of a person's steps."""
-    return count.text() if isinstance(count, Tally) else Tally({STEP: count}).text()
+def counters_text(count: Counters | int) -> str:
+    """The text of counters, or of a number of an author's steps."""
+    return count.text() if isinstance(count, Counters) else Counters({STEP: count}).text()
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LedgerRow:
     """The calls of one model by one agent in one task of one branch; their tokens as in `Usage`."""
 
     branch: str
@@ -131,7 +132,7 @@ class Line:
         return prices.cost(self.model, usage, self.calls) if any(usage) or self.calls <= 0 else None
 
 
-def spent(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+def spent(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
     """What they cost, as `costs` says it, and in which money. What a stand-in answered has no cost to be known."""
     found = costs((line.model, line.calls, line.cost(prices)) for line in lines)
     if prices is NO_PRICES:
@@ -154,7 +155,7 @@ def costs(calls: Iterable[tuple[str, int, float | None]]) -> dict[str, Any]:
     return {"cost": known if found and not unpriced else None, "cost_known": known, "unpriced": dict(unpriced)}
 
 
-def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
+def summed(lines: Iterable[LedgerRow], prices: Prices) -> dict[str, Any]:
     """Several lines in one."""
     found = list(lines)
     names = ("calls", "replayed", "in_doubt", *Usage._fields, "replayed_tokens")
@@ -162,7 +163,7 @@ def summed(lines: Iterable[Line], prices: Prices) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class CallResult:
     """One call of a model that came to its end: the model asked for, its tokens, and whether the journal served it."""
 
     model: str
@@ -180,7 +181,7 @@ class CallContext:
 
     agent: str = ""
     announced: bool = False
-    heard: Callable[[Heard], None] | None = None
+    heard: Callable[[CallResult], None] | None = None
     leaving: Callable[[], None] | None = None
     per_minute: int | None = None
 

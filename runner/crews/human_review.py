@@ -17,7 +17,7 @@ from runner.core.errors import TaskError
 from runner.core.output import TaskOutput
 from runner.crews.context import TaskContext
 from runner.engine.work import Work
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 
 QUESTION = "Is this answer good? Approve it, or say what should be different."
 
@@ -37,7 +37,7 @@ def reviewed(
     asked, seen = 0, 0
     while True:
         asked += 1
-        kept = work.journal.kept(f"answer {asked}")
+        kept = work.journal.get_marker(f"answer {asked}")
         if kept is None:
             output = attempt()
             kept = {
@@ -47,10 +47,10 @@ def reviewed(
                 "account": work.journal.account(),
                 "uses": work.uses.noted(),
             }
-            work.journal.keep(f"answer {asked}", kept)
+            work.journal.set_marker(f"answer {asked}", kept)
         else:
             output = again(kept)
-            work.journal.go_to(kept["position"], kept.get("account", ""))
+            work.journal.fast_forward(kept["position"], kept.get("account", ""))
             work.uses.recall(kept["uses"])
             work.conversation.say(*kept["said"][len(told) - seen :])
         seen += len(kept["said"])
@@ -74,7 +74,7 @@ def _ask(work: Work, output: TaskOutput) -> str:
     def obtain(step: str) -> str | None:  # noqa: ARG001 - the port's name
         if work.journal.can_wait:
             return None
-        said = _on_terminal(f"{work.key}: {output.raw}\n{QUESTION} (Enter approves)\n> ", work.journal.gate)
+        said = _on_terminal(f"{work.key}: {output.raw}\n{QUESTION} (Enter approves)\n> ", work.journal.cancel_scope)
         if said is None:
             raise TaskError(
                 f"task {work.key!r} asks for human feedback, and there is no terminal here: "
@@ -85,14 +85,14 @@ def _ask(work: Work, output: TaskOutput) -> str:
     return work.journal.answer(QUESTION, obtain, about)
 
 
-def _on_terminal(prompt: str, gate: Gate) -> str | None:
+def _on_terminal(prompt: str, cancel_scope: CancelScope) -> str | None:
     """A line that a person types; None if there is no terminal, or input ends without one. A stop ends the waiting."""
     if sys.stdin is None or not sys.stdin.isatty():
         return None
     with _terminal:
         print(prompt, end="", flush=True)
         while not _typed():
-            gate.check()
+            cancel_scope.check()
         line = sys.stdin.readline()
     return line.strip() if line else None
 

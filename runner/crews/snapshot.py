@@ -15,7 +15,7 @@ from runner.core import live_objects
 from runner.core import output as outputs
 from runner.core.errors import BadCheckpoint, BadInput
 from runner.core.output import TaskOutput
-from runner.core.plan.dependencies import EDITED, EVERYTHING, Used
+from runner.core.plan.dependencies import EDITED, EVERYTHING, ReadSet
 from runner.crews.crew import Crew, Process
 from runner.crews.task import ConditionalTask, Task
 from runner.snapshots.progress import Progress, TaskProgress
@@ -314,7 +314,7 @@ def _read_task(data: Mapping[str, Any], key: str, task: Task, progress: Progress
         progress.tasks[key] = flying
 
 
-def _describe_used(used: Used) -> dict[str, Any]:
+def _describe_used(used: ReadSet) -> dict[str, Any]:
     """What a task used: ``reads`` beyond its declared context, ``ins`` of the inputs; nothing is not said."""
     if used.edited:
         return {"edited": True}
@@ -322,13 +322,13 @@ def _describe_used(used: Used) -> dict[str, Any]:
     return {name: EVERYTHING if EVERYTHING in what else sorted(what) for name, what in found.items() if what}
 
 
-def _build_used(data: Mapping[str, Any]) -> Used:
+def _build_used(data: Mapping[str, Any]) -> ReadSet:
     if data.get("edited"):
         return EDITED
     reads, ins = (
         [what] if isinstance(what, str) else what for what in (data.get("reads") or (), data.get("ins") or ())
     )
-    return Used(frozenset(reads), frozenset(ins))
+    return ReadSet(frozenset(reads), frozenset(ins))
 
 
 def _describe_progress(progress: Progress) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from runner.core.plan import Plan
-from runner.core.plan.growth import Grow
+from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.providers.config import CheckpointConfig
@@ -51,14 +51,14 @@ class Adapter(Protocol):
 class GrowingAdapter(Adapter, Protocol):
     """One kind of crew whose plans grow."""
 
-    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def initial_state(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What all tasks of a run begin with, to be stored with it. Raises `BadInput`."""
 
     def trigger(self, event_type: str) -> str:
         """What the store calls an event that is to trigger a checkpoint."""
 
-    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+    def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
         """The store's event of a run or a task, under the name that this kind of crew gives it."""
 
-    def grow(self, crew: Any, work: Work) -> Grow:
+    def expand(self, crew: Any, work: Work) -> Expand:
         """Do one task; what it gives says how the plan grows by it. Raises `InputRequired` for a person's answer."""

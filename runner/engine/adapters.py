@@ -78,7 +78,7 @@ def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
 
 def growing(adapter: Adapter) -> GrowingAdapter | None:
     """The adapter as one whose plans grow, if they do."""
-    return adapter if hasattr(adapter, "grow") else None  # type: ignore[return-value]
+    return adapter if hasattr(adapter, "expand") else None  # type: ignore[return-value]
 
 
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:

@@ -10,14 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 from runner.core import backoff
 from runner.core.errors import GuardrailFailed, MissingDependency
 from runner.core.jobs import Claim
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.core.plan.growth import Branch
+from runner.core.plan.expansion import Branch
 from runner.engine.adapter import Adapter, GrowingAdapter
 from runner.engine.decisions import Decision, Fail, Retry
 from runner.engine.work import Conversation
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder, StepObserver
@@ -69,11 +69,11 @@ class Attempt(ABC):
     know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted.
     """
 
-    strays = goes_on = False
+    unattributed = goes_on = False
 
     claim: Claim
     recorder: Recorder
-    gate: Gate
+    cancel_scope: CancelScope
     origin: str
     conversation: Conversation
     watch: Callable[[str, Callable[..., Any]], StepObserver] | None = None  #: gives what observes a step
@@ -129,7 +129,7 @@ class Attempt(ABC):
         """Put a line among the run's events."""
 
     @abstractmethod
-    def record(self, decision: Decision, replayed: Tally) -> None:
+    def record(self, decision: Decision, replayed: Counters) -> None:
         """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
 
     def leave(self) -> None:  # noqa: B027 - a hook

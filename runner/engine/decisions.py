@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from runner.core.plan import PlannedTask
-from runner.core.plan.dependencies import NOTHING, Used
-from runner.core.plan.growth import Branch, Grow
+from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.expansion import Branch, Expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Commit:
 
     output: str
     unlocks: tuple[PlannedTask, ...]
-    used: Used = NOTHING
+    used: ReadSet = NOTHING
     ms: int | None = None
 
 
@@ -21,9 +21,9 @@ class Commit:
 class Grown:
     """The task of a plan that grows is done: what becomes of the plan by it."""
 
-    grow: Grow
+    expand: Expand
     branch: Branch
-    used: Used
+    used: ReadSet
     ms: int
 
 

@@ -38,7 +38,7 @@ from runner.events.work_events import (
     TaskFailedEvent,
     TaskStartedEvent,
 )
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 
 CHUNKS = frozenset({"llm_stream_chunk", "llm_thinking_chunk"})
 """High-volume events: handlers receive them, the run does not record them."""
@@ -60,8 +60,8 @@ InWords = Callable[[Any, str, BaseEvent], BaseEvent]
 class TaskEvents:
     """The events of one claim."""
 
-    def __init__(self, claim: Claim, task: ClaimedTask, gate: Gate) -> None:
-        self._claim, self._task, self._gate = claim, task, gate
+    def __init__(self, claim: Claim, task: ClaimedTask, cancel_scope: CancelScope) -> None:
+        self._claim, self._task, self._cancel_scope = claim, task, cancel_scope
         self._run, self._key = claim.job.run_id, claim.job.task
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
@@ -172,10 +172,10 @@ class TaskEvents:
         if threading.get_ident() != self._thread:
             yield
             return
-        with self._gate.write():
+        with self._cancel_scope.write():
             yield
-        if not self._gate.in_call and not self._closed:
-            self._gate.check()
+        if not self._cancel_scope.in_call and not self._closed:
+            self._cancel_scope.check()
 
     def _remember(self, number: int) -> str:
         event_id = self._id(number)
@@ -188,7 +188,7 @@ class TaskEvents:
         return event_id_of(self._run, number) or ""
 
     def _tell(self, source: Any, event: BaseEvent) -> None:
-        with self._gate.write():
+        with self._cancel_scope.write():
             event_bus.tell(source, self._in_words(self._crew, self._key, event) if self._in_words else event)
 
     def _ending(self, number: int) -> dict[str, Any]:

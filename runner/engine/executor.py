@@ -18,13 +18,13 @@ from runner.core.jobs import Claim
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan
-from runner.core.plan.dependencies import Used
+from runner.core.plan.dependencies import ReadSet
 from runner.engine.attempt import Attempt, Loaded
 from runner.engine.decisions import Ask, Commit, Decision, Grown, Lost, Release
 from runner.engine.observers import Observers
 from runner.engine.ports import Clock
 from runner.engine.work import Work
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
@@ -36,7 +36,7 @@ class Stops(Protocol):
     def ready(self) -> None:
         """From here on, a signal that ends the process hands back first."""
 
-    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> AbstractContextManager[None]:
         """Stops reach the task while in this context; ``timeout`` is in seconds."""
 
     @property
@@ -62,7 +62,7 @@ class Executor:
         began = self._clock.monotonic()
         attempt = self._begin(claim)
         journal = Journal(
-            claim.recorded, self._observers.steps(claim, attempt.recorder), attempt.gate, clock=self._clock
+            claim.recorded, self._observers.steps(claim, attempt.recorder), attempt.cancel_scope, clock=self._clock
         )
         try:
             try:
@@ -79,7 +79,7 @@ class Executor:
         return decision
 
     def _attempt(self, attempt: Attempt, journal: Journal) -> Decision:
-        claim, gate = attempt.claim, attempt.gate
+        claim, cancel_scope = attempt.claim, attempt.cancel_scope
         failed: BaseException
         loaded: Loaded | None = None
         began = self._clock.monotonic()
@@ -89,11 +89,11 @@ class Executor:
             plan = attempt.plan(loaded)
             planned = plan.task(claim.job.task)
             growing = loaded.growing
-            own = branch_plan(plan, claim.todo) if claim.todo else plan
+            own = branch_plan(plan, claim.rerun_mask) if claim.rerun_mask else plan
             attempt.warm(loaded)
             with (
-                self._stops.watching(gate, claim, planned.timeout),
-                inside_of(journal, strays=attempt.strays),
+                self._stops.watching(cancel_scope, claim, planned.timeout),
+                inside_of(journal, unattributed=attempt.unattributed),
                 attempt.at_work(loaded, journal),
             ):
                 journal.pacing = attempt.pacer
@@ -103,13 +103,15 @@ class Executor:
                 if growing is None:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
-                    grow = growing.grow(loaded.crew, work)
+                    expand = growing.expand(loaded.crew, work)
             left = attempt.left(work.note)
             if growing is not None:
                 assert work.line is not None
                 if left:
-                    grow.record.update(task_files.beside(outputs.load(grow.record)[0], left))
-                return Grown(grow, work.line, Used(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
+                    expand.record.update(task_files.beside(outputs.load(expand.record)[0], left))
+                return Grown(
+                    expand, work.line, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000)
+                )
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             if left:
                 used, output = replace(used, files=True), attempt.with_files(output, left, loaded)
@@ -123,12 +125,12 @@ class Executor:
         except Interrupted as stop:
             return Release(error=stop)
         except TimedOut as stopped:
-            failed = TaskTimeout(str(gate.stopping)).with_traceback(stopped.__traceback__)
+            failed = TaskTimeout(str(cancel_scope.stopping)).with_traceback(stopped.__traceback__)
         except BaseException as error:  # sys.exit() in a task fails the task, not its worker
             failed = error
-        if isinstance(gate.stopping, ClaimLost):
+        if isinstance(cancel_scope.stopping, ClaimLost):
             return Lost(error=failed)
-        if isinstance(gate.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
+        if isinstance(cancel_scope.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release(error=failed)  # what it raised came of being interrupted
         return attempt.failed(failed, loaded)
 
@@ -138,9 +140,9 @@ def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:
     job = claim.job
 
     def note(kind: str, text: str) -> None:
-        with attempt.gate.write():
+        with attempt.cancel_scope.write():
             attempt.note(kind, text)
-        attempt.gate.check()
+        attempt.cancel_scope.check()
 
     return Work(
         run_id=job.run_id,

@@ -13,7 +13,7 @@ from types import FrameType
 
 from runner.bundles import empty_folder, loader
 from runner.bundles.isolation import PREFIX
-from runner.core.errors import RunnerError, said
+from runner.core.errors import RunnerError, one_line
 from runner.core.redaction import redact
 from runner.llm.clients.failures import longer_than_waited
 
@@ -28,7 +28,7 @@ _Frame = tuple[FrameType, int]
 
 def describe(error: BaseException) -> str:
     """An error in one line: our own as they are, others with their type and the last place in the crew's code."""
-    text = said(error)[:500]
+    text = one_line(error)[:500]
     if isinstance(error, RunnerError):
         return text
     frame, line = loader.last_frame(error)
@@ -79,7 +79,7 @@ def _lines(error: BaseException) -> Iterator[str]:
             yield from _shortened(frames, _OWN, _OWN)
         else:
             yield from _shortened(frames, 0, _OTHERS if number == len(groups) - 1 else 0)
-    text = said(error)[:500]
+    text = one_line(error)[:500]
     name = type(error).__name__
     yield f"{name}: {text}" if text else name
 

@@ -47,7 +47,7 @@ class AttemptFolder:
         """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""
         if self._refused:  # and the code carried on as if there were no such file
             raise RelativePath(self._refused[0])
-        if found := empty_folder.strays():
+        if found := empty_folder.stray_files():
             raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {empty_folder.ADVICE}")
         return self._work.changed()
 

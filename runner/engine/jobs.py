@@ -15,10 +15,10 @@ from runner.core import fault_points
 from runner.core.clock import SYSTEM
 from runner.core.errors import DiskTrouble
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.core.plan.growth import Branch
+from runner.core.plan.expansion import Branch
 from runner.engine import adapters, observers
 from runner.engine.attempt import NOT_INSTALLED, Attempt, Loaded, next_delay
 from runner.engine.code_cache import CodeCache, Signatures
@@ -31,7 +31,7 @@ from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import Clock, Store
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
 from runner.journal.task_marks import Page
@@ -157,17 +157,22 @@ class JobExecutor:
 class JobAttempt(Attempt):
     """An attempt at the task of a job. Its events are among the run's."""
 
-    strays = goes_on = True
+    unattributed = goes_on = True
 
     def __init__(self, jobs: JobExecutor, claim: Claim) -> None:
         fault_points.reached("claimed, not begun")
-        store, gate = jobs.store, Gate(jobs.clock)
-        self.claim, self.gate, self.origin, self.conversation = claim, gate, _origin(claim.job), Conversation()
+        store, cancel_scope = jobs.store, CancelScope(jobs.clock)
+        self.claim, self.cancel_scope, self.origin, self.conversation = (
+            claim,
+            cancel_scope,
+            _origin(claim.job),
+            Conversation(),
+        )
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         self._jobs, self._store = jobs, store
         self._folder = AttemptFolder(claim, store, jobs.code, task_files.new_place(jobs.workdirs, jobs.worker))
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
-        self._context, self._events = contextvars.Context(), TaskEvents(claim, task, gate)
+        self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)
         self._source: object = None
 
     def run(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -214,7 +219,7 @@ class JobAttempt(Attempt):
         if claim.standin:
             journal.standin = stubs.choose(stubs.named(claim.standin))
         self._source = loaded.adapter.source(loaded.crew, claim.job.task)
-        events.started(loaded.crew, self._source, loaded.growing.in_words if loaded.growing else None)
+        events.started(loaded.crew, self._source, loaded.growing.format_event if loaded.growing else None)
         journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")
         if events.wants("tool_usage_started", "tool_usage_finished", "tool_usage_error"):
             self.watch = partial(ToolObserver, self._source)
@@ -239,7 +244,7 @@ class JobAttempt(Attempt):
         """Put a line among the run's events."""
         self._task.note(kind, text)
 
-    def record(self, decision: Decision, replayed: Tally) -> None:
+    def record(self, decision: Decision, replayed: Counters) -> None:
         """Store what came of it. Raises `ClaimLost` if the claim does not hold any more."""
         task = self._task
         match decision:
@@ -266,18 +271,20 @@ class JobAttempt(Attempt):
             case Lost():
                 pass
 
-    def _grow(self, done: Grown, replayed: Tally) -> None:
+    def _grow(self, done: Grown, replayed: Counters) -> None:
         """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
         process = self._jobs.process_to_continue(self.claim)
         while True:
             shared = done.branch.shared()
             try:
-                growth = done.grow(shared)
+                expansion = done.expand(shared)
             except Exception as error:  # a loop without end, a state that no longer fits
                 self._task.fail(describe(error), replayed=replayed)
                 return
             fault_points.reached("growth decided, not committed")
-            if self._task.grow(growth, shared.version, replayed=replayed, used=done.used, ms=done.ms, process=process):
+            if self._task.expand(
+                expansion, shared.version, replayed=replayed, used=done.used, ms=done.ms, process=process
+            ):
                 self._jobs.committed(self._task.next)
                 return
 
@@ -292,8 +299,8 @@ class JobAttempt(Attempt):
         match decision:
             case Commit(output):
                 self._events.completed(json.loads(output))
-            case Grown(grow):
-                self._events.completed(grow.record)
+            case Grown(expand):
+                self._events.completed(expand.record)
             case Ask():
                 self._events.asked()
             case Fail(reason):

@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from runner.core.errors import Interrupted
 from runner.core.jobs import Claim
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.output import UsageMetrics
 from runner.engine.attempt import Retries, next_delay
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
 
@@ -110,20 +110,22 @@ class Steps:
         outer = self._nest.recorded(self._under) if self._nest is not None else {}
         return {**outer, **self._known}
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
         """Nothing can be in doubt in one process; in a task around it, it can."""
         if self._nest is not None:
-            self._nest.begin(entry, instead_of=instead_of, held=held)
+            self._nest.begin(entry, supersedes=supersedes, intent_only=intent_only)
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
         if self._nest is not None:
-            self._nest.leaves(entry)
+            self._nest.mark_sent(entry)
 
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """It raised; nothing to keep."""
         if self._nest is not None:
-            self._nest.drop(entry, held=held)
+            self._nest.drop(entry, intent_only=intent_only)
 
     @property
     def can_wait(self) -> bool:
@@ -135,7 +137,7 @@ class Steps:
         return self._nest.place(f"{self._under}{step}") if self._nest is not None else step
 
     def record_step(
-        self, step: str, value: str, *, entry: Entry | None = STEP, usage: Usage = NO_TOKENS, **about: Any
+        self, step: str, value: str, *, entry: AccountKey | None = STEP, usage: Usage = NO_TOKENS, **about: Any
     ) -> None:
         """Keep it, and with it the task around it, if there is one."""
         self._known[step] = value
@@ -144,7 +146,7 @@ class Steps:
         if self._nest is not None:
             self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
 
-    def end(self, replayed: Tally) -> None:
+    def end(self, replayed: Counters) -> None:
         """The task is done: what was replayed since the last record counts in the task around it."""
         if self._nest is not None:
             self._nest.replayed(replayed)
@@ -156,7 +158,7 @@ class LocalStops:
     draining = False
 
     def __init__(self) -> None:
-        self._gates = set[Gate]()
+        self._cancel_scopes = set[CancelScope]()
         self._stop: Interrupted | None = None
         self._stopped = threading.Event()
 
@@ -166,8 +168,8 @@ class LocalStops:
     def stop(self, why: str) -> None:
         """Let every task end at its next step; what is in a step ends that first, and it is recorded."""
         self._stop = Interrupted(why)
-        for gate in list(self._gates):
-            gate.ask(self._stop)
+        for cancel_scope in list(self._cancel_scopes):
+            cancel_scope.ask(self._stop)
         self._stopped.set()
 
     def pause(self, seconds: float) -> None:
@@ -175,14 +177,14 @@ class LocalStops:
         self._stopped.wait(seconds)
 
     @contextlib.contextmanager
-    def watching(self, gate: Gate, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
+    def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:  # noqa: ARG002
         """Stops reach the task while in this context; ``timeout`` is in seconds."""
-        self._gates.add(gate)
+        self._cancel_scopes.add(cancel_scope)
         try:
             if self._stop is not None:
-                gate.ask(self._stop)
-            gate.check()
-            with timed(gate, timeout):
+                cancel_scope.ask(self._stop)
+            cancel_scope.check()
+            with timed(cancel_scope, timeout):
                 yield
         finally:
-            self._gates.discard(gate)
+            self._cancel_scopes.discard(cancel_scope)

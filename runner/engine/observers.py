@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 
 from runner.core.jobs import Claim
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.redaction import CLEAN, redact
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.journal.recorder import Recorder
@@ -30,7 +30,7 @@ class Observer:
     def task_started(self, claim: Claim) -> None:
         """A task was claimed and is begun."""
 
-    def step_recorded(self, claim: Claim, step: str, entry: Entry, usage: Usage) -> None:
+    def step_recorded(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
         """A step was done and is recorded: a call of a model, with its tokens, a use of a tool, or the author's own.
 
         A replayed call is not reported.
@@ -68,7 +68,7 @@ class ObservedRecorder:
     def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
         self._recorder, self._claim, self._observers = recorder, claim, observers
         self.begin_step = recorder.begin_step
-        self.leaves = recorder.leaves
+        self.mark_sent = recorder.mark_sent
         self.drop_step = recorder.drop_step
         self.place = recorder.place
 
@@ -82,8 +82,8 @@ class ObservedRecorder:
         step: str,
         value: str,
         *,
-        replayed: Tally,
-        entry: Entry | None = STEP,
+        replayed: Counters,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:

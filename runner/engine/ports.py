@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from runner.core.clock import Clock as Clock
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import Line, Tally
+from runner.core.ledger import Counters, LedgerRow
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import Used
-from runner.core.plan.growth import Branch, Growth
+from runner.core.plan.dependencies import ReadSet
+from runner.core.plan.expansion import Branch, Expansion
 from runner.journal.acknowledged import Log
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder
@@ -64,8 +64,8 @@ class ClaimedTask(Recorder, Protocol):
         output: str,
         unlocks: Iterable[PlannedTask],
         *,
-        replayed: Tally,
-        used: Used,
+        replayed: Counters,
+        used: ReadSet,
         ms: int | None = None,
         process: str = "",
     ) -> str:
@@ -75,28 +75,28 @@ class ClaimedTask(Recorder, Protocol):
         step, and is ``next``; the others are sent. Without a process, or where that may not claim, all are sent.
         """
 
-    def grow(
+    def expand(
         self,
-        growth: Growth,
+        expansion: Expansion,
         version: str,
         *,
-        replayed: Tally,
-        used: Used,
+        replayed: Counters,
+        used: ReadSet,
         ms: int | None = None,
         process: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
 
-    def ask(self, step: str, question: str, *, replayed: Tally) -> None:
+    def ask(self, step: str, question: str, *, replayed: Counters) -> None:
         """Hand the task back until a person has answered; ``step`` of its journal is where the answer belongs."""
 
-    def release(self, *, replayed: Tally) -> None:
+    def release(self, *, replayed: Counters) -> None:
         """Hand the task back, to run elsewhere at once."""
 
-    def retry(self, delay: float, reason: str, *, replayed: Tally, trace: str = "") -> None:
+    def retry(self, delay: float, reason: str, *, replayed: Counters, trace: str = "") -> None:
         """Hand the task back, to run again after ``delay`` seconds."""
 
-    def fail(self, reason: str, *, replayed: Tally, trace: str = "") -> None:
+    def fail(self, reason: str, *, replayed: Counters, trace: str = "") -> None:
         """Fail the task for good, and with it the branch."""
 
 
@@ -179,7 +179,7 @@ class Runs(Protocol):
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
         """The events after an id."""
 
-    def ledger(self, run_id: str) -> list[Line]:
+    def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models."""
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
@@ -232,7 +232,7 @@ class Workers(Protocol):
     def move_due(self, limit: int = 500) -> int:
         """Send the tasks whose next attempt has come."""
 
-    def resend(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
+    def redeliver(self, older_ms: int, limit: int = 100, depth: Callable[[str], int | None] | None = None) -> int:
         """Redeliver jobs that were never claimed."""
 
     def outbox(self, limit: int = 500) -> list[Job]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.core.plan.dependencies import Uses
-from runner.core.plan.growth import Branch
+from runner.core.plan.dependencies import ReadTracker
+from runner.core.plan.expansion import Branch
 from runner.journal.journal import Journal
 from runner.journal.recorder import StepObserver
 
@@ -52,7 +52,7 @@ class Work:
     given: Mapping[str, TaskOutput] = field(default_factory=dict)
     conversation: Conversation = field(default_factory=Conversation)
     watch: Callable[[str, Callable[..., Any]], StepObserver] | None = None
-    uses: Uses = field(default_factory=Uses)
+    uses: ReadTracker = field(default_factory=ReadTracker)
     line: Branch | None = None
     beside: Callable[[Sequence[str]], Mapping[str, Mapping[str, Any]]] = lambda _: {}
     goes_on: bool = False

@@ -12,7 +12,7 @@ from runner.core import output as outputs
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.growth import Grow, Growth, Shared
+from runner.core.plan.expansion import Expand, Expansion, Shared
 from runner.crews.crew import CrewOutput
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
@@ -92,7 +92,7 @@ class FlowAdapter:
         """What is of a method here is of a task there."""
         return _TRIGGERS.get(event_type, event_type)
 
-    def beginning(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def initial_state(self, crew: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The state that a run begins with. Raises `BadInput`."""
         flow = self._made(crew)
         if "id" in inputs and self._keeps(flow):
@@ -110,7 +110,7 @@ class FlowAdapter:
         """Not here: a flow's plan grows."""
         raise TaskError(f"{work.key!r} is a method of a flow: it is done by `grow`")
 
-    def grow(self, crew: Any, work: Work) -> Grow:
+    def expand(self, crew: Any, work: Work) -> Expand:
         """Do one method, on the state as it stands. What it gives says how the branch grows."""
         assert work.line is not None
         flow, shared = self._made(crew), work.line.shared()
@@ -122,7 +122,7 @@ class FlowAdapter:
         typed.load(flow.committed_state, standing.state, models)
         return self._done(flow, _execution(flow, work, call, models), work, standing)
 
-    def _done(self, flow: Flow[Any], execution: Execution, work: Work, standing: Standing) -> Grow:
+    def _done(self, flow: Flow[Any], execution: Execution, work: Work, standing: Standing) -> Expand:
         """The method at work, and then what it changed."""
         models = self._models(flow)
         outcome = self._perform(flow, execution, work)
@@ -137,7 +137,7 @@ class FlowAdapter:
         """The flow: as in this process, its methods' events are its own."""
         return crew
 
-    def in_words(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
+    def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
         """Events of tasks are events of methods, those of crews events of flows."""
         kind = _WORDS.get(event.type)
         if kind is None:
@@ -206,7 +206,7 @@ class Growing:
     patch: Mapping[str, Any]
     record: dict[str, Any]
 
-    def __call__(self, shared: Shared) -> Growth:
+    def __call__(self, shared: Shared) -> Expansion:
         """Merge, and move the machine on."""
         there = _standing(self.flow, self.work, shared)
         # Fields that the code has and the stored state has not, as after a change of the code, are not a change.
@@ -215,7 +215,7 @@ class Growing:
         notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
         triggered = there.machine.finish(self.work.key, self.outcome.signal)
         fields = there.fields()
-        return Growth(
+        return Expansion(
             json.dumps(self.record, ensure_ascii=False),
             tuple(_planned(self.flow, one) for one in triggered),
             {name: text for name, text in fields.items() if shared.fields.get(name) != text},
@@ -228,7 +228,7 @@ class Growing:
         history = [one for one in self.work.line.history() if one.key]
         since = history[len(history) - (finished - self.began) :]
         changed = [(method_of(one.key), part_of(one).get("patch", {})) for one in since]
-        return conflicts.in_words(paths, method_of(self.work.key), changed)
+        return conflicts.format_conflict(paths, method_of(self.work.key), changed)
 
 
 def _made(crew: Any) -> Flow[Any]:
@@ -258,7 +258,7 @@ def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
     if shared.version:
         return Standing.from_fields(definition, shared.fields, limit)
     assert work.line is not None
-    return standing_after(definition, work.line.beginning(), work.line.history(), limit)
+    return standing_after(definition, work.line.initial_state(), work.line.history(), limit)
 
 
 def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execution:

@@ -12,7 +12,7 @@ def others(path: str, since: Iterable[Changed]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def in_words(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str:
+def format_conflict(paths: Sequence[str], method: str, since: Sequence[Changed]) -> str:
     """Which fields, who changed them beside ``method``, and whose value stands: that of ``method``, the later one."""
     by: dict[str, list[str]] = {}
     for path in paths:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
-from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, said
+from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, one_line
 from runner.engine import local
 from runner.events import (
     BaseEvent,
@@ -39,7 +39,7 @@ from runner.flows.execution import Execution, Outcome
 from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running, settings_of, watching
@@ -135,7 +135,7 @@ class _Run:
             ready = [call for call in calls if call.key not in flow._asked]
             await local.aperform(lambda call: asyncio.create_task(self._perform(call), name=call.key), ready)
         except BaseException as error:
-            reason = f"{type(error).__name__}: {said(error)}"
+            reason = f"{type(error).__name__}: {one_line(error)}"
             self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=reason))
             raise
         finally:
@@ -200,15 +200,15 @@ class _Run:
 
     def _execution(self, call: Call) -> Execution:
         flow = self.flow
-        gate, steps = Gate(), flow._steps.setdefault(call.key, {})
+        cancel_scope, steps = CancelScope(), flow._steps.setdefault(call.key, {})
         return Execution(
             flow,
             flow.flow_definition().methods[call.method],
             call,
-            Journal(steps, local.Steps(steps), gate, watched=True),
+            Journal(steps, local.Steps(steps), cancel_scope, watched=True),
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
-            gate,
+            cancel_scope,
             began=len(self._changed),
         )
 
@@ -216,9 +216,9 @@ class _Run:
         entry = self.flow.entry_of(call.by) if call.by else None
         if entry is None:
             return states.MISSING
-        said = entry.get("feedback")
-        if said is not None and said.outcome is not None:
-            return said if call.signal else said.outcome
+        one_line = entry.get("feedback")
+        if one_line is not None and one_line.outcome is not None:
+            return one_line if call.signal else one_line.outcome
         return entry["output"]
 
     @contextlib.contextmanager
@@ -250,7 +250,7 @@ class _Run:
             except FlowLoop as error:
                 triggered, loop = [], error
             if paths:
-                text = conflicts.in_words(paths, call.method, since)
+                text = conflicts.format_conflict(paths, call.method, since)
                 logger.warning("%s: %s", flow.name or type(flow).__name__, text)
                 others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
                 self._emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
@@ -344,7 +344,7 @@ def _alone(flow: Flow[Any]) -> Iterator[None]:
 
 def _do(execution: Execution) -> Outcome:
     """A method that is no coroutine function, in a thread of its own."""
-    with timed(execution.gate, execution.method.timeout):
+    with timed(execution.cancel_scope, execution.method.timeout):
         return execution.do()
 
 

@@ -25,7 +25,7 @@ from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeed
 from runner.flows.machine import Call
 from runner.flows.values import Lost, decode, encode_gently
 from runner.journal.answers import Answer
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
@@ -88,7 +88,7 @@ class Execution:
     journal: Journal
     argument: Any = states.MISSING
     payload: Any = None
-    gate: Gate = field(default_factory=Gate)
+    cancel_scope: CancelScope = field(default_factory=CancelScope)
     began: int = 0  #: how many calls were done when it began
     base: states.State = field(init=False)
     state: states.State = field(init=False)
@@ -195,11 +195,11 @@ class Execution:
             "after": {name: after[name] for name in patch.put if name in after},
             "gone": list(patch.gone),
         }
-        self.journal.keep(_BODY, kept)
+        self.journal.set_marker(_BODY, kept)
 
     def _body(self) -> tuple[Any] | None:
         """The output of a method that was done before but for a person's word; its change of the state with it."""
-        if self.method.feedback is None or (known := self.journal.kept(_BODY)) is None:
+        if self.method.feedback is None or (known := self.journal.get_marker(_BODY)) is None:
             return None
         live = self.flow.bodies.get(self.call.key)
         if live is not None:

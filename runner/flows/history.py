@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.core.plan.growth import Committed
+from runner.core.plan.expansion import Committed
 from runner.flows.definition import FlowDefinition
 from runner.flows.machine import MAX_METHOD_CALLS, Call, Done, Machine, method_of, turn_of
 from runner.flows.patch import apply_all

@@ -62,7 +62,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class PendingTrigger:
     """A name that a listener heard and waits with for others: the trail and the round of the call it came from."""
 
     trail: Mapping[str, int]
@@ -87,7 +87,7 @@ class Machine:
         self._limit = max_method_calls
         self._time = 0
         self._turns: dict[str, int] = {}
-        self._heard: dict[str, dict[str, Heard]] = {}
+        self._heard: dict[str, dict[str, PendingTrigger]] = {}
         self._fired: dict[str, int] = {}
 
     @property
@@ -148,7 +148,7 @@ class Machine:
             if not follows and call.round <= self._fired[method.name]:
                 return None
         heard = self._heard.setdefault(method.name, {})
-        heard[name] = Heard(trail, self._time if method.name in trail else call.round)
+        heard[name] = PendingTrigger(trail, self._time if method.name in trail else call.round)
         if not method.when.is_met(heard.keys()):
             return None
         del self._heard[method.name]
@@ -194,7 +194,7 @@ class Machine:
         machine._turns = dict(data["turns"])
         machine._fired = dict(data["fired"])
         machine._heard = {
-            method: {name: Heard(trail, began) for name, (trail, began) in names.items()}
+            method: {name: PendingTrigger(trail, began) for name, (trail, began) in names.items()}
             for method, names in data["heard"].items()
         }
         machine.pending = {call["key"]: Call.from_data(call) for call in data["pending"]}

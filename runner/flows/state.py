@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PydanticUserError, TypeAdapter, Validatio
 from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadFlow, BadInput
-from runner.core.field_errors import in_words
+from runner.core.field_errors import format_field_errors
 
 State = dict[str, Any] | BaseModel
 MISSING: Any = object()
@@ -110,7 +110,7 @@ def give(state: State, inputs: Mapping[str, Any]) -> None:
     try:
         made = type(state).model_validate({**fields(state), **inputs})
     except ValidationError as error:
-        raise BadInput(f"Invalid inputs for structured state: {in_words(error)}") from None
+        raise BadInput(f"Invalid inputs for structured state: {format_field_errors(error)}") from None
     put(state, Patch(fields(made)))
 
 
@@ -210,7 +210,9 @@ def load(state: State, data: Mapping[str, Any]) -> None:
     try:
         made = model.model_validate(dict(data))
     except ValidationError as error:
-        raise BadFlow(f"the recorded state does not fit {model.__name__} as it is now: {in_words(error)}") from None
+        raise BadFlow(
+            f"the recorded state does not fit {model.__name__} as it is now: {format_field_errors(error)}"
+        ) from None
     put(state, Patch({k: v for k, v in fields(made).items() if not k.startswith("_")}))
 
 

@@ -15,7 +15,7 @@ _KEY = re.compile(rf"(?:.*/)?{_CALL.pattern}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSlot:
     """Where one call stands. ``number``: its index among the calls at its place, within ``prefix``."""
 
     key: str
@@ -24,7 +24,7 @@ class Place:
     recorded: bool
 
 
-class Places:
+class CallSlots:
     """Which calls are recorded, and which of them were given out."""
 
     def __init__(self, keys: Iterable[str]) -> None:
@@ -50,22 +50,22 @@ class Places:
         self._at[request.rpartition("@")[0], int(number)].add(key)
         self._highest[request] = max(self._highest[request], int(count))
 
-    def take(self, prefix: str, digest: str, *, stray: bool = False) -> Place:
-        """The place of the next call with this request; what encloses a ``stray`` one is unknown."""
+    def reserve(self, prefix: str, digest: str, *, unattributed: bool = False) -> CallSlot:
+        """Reserve the slot of the next call with this request; what encloses an ``unattributed`` one is unknown."""
         self._numbers[prefix] += 1
         number, request = self._numbers[prefix], f"{prefix}@{digest}"
-        if stray and not self._waiting.get(request):
+        if unattributed and not self._waiting.get(request):
             request = next((r for r, keys in self._waiting.items() if keys and r.endswith(f"@{digest}")), request)
         waiting = self._waiting.get(request)
         if waiting:
             _, key = waiting.pop(0)
             self._at[request.rpartition("@")[0], int(key.rpartition(":")[2])].discard(key)
-            return Place(key, prefix, number, recorded=True)
+            return CallSlot(key, prefix, number, recorded=True)
         self._highest[request] += 1
-        return Place(f"{request}#{self._highest[request]}:{number}", prefix, number, recorded=False)
+        return CallSlot(f"{request}#{self._highest[request]}:{number}", prefix, number, recorded=False)
 
-    def give_back(self, place: Place) -> None:
-        """The latest call at its place came to nothing: the next one is in its stead."""
+    def release(self, place: CallSlot) -> None:
+        """Release the slot of a call that failed, if it was the latest one there: the next call takes it."""
         if self._numbers[place.prefix] == place.number:
             self._numbers[place.prefix] -= 1
 
@@ -73,8 +73,8 @@ class Places:
         """How many calls were made so far, inside of what."""
         return {f"@{prefix}": number for prefix, number in self._numbers.items()}
 
-    def go_to(self, position: Mapping[str, int]) -> dict[str, int]:
-        """Continue after those. Returns what is not part of this position."""
+    def fast_forward(self, position: Mapping[str, int]) -> dict[str, int]:
+        """Skip the calls up to this position. Returns the parts of it that are no calls of models."""
         rest = {}
         for name, number in position.items():
             if not name.startswith("@") or not (name == "@" or name.endswith("/")):
@@ -93,6 +93,6 @@ class Places:
         """The calls that were recorded inside of a step, also by a kickoff in it."""
         return self._inside.get(step, [])
 
-    def diverged(self, place: Place) -> bool:
+    def diverged(self, place: CallSlot) -> bool:
         """Whether another request was recorded where this one was made, and that was never asked for."""
         return bool(self._at.get((place.prefix, place.number)))

@@ -12,27 +12,27 @@ from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
 
 _enclosing: ContextVar[Journal | None] = ContextVar("runner_enclosing_journal", default=None)
-_brought: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
-_gathering: list[Journal] = []  # those that take in what has no context
+_inherited: ContextVar[Journal | None] = ContextVar("runner_brought_journal", default=None)  # of who began the thread
+_default_journals: list[Journal] = []  # those that take in what has no context
 
 
 @contextlib.contextmanager
-def inside_of(journal: Journal, *, strays: bool = False) -> Iterator[None]:
+def inside_of(journal: Journal, *, unattributed: bool = False) -> Iterator[None]:
     """Kickoffs and calls of models in this context are part of the task whose journal this is.
 
     With ``strays`` calls in threads that are begun here are, too; and, while it is the only journal of which that was
     said, all without a context.
     """
-    if strays:
+    if unattributed:
         _follow_threads()
     token = _enclosing.set(journal)
-    if strays:
-        _gathering.append(journal)
+    if unattributed:
+        _default_journals.append(journal)
     try:
         yield
     finally:
-        if strays:
-            _gathering.remove(journal)
+        if unattributed:
+            _default_journals.remove(journal)
         _enclosing.reset(token)
 
 
@@ -41,11 +41,11 @@ def current_journal() -> tuple[Journal, bool] | None:
     journal = _enclosing.get()
     if journal is not None:
         return journal, False
-    journal = _brought.get()
+    journal = _inherited.get()
     if journal is not None:
         return journal, True
-    gathering = list(_gathering)
-    return (gathering[0], True) if len(gathering) == 1 else None
+    default_journals = list(_default_journals)
+    return (default_journals[0], True) if len(default_journals) == 1 else None
 
 
 def nest(name: str, *about: Any) -> ChildJournal | None:
@@ -73,25 +73,25 @@ def _follow_threads() -> None:
     def started(thread: threading.Thread) -> None:
         journal = _here()
         if journal is not None:
-            thread.run = partial(_bringing, journal, thread.run)  # type: ignore[method-assign]
+            thread.run = partial(_inheriting, journal, thread.run)  # type: ignore[method-assign]
         start(thread)
 
     @wraps(submit)
     def submitted(pool: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> "Future[Any]":
         # Also without a journal: the pool's thread may have been begun by another task.
-        return submit(pool, _bringing, _here(), fn, *args, **kwargs)
+        return submit(pool, _inheriting, _here(), fn, *args, **kwargs)
 
     for owner, name, method in ((threading.Thread, "start", started), (ThreadPoolExecutor, "submit", submitted)):
         setattr(owner, name, method)
 
 
 def _here() -> Journal | None:
-    return _enclosing.get() or _brought.get()
+    return _enclosing.get() or _inherited.get()
 
 
-def _bringing(journal: Journal | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    token = _brought.set(journal)
+def _inheriting(journal: Journal | None, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    token = _inherited.set(journal)
     try:
         return fn(*args, **kwargs)
     finally:
-        _brought.reset(token)
+        _inherited.reset(token)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from runner.core.ledger import Entry
+from runner.core.ledger import AccountKey
 
 
 class Frame:
@@ -14,7 +14,7 @@ class Frame:
 
     __slots__ = ("entry", "journal", "key", "outer")
 
-    def __init__(self, journal: object, key: str, entry: Entry | None, outer: "Frame | None") -> None:
+    def __init__(self, journal: object, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
 
 
@@ -29,7 +29,7 @@ current: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
 account = threading.Lock()  # the frames of nested journals are changed under one
 
 
-def hand_over(frame: Frame | None) -> Iterator[Entry]:
+def supersede(frame: Frame | None) -> Iterator[AccountKey]:
     """What the steps from here outward are in the account: from now on others stand for them. A tool is a tool."""
     while frame is not None:
         if frame.entry is not None and frame.entry.kind != "tool":

@@ -17,15 +17,15 @@ from typing import Any
 from runner.core import fault_points
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Kind, Tally, Usage, caller, usage_in
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
 from runner.journal import frames, rate_limit, values
 from runner.journal.answers import Answer
-from runner.journal.call_slots import Place, Places
-from runner.journal.cancellation.gate import Gate
+from runner.journal.call_slots import CallSlot, CallSlots
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.files import Kept, NoFiles, StepFiles
-from runner.journal.frames import Frame, Made, hand_over
+from runner.journal.frames import Frame, Made, supersede
 from runner.journal.nested import ChildJournal
-from runner.journal.progress import Reached
+from runner.journal.progress import JournalProgress
 from runner.journal.recorder import Recorder, StepObserver
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -44,7 +44,7 @@ class Journal:
         self,
         recorded: Mapping[str, str],
         recorder: Recorder,
-        gate: Gate,
+        cancel_scope: CancelScope,
         *,
         watched: bool = False,
         replay_from_start: bool = True,
@@ -52,11 +52,11 @@ class Journal:
     ) -> None:
         self._recorded = dict(recorded)
         self._recorder = recorder
-        self.gate = self._gate = gate
+        self.cancel_scope = self._cancel_scope = cancel_scope
         self.clock = clock
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
-        self._reached = Reached(self._recorded)
+        self._progress = JournalProgress(self._recorded)
         self._doing = frames.Doing()
         self._lock = threading.Lock()
         self.watched = watched
@@ -69,15 +69,15 @@ class Journal:
         self.calls, self._over = 0, False
 
     @functools.cached_property
-    def _calls(self) -> Places:
-        return Places(self._found)
+    def _calls(self) -> CallSlots:
+        return CallSlots(self._found)
 
     def keep_files(self, files: Kept) -> None:
         """From here on, what steps do to the files of the task is recorded with them."""
-        self._files = StepFiles(files, self._recorded, self._keep, self._reached.mark_passed)
+        self._files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
-        with self._gate.write():
+        with self._cancel_scope.write():
             self.keep_result(Frame(self, key, None, None), text)
 
     def close(self) -> None:
@@ -95,35 +95,35 @@ class Journal:
         return self._recorder.place(step)
 
     def position(self) -> dict[str, int]:
-        """How often each step was done so far: what a task that skips what it did has to `go_to`."""
+        """How often each step was done so far: what a task that skips what it did passes to `fast_forward`."""
         with self._lock:
             return {**self._occurrences, **self._calls.position()}
 
     def account(self) -> str:
         """What this task was given so far, by its steps and by the journal: what one that skips it is served."""
         with self._lock:
-            return self._reached.account().text()
+            return self._progress.account().text()
 
-    def go_to(self, position: Mapping[str, int], account: str = "") -> None:
-        """What comes next is counted from a `position` on. What came to the `account` until there is served."""
+    def fast_forward(self, position: Mapping[str, int], account: str = "") -> None:
+        """Skip to a `position`: later steps are counted from there. The `account` until there is replayed."""
         with self._lock:
-            self._occurrences = Counter(self._calls.go_to(position))
-            self._reached.skip(position.values(), account)
+            self._occurrences = Counter(self._calls.fast_forward(position))
+            self._progress.skip(position.values(), account)
 
-    def did(self, name: str, args: tuple[Any, ...], times: int) -> None:
-        """A step was done so often in what this task does not do again: the next one is another."""
+    def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
+        """Mark a step as done so many times by the part that this task skips: the next one is another."""
         with self._lock:
             identity = self._within(frames.current.get()) + values.identity(name, args, {})
             self._occurrences[identity] = max(self._occurrences[identity], times)
 
-    def take_replayed(self) -> Tally:
+    def take_replayed(self) -> Counters:
         """What was replayed since this was last asked."""
-        return self._reached.take_replayed()
+        return self._progress.take_replayed()
 
-    def add_replayed(self, count: Tally) -> None:
+    def add_replayed(self, count: Counters) -> None:
         """So much was replayed by a journal inside of this one."""
         with self._lock:
-            self._reached.replay(count)
+            self._progress.replay(count)
 
     def step(
         self,
@@ -144,15 +144,17 @@ class Journal:
         own, and those alone are in the account. ``before`` is called first, if it is really done.
         """
         outer = frames.current.get()
-        entry = Entry(kind, caller.get().agent, model) if kind == "model" else Entry(kind) if counted else None
+        entry = (
+            AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
+        )
         with self._lock:
             identity = self._within(outer) + values.identity(name, args, kwargs)
             self._occurrences[identity] += 1
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
             recorded = self._recorded.get(frame.key)
             if recorded is not None:
-                self._reached.replay_step(entry, self._calls.inside(frame.key))
-                self._reached.mark_passed(frame.key)
+                self._progress.replay_step(entry, self._calls.inside(frame.key))
+                self._progress.mark_passed(frame.key)
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -182,7 +184,7 @@ class Journal:
         return values.load(made.text, result_type)
 
     def _replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
-        self._gate.check()
+        self._cancel_scope.check()
         self._files.lay([frame.key])
         return values.load(recorded, result_type)
 
@@ -190,7 +192,7 @@ class Journal:
     def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
         """While a step is done; what it gave is recorded at the end."""
         made, mark = Made(), self._files.mark()
-        with self._gate.call():
+        with self._cancel_scope.call():
             self._begin(frame, watch)
             try:
                 with self._doing.inside(frame):
@@ -200,33 +202,33 @@ class Journal:
                 raise
             self._files.keep(frame.key, mark)
             made.text = self._record(name, frame, made.value, result_type, watch)
-        self._gate.check()
+        self._cancel_scope.check()
 
-    def place_call(self, digest: str, model: str, *, stray: bool = False) -> tuple[Frame, Place, str | None]:
+    def place_call(self, digest: str, model: str, *, unattributed: bool = False) -> tuple[Frame, CallSlot, str | None]:
         """Where a call of a model belongs that is about to leave the process, and what was recorded of it.
 
-        ``digest`` is the hash of its request. A ``stray`` one comes from a thread that does not know where it is.
+        ``digest`` is the hash of its request. One that is ``unattributed`` comes from a thread without context.
         """
-        outer = self._doing.sole() if stray else frames.current.get()
-        entry = Entry("model", caller.get().agent, model)
+        outer = self._doing.sole() if unattributed else frames.current.get()
+        entry = AccountKey("model", caller.get().agent, model)
         with self._lock:
             self.calls += 1
-            place = self._calls.take(self._within(outer), digest, stray=stray)
+            place = self._calls.reserve(self._within(outer), digest, unattributed=unattributed)
             recorded = self._recorded[place.key] if place.recorded else None
             if recorded is not None:
-                self._reached.serve(entry, usage_in(json.loads(recorded)))
-                self._reached.mark_passed(place.key)
+                self._progress.serve(entry, usage_in(json.loads(recorded)))
+                self._progress.mark_passed(place.key)
         if recorded is not None:
-            self._stands_for(outer)
+            self._supersede_enclosing(outer)
         return Frame(self, place.key, entry, outer), place, recorded
 
     def wait_for_turn(self) -> None:
         """Return when the next call of a model may be made: see `rate_limit`."""
-        rate_limit.wait(*self._pace(), self._gate)
+        rate_limit.wait(*self._pace(), self._cancel_scope)
 
-    def pauses(self) -> Iterator[float]:
+    def delays(self) -> Iterator[float]:
         """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
-        return rate_limit.pauses(*self._pace(), self._gate, self.clock)
+        return rate_limit.delays(*self._pace(), self._cancel_scope, self.clock)
 
     def _pace(self) -> tuple[rate_limit.Pacer | None, list[rate_limit.Limit]]:
         by = caller.get()
@@ -245,7 +247,7 @@ class Journal:
             identity = self._within(frames.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
-            self._reached.mark_passed(name)
+            self._progress.mark_passed(name)
         return ChildJournal(self, f"{name}/")
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
@@ -259,51 +261,53 @@ class Journal:
         self,
         key: str,
         text: str,
-        replayed: Tally | None = None,
-        entry: Entry | None = STEP,
+        replayed: Counters | None = None,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         *,
         told: bool = False,
     ) -> None:
         """Record a result that was obtained elsewhere, under exactly this key."""
         self._files.keep(key)
-        with self._gate.write(), self._lock:
+        with self._cancel_scope.write(), self._lock:
             self._refuse_if_over()
-            self._reached.replay(replayed or Tally())
+            self._progress.replay(replayed or Counters())
             self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
             self._recorded[key] = text
-            self._reached.give(entry, usage)
+            self._progress.give(entry, usage)
 
-    def begin(self, entry: Entry = STEP, instead_of: Sequence[Entry] = (), *, held: bool = False) -> None:
+    def begin(
+        self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
+    ) -> None:
         """Note that a step is about to be done elsewhere."""
-        with self._gate.write(), self._lock:
+        with self._cancel_scope.write(), self._lock:
             self._refuse_if_over()
-            self._recorder.begin_step(entry, instead_of=instead_of, held=held)
+            self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out now: on from here its service may have it."""
-        with self._gate.write(), self._lock:
-            self._recorder.leaves(entry)
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent: from here on its service may have it."""
+        with self._cancel_scope.write(), self._lock:
+            self._recorder.mark_sent(entry)
 
-    def drop(self, entry: Entry = STEP, *, held: bool = False) -> None:
+    def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step that was begun elsewhere raised."""
-        with self._gate.write(), self._lock:
-            self._recorder.drop_step(entry, held=held)
+        with self._cancel_scope.write(), self._lock:
+            self._recorder.drop_step(entry, intent_only=intent_only)
 
-    def kept(self, name: str) -> Any:
-        """What `keep` kept under this name; None if there is nothing."""
+    def get_marker(self, name: str) -> Any:
+        """The value that `set_marker` recorded under this name; None if there is none."""
         with self._lock:
             text = self._recorded.get(f"={name}")
             if text is not None:
-                self._reached.mark_passed(f"={name}")
+                self._progress.mark_passed(f"={name}")
         return None if text is None else json.loads(text)
 
-    def keep(self, name: str, value: Any) -> None:
-        """Record a JSON value that is no step's result: what was found out half-way, and is not to be done again.
+    def set_marker(self, name: str, value: Any) -> None:
+        """Record a JSON value under a name: a decision that a restarted task reads again instead of making it again.
 
-        It is not in the account.
+        It is no step, and not in the account.
         """
-        with self._gate.call():
+        with self._cancel_scope.call():
             self._record(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def step_of(self, question: str) -> str:
@@ -325,55 +329,55 @@ class Journal:
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
             if text is not None:
-                self._reached.mark_passed(step)
+                self._progress.mark_passed(step)
         if text is not None:
             return Answer.load(text)
-        with self._gate.person():
+        with self._cancel_scope.person():
             said = obtain(step)
         if said is None:
             raise InputRequired(self.place(step), question, about)
-        with self._gate.call():
+        with self._cancel_scope.call():
             self._record("?", Frame(self, step, None, None), said, None, None)
         return said
 
-    def diverged(self, place: Place) -> bool:
+    def diverged(self, place: CallSlot) -> bool:
         """Whether another call was recorded at a place, and is not asked for."""
         with self._lock:
             return self.replay_from_start and self._calls.diverged(place)
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> None:
-        with self._gate.write():
+        with self._cancel_scope.write():
             self.enter(frame)
             if watch is not None:
                 watch.began()
         fault_points.reached("step begun, not done")
 
-    def _stands_for(self, outer: Frame | None) -> None:
+    def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._gate.write(), frames.account:
-            for entry in list(hand_over(outer)):
+        with self._cancel_scope.write(), frames.account:
+            for entry in list(supersede(outer)):
                 self._recorder.drop_step(entry)
 
-    def enter(self, frame: Frame, *, held: bool = False) -> None:
+    def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
         with frames.account:
-            instead_of = list(hand_over(frame.outer)) if frame.entry.kind == "model" else []
+            supersedes = list(supersede(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
             self._refuse_if_over()
-            self._recorder.begin_step(frame.entry, instead_of=instead_of, held=held)
+            self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)
 
-    def leave(self, frame: Frame, *, held: bool = False) -> None:
+    def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
         """It was begun and raised."""
         with self._lock:
             if frame.entry is not None and not self._over:
-                self._recorder.drop_step(frame.entry, held=held)
+                self._recorder.drop_step(frame.entry, intent_only=intent_only)
 
-    def give_back(self, place: Place) -> None:
-        """A call came to nothing, and will perhaps be made again."""
+    def release(self, place: CallSlot) -> None:
+        """Release the slot of a call that failed: the next attempt at it reserves the same one."""
         with self._lock:
-            self._calls.give_back(place)
+            self._calls.release(place)
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
         """It was done. ``told``: it is reported on the event bus elsewhere."""
@@ -383,15 +387,15 @@ class Journal:
                 frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
             )
             self._recorded[frame.key] = text
-            self._reached.give(frame.entry, usage)
+            self._progress.give(frame.entry, usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:
-            raise self._gate.stopping or Interrupted("the task is over")
+            raise self._cancel_scope.stopping or Interrupted("the task is over")
 
     def _drop(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
-        with self._gate.write():
+        with self._cancel_scope.write():
             if isinstance(error, RAISED):
                 self.leave(frame)
             if watch is not None:
@@ -405,7 +409,7 @@ class Journal:
             if watch is not None:
                 watch.failed(error)
             raise
-        with self._gate.write():
+        with self._cancel_scope.write():
             self.keep_result(frame, text, told=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 
 
 class OuterJournal(Protocol):
@@ -19,24 +19,24 @@ class OuterJournal(Protocol):
         ...
 
     def record_as(
-        self, key: str, text: str, replayed: Tally | None, entry: Entry | None, usage: Usage, *, told: bool
+        self, key: str, text: str, replayed: Counters | None, entry: AccountKey | None, usage: Usage, *, told: bool
     ) -> None:
         """Record a step under this very key."""
         ...
 
-    def begin(self, entry: Entry, instead_of: Sequence[Entry], *, held: bool) -> None:
+    def begin(self, entry: AccountKey, supersedes: Sequence[AccountKey], *, intent_only: bool) -> None:
         """A step is about to be done."""
         ...
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
         ...
 
-    def drop(self, entry: Entry, *, held: bool) -> None:
+    def drop(self, entry: AccountKey, *, intent_only: bool) -> None:
         """A step was begun and raised."""
         ...
 
-    def add_replayed(self, count: Tally) -> None:
+    def add_replayed(self, count: Counters) -> None:
         """So many steps were replayed."""
         ...
 
@@ -66,27 +66,29 @@ class ChildJournal:
         name: str,
         value: str,
         *,
-        replayed: Tally | None = None,
-        entry: Entry | None = STEP,
+        replayed: Counters | None = None,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:
         """Record a step that was done."""
         self._journal.record_as(self._prefix + name, value, replayed, entry, usage, told=told)
 
-    def begin(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+    def begin(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
         """A step is about to be done."""
-        self._journal.begin(entry, instead_of, held=held)
+        self._journal.begin(entry, supersedes, intent_only=intent_only)
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out."""
-        self._journal.leaves(entry)
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
+        self._journal.mark_sent(entry)
 
-    def drop(self, entry: Entry = STEP, *, held: bool = False) -> None:
+    def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """It was begun and raised."""
-        self._journal.drop(entry, held=held)
+        self._journal.drop(entry, intent_only=intent_only)
 
-    def replayed(self, count: Tally) -> None:
+    def replayed(self, count: Counters) -> None:
         """So many steps of it were replayed, with no record after them."""
         self._journal.add_replayed(count)
 

@@ -8,59 +8,59 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from runner.core.ledger import Entry, Tally, Usage, usage_in
+from runner.core.ledger import AccountKey, Counters, Usage, usage_in
 
 _AROUND = re.compile(r"#\d+(?=/)")
 """What ends the name of a step in those of the steps inside of it."""
 
 
-class Reached:
+class JournalProgress:
     """The counts of one task in flight, of which this is ``recorded``. The journal's lock guards them."""
 
     def __init__(self, recorded: Mapping[str, str]) -> None:
         self._recorded = recorded
-        self._replayed, self._given = Tally(), Tally()
+        self._replayed, self._given = Counters(), Counters()
         self._passed: set[str] = set()
         self._inside_of: Counter[str] | None = None
 
-    def account(self) -> Tally:
+    def account(self) -> Counters:
         """All that it was given so far."""
-        found = Tally()
+        found = Counters()
         found.add(self._given)
         found.add(self._replayed)
         return found
 
-    def take_replayed(self) -> Tally:
+    def take_replayed(self) -> Counters:
         """What was replayed since this was last asked."""
-        count, self._replayed = self._replayed, Tally()
+        count, self._replayed = self._replayed, Counters()
         if count:
             self._given.add(count)
         return count
 
-    def replay(self, count: Tally) -> None:
+    def replay(self, count: Counters) -> None:
         """So much more was replayed."""
         self._replayed.add(count)
 
-    def replay_step(self, entry: Entry | None, inside: Iterable[str]) -> None:
+    def replay_step(self, entry: AccountKey | None, inside: Iterable[str]) -> None:
         """A step was replayed. Where calls of models were recorded ``inside`` of it, they stand for it."""
-        calls = Tally()
+        calls = Counters()
         for name in inside:
             one = json.loads(self._recorded[name])
-            calls.served(Entry("model", one["agent"], one["model"]), usage_in(one))
-        self._replayed.add(calls or Tally([entry] if entry is not None else []))
+            calls.served(AccountKey("model", one["agent"], one["model"]), usage_in(one))
+        self._replayed.add(calls or Counters([entry] if entry is not None else []))
 
-    def serve(self, entry: Entry, usage: Usage) -> None:
+    def serve(self, entry: AccountKey, usage: Usage) -> None:
         """A call was replayed."""
         self._replayed.served(entry, usage)
 
-    def give(self, entry: Entry | None, usage: Usage) -> None:
+    def give(self, entry: AccountKey | None, usage: Usage) -> None:
         """A step was done, and counts if it has an entry."""
         if entry is not None:
             self._given.served(entry, usage)
 
     def skip(self, steps: Iterable[int], account: str) -> None:
         """So many of each step are behind it, and what came to the ``account`` with them."""
-        self._replayed.add(Tally.read(account).beyond(self.account()))
+        self._replayed.add(Counters.read(account).beyond(self.account()))
         self._replayed.passed += sum(steps)
 
     def mark_passed(self, key: str) -> None:

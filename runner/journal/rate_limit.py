@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from runner.core.clock import SYSTEM, Clock
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 
 MINUTE = 60.0
 LOOK = 0.1  #: seconds between looks of who awaits its turn whether the task is to stop
@@ -22,7 +22,7 @@ Limit = tuple[str, int]
 class Pacer(Protocol):
     """Counts the calls of a minute."""
 
-    def turn(self, limits: Sequence[Limit]) -> float:
+    def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn under all of these limits: 0, or, if there is none, for how many seconds not."""
 
 
@@ -35,7 +35,7 @@ class RateLimiter:
         self._lock = threading.Lock()
         self._taken: dict[str, deque[float]] = {}
 
-    def turn(self, limits: Sequence[Limit]) -> float:
+    def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear how long there is none."""
         now = self._clock.monotonic()
         with self._lock:
@@ -58,16 +58,18 @@ class RateLimiter:
         return RateLimiter, (self._minute,)
 
 
-def wait(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate) -> None:
+def wait(pacer: Pacer | None, limits: Sequence[Limit], cancel_scope: CancelScope) -> None:
     """Return when it is a call's turn. Raises the stop of its task."""
-    while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
-        gate.sleep(left)
+    while pacer is not None and limits and (left := pacer.acquire(limits)) > 0:
+        cancel_scope.sleep(left)
 
 
-def pauses(pacer: Pacer | None, limits: Sequence[Limit], gate: Gate, clock: Clock = SYSTEM) -> Iterator[float]:
+def delays(
+    pacer: Pacer | None, limits: Sequence[Limit], cancel_scope: CancelScope, clock: Clock = SYSTEM
+) -> Iterator[float]:
     """The same for a call that is awaited: how long to sleep by this clock, again and again."""
-    while pacer is not None and limits and (left := pacer.turn(limits)) > 0:
+    while pacer is not None and limits and (left := pacer.acquire(limits)) > 0:
         end = clock.monotonic() + left
         while (left := end - clock.monotonic()) > 0:
-            gate.check()
+            cancel_scope.check()
             yield min(left, LOOK)

@@ -3,28 +3,30 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 
 
 class Recorder(Protocol):
     """Where the steps of one task go."""
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of: Sequence[Entry] = (), held: bool = False) -> None:
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
         """A step is about to be done. In the account it stands for those around it, which were begun before.
 
-        A call that is ``held`` is not made before it `leaves`.
+        With ``intent_only`` a call is only intended: it is sent after `mark_sent`.
         """
 
-    def leaves(self, entry: Entry) -> None:
-        """A call that was held goes out now."""
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent now."""
 
     def record_step(
         self,
         step: str,
         value: str,
         *,
-        replayed: Tally,
-        entry: Entry | None = STEP,
+        replayed: Counters,
+        entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:
@@ -33,8 +35,8 @@ class Recorder(Protocol):
         ``told``: it is reported on the event bus elsewhere.
         """
 
-    def drop_step(self, entry: Entry = STEP, *, held: bool = False) -> None:
-        """It was begun and raised: it is not in doubt. ``held``: it never left."""
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+        """It was begun and raised: it is not in doubt. ``intent_only``: it was never sent."""
 
     @property
     def can_wait(self) -> bool:

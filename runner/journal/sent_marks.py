@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from runner.core.clock import SYSTEM, Clock
-from runner.core.ledger import Entry, Tally
+from runner.core.ledger import AccountKey, Counters
 
 CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
 ABANDONED = 3600.0  #: seconds after which the files of a dead worker of another store are removed
@@ -38,19 +38,19 @@ class SentCalls:
     """The calls of models of one claim that have left the process, or may have. ``say`` is told, if there is one."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
-        self._token, self._say, self._out = token, say, Tally()
-        self._unsure: Tally | None = None
+        self._token, self._say, self._out = token, say, Counters()
+        self._unsure: Counters | None = None
         self._tell()
 
-    def count(self, entry: Entry, many: int) -> None:
+    def count(self, entry: AccountKey, many: int) -> None:
         """So many more of a kind are out."""
         if entry.kind == "model":
             self._out[entry] = max(self._out[entry] + many, 0)
             self._tell()
 
-    def unsure(self, begun: Tally) -> None:
+    def unsure(self, begun: Counters) -> None:
         """The store may not know of these steps. Who takes the task back counts them: calls of models by what left."""
-        self._unsure = Tally({entry: many for entry, many in begun.items() if entry.kind != "model"})
+        self._unsure = Counters({entry: many for entry, many in begun.items() if entry.kind != "model"})
         self._tell()
 
     def sure(self) -> None:
@@ -61,7 +61,7 @@ class SentCalls:
 
     def _tell(self) -> None:
         if self._say is not None:
-            every = Tally(self._out)
+            every = Counters(self._out)
             every.update(self._unsure or {})
             self._say(f"{self._token} {every.text() or '[]'}")
 
@@ -89,7 +89,7 @@ def share(worker: str, store: str) -> str:
     return str(path)
 
 
-def page(place: int | None) -> Callable[[str], None] | None:
+def slot(place: int | None) -> Callable[[str], None] | None:
     """In a child: how it says which calls of its task are out. ``place`` is its own in the pool.
 
     There are two pages for each place: who comes after a dead child leaves what that one said.
@@ -114,7 +114,7 @@ def page(place: int | None) -> Callable[[str], None] | None:
     return say
 
 
-def said(path: str) -> Mapping[str, str]:
+def read_marks(path: str) -> Mapping[str, str]:
     """What the processes of a worker said last, by pid; of those that are missing nothing is known."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError, struct.error):

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from runner.core import backoff
 from runner.core.errors import ModelError, RunnerError
 from runner.llm.clients import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
-from runner.llm.clients.failures import asked_to_wait, in_words, longer_than_waited
+from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
 from runner.modelserver import stubs
 
 Messages = str | list[dict[str, Any]]
@@ -269,12 +269,12 @@ class LLM(BaseLLM):
         if (half and status is None) or status == 200:
             if attempt <= self.max_retries:
                 return request, pause
-            raise in_words(Unreadable(str(error)), target, attempt) from None
+            raise format_failure(Unreadable(str(error)), target, attempt) from None
         passes = status in (408, 409, 429) or (status or 0) >= 500
         if passes and target.client == "litellm" and attempt <= self.max_retries and not longer_than_waited(error):
             return request, asked_to_wait(error) or pause
         tries = self.max_retries + 1 if passes or status is None else 1
-        raise in_words(error, target, tries) from None
+        raise format_failure(error, target, tries) from None
 
     def _counted(self, completion: Completion) -> Completion:
         with self._lock:

@@ -4,13 +4,13 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 
-from runner.core.errors import said
+from runner.core.errors import one_line
 from runner.providers.base import BaseProvider, retain
 from runner.providers.config import CheckpointConfig
 
 logger = logging.getLogger("runner.snapshots")
 
-Place = tuple[str, str, str]
+BranchLocation = tuple[str, str, str]
 """Provider, location and branch."""
 
 
@@ -27,7 +27,7 @@ class _Held:
 class Holds:
     """The newest checkpoint of one kickoff at each place that it writes to."""
 
-    _held: dict[Place, _Held] = field(default_factory=dict)
+    _held: dict[BranchLocation, _Held] = field(default_factory=dict)
 
     def move(self, config: CheckpointConfig, branch: str, checkpoint_id: str, own_location: str) -> None:
         """The newest one at a place is this now."""
@@ -46,4 +46,4 @@ class Holds:
                 if one.most is not None:
                     retain(one.provider, one.location, one.most, branch=branch, head=one.checkpoint_id)
             except Exception as error:
-                logger.warning("old checkpoints in %s could not be pruned: %s", one.location, said(error)[:300])
+                logger.warning("old checkpoints in %s could not be pruned: %s", one.location, one_line(error)[:300])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.core.output import TaskOutput
-from runner.core.plan.dependencies import Used
+from runner.core.plan.dependencies import ReadSet
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Progress:
     outputs: dict[str, TaskOutput] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     tasks: dict[str, TaskProgress] = field(default_factory=dict)
-    used: dict[str, Used] = field(default_factory=dict)
+    used: dict[str, ReadSet] = field(default_factory=dict)
 
     def task(self, key: str) -> TaskProgress:
         """A task's progress."""
@@ -49,7 +49,7 @@ class Progress:
             known.pop(key, None)
         self.skipped.discard(key)
 
-    def finish(self, key: str, output: TaskOutput, used: Used) -> None:
+    def finish(self, key: str, output: TaskOutput, used: ReadSet) -> None:
         """It is done: how it came to its output need not be kept."""
         self.outputs[key] = output
         self.tasks.pop(key, None)

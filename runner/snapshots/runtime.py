@@ -11,7 +11,7 @@ from pydantic import PrivateAttr, RootModel, model_serializer
 from pydantic_core import PydanticSerializationError, to_json
 
 from runner.core.compatibility import VERSION_KEY
-from runner.core.errors import BadCheckpoint, said
+from runner.core.errors import BadCheckpoint, one_line
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
 from runner.events.system_events import (
@@ -230,7 +230,7 @@ class RuntimeState(RootModel[list[Any]]):
 
     async def acheckpoint(self, location: str) -> str:
         """`checkpoint`, with the provider's own async write."""
-        provider, told = self._provider, _Told(self, self._provider, location)
+        provider, told = self._provider, _WriteObserver(self, self._provider, location)
         try:
             text = self.to_text()
             where = await provider.acheckpoint(text, location, parent_id=told.parent_id, branch=told.branch)
@@ -250,7 +250,7 @@ class RuntimeState(RootModel[list[Any]]):
 
         The caller holds ``lock``.
         """
-        told = _Told(self, provider, location, trigger, about)
+        told = _WriteObserver(self, provider, location, trigger, about)
         try:
             text = self.to_text(trigger)
             where = provider.checkpoint(text, location, parent_id=told.parent_id, branch=told.branch)
@@ -328,7 +328,7 @@ class RuntimeState(RootModel[list[Any]]):
         event_bus.emit(self, CheckpointForkCompletedEvent(**about))
 
 
-class _Told:
+class _WriteObserver:
     """The events around one write."""
 
     def __init__(
@@ -364,5 +364,5 @@ class _Told:
         )
 
     def failed(self, error: BaseException) -> None:
-        reason = said(error)[:500] or type(error).__name__
+        reason = one_line(error)[:500] or type(error).__name__
         event_bus.emit(self._state, CheckpointFailedEvent(location=self._location, error=reason, **self._about))

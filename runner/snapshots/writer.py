@@ -3,7 +3,7 @@
 import logging
 from typing import Any
 
-from runner.core.errors import Stop, said
+from runner.core.errors import Stop, one_line
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus, is_replaying
 from runner.events.system_events import CheckpointPrunedEvent
@@ -75,4 +75,4 @@ def install() -> None:
 
 
 def _line(error: BaseException) -> str:
-    return said(error)[:300] or type(error).__name__
+    return one_line(error)[:300] or type(error).__name__

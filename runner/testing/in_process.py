@@ -58,7 +58,7 @@ def prepare(crew: Path | str, inputs: Mapping[str, Any] | None = None) -> Prepar
         "max_checkpoints": str((found["checkpoints"] or {}).get("max_checkpoints") or 0),
     }
     if plan.grows:
-        fields["beginning"] = stored(reading.beginning(given))
+        fields["beginning"] = stored(reading.initial_state(given))
     return Prepared(plan, packed, fields)
 
 

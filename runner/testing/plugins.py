@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner.core.jobs import Claim, Job
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import NOTHING
 from runner.core.states import RunStatus
@@ -113,8 +113,8 @@ class ObserverConformance:
             observer.task_started(claim)
             observer.task_ended(claim, decision, 0.25)
 
-    @pytest.mark.parametrize("entry", [STEP, Entry("tool"), Entry("model", "an agent", "a model")])
-    def test_it_hears_of_each_kind_of_step(self, observer: Observer, claim: Claim, entry: Entry) -> None:
+    @pytest.mark.parametrize("entry", [STEP, AccountKey("tool"), AccountKey("model", "an agent", "a model")])
+    def test_it_hears_of_each_kind_of_step(self, observer: Observer, claim: Claim, entry: AccountKey) -> None:
         observer.step_recorded(claim, "a step#1", entry, Usage(3, 2) if entry.kind == "model" else NO_TOKENS)
 
     def test_it_hears_from_several_threads(self, observer: Observer, claim: Claim) -> None:

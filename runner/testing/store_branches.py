@@ -4,7 +4,7 @@ import pytest
 
 from runner.core.jobs import Claim
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.growth import Growth
+from runner.core.plan.expansion import Expansion
 from runner.core.states import RunStatus
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 from runner.testing.store_driver import StoreDriver, plan_of, seen
@@ -95,15 +95,17 @@ class BranchConformance:
     def test_a_task_brings_others_and_the_last_one_ends_the_branch(self, driver: StoreDriver) -> None:
         driver.submit(GROWS, beginning='{"n": 1}')
         claims, branch = driver.take("a", "b"), driver.store.branch("r-1", "main")
-        assert branch.beginning() == {"n": 1}
+        assert branch.initial_state() == {"n": 1}
         assert branch.shared().version == ""
-        grown = Growth('{"raw": "a"}', (PlannedTask("c"),), {"x": "1", "y": "2"}, (), (("task_log", "a note"),))
-        assert driver.grow(claims["a"], grown, "")
+        grown = Expansion('{"raw": "a"}', (PlannedTask("c"),), {"x": "1", "y": "2"}, (), (("task_log", "a note"),))
+        assert driver.expand(claims["a"], grown, "")
         assert driver.states("r-1") == {"b": "running", "c": "queued"}
         assert branch.shared().fields == {"x": "1", "y": "2"}
-        assert driver.grow(claims["b"], Growth('{"raw": "b"}', put={"x": "3"}, gone=("y",)), branch.shared().version)
+        assert driver.expand(
+            claims["b"], Expansion('{"raw": "b"}', put={"x": "3"}, gone=("y",)), branch.shared().version
+        )
         assert branch.shared().fields == {"x": "3"}
-        assert driver.grow(driver.take("c")["c"], Growth('{"raw": "c"}'), branch.shared().version)
+        assert driver.expand(driver.take("c")["c"], Expansion('{"raw": "c"}'), branch.shared().version)
         assert driver.runs.get("r-1").status is RunStatus.completed
         assert [one.key for one in branch.history()] == ["a", "b", "c"]
         assert branch.records(["c", "nothing"])["c"]["raw"] == "c"
@@ -111,10 +113,10 @@ class BranchConformance:
     def test_a_growth_made_from_older_texts_changes_nothing(self, driver: StoreDriver) -> None:
         driver.submit(GROWS)
         claims, branch = driver.take("a", "b"), driver.store.branch("r-1", "main")
-        assert driver.grow(claims["a"], Growth('{"raw": "a"}', put={"x": "1"}), "")
+        assert driver.expand(claims["a"], Expansion('{"raw": "a"}', put={"x": "1"}), "")
         before = seen(driver)
-        assert not driver.grow(claims["b"], Growth('{"raw": "b"}', (PlannedTask("never"),), {"x": "2"}), "")
+        assert not driver.expand(claims["b"], Expansion('{"raw": "b"}', (PlannedTask("never"),), {"x": "2"}), "")
         assert seen(driver) == before
         assert branch.shared().fields == {"x": "1"}
-        assert driver.grow(claims["a"], Growth('{"raw": "a"}', put={"x": "9"}), "")  # heard twice
+        assert driver.expand(claims["a"], Expansion('{"raw": "a"}', put={"x": "9"}), "")  # heard twice
         assert branch.shared().fields == {"x": "1"}

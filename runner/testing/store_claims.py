@@ -7,15 +7,15 @@ import pytest
 
 from runner.core.errors import ClaimLost, NotFound
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import STEP, Entry, Tally, Usage
-from runner.core.plan.dependencies import Used
+from runner.core.ledger import STEP, AccountKey, Counters, Usage
+from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
 from runner.engine.ports import ClaimedTask
 from runner.providers.records import HeldClaim
 from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 
-GPT, TOOL = Entry("model", "A", "gpt"), Entry("tool")
+GPT, TOOL = AccountKey("model", "A", "gpt"), AccountKey("tool")
 DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
 
 
@@ -24,7 +24,7 @@ WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
     "begin a call": lambda task: task.begin_step(GPT),
     "note": lambda task: task.note("task_log", "here"),
     "tell": lambda task: task.tell("my_own", "a"),
-    "commit": lambda task: task.commit('{"raw": "late"}', (), used=Used(), replayed=NONE),
+    "commit": lambda task: task.commit('{"raw": "late"}', (), used=ReadSet(), replayed=NONE),
     "release": lambda task: task.release(replayed=NONE),
     "retry": lambda task: task.retry(1.0, "it raised", replayed=NONE),
     "fail": lambda task: task.fail("broken", replayed=NONE),
@@ -215,19 +215,19 @@ class ClaimConformance:
         driver.submit(DIAMOND)
         claim, said = driver.take("a")["a"], [""]
         task = driver.store.task(claim, lambda text: said.__setitem__(0, text), None)
-        task.begin_step(GPT, held=True)
+        task.begin_step(GPT, intent_only=True)
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]})
         assert driver.runs.get("r-1").in_doubt == 0
         again = driver.take("a")["a"]
         task = driver.store.task(again, lambda text: said.__setitem__(0, text), None)
-        task.begin_step(GPT, held=True)
-        task.leaves(GPT)
+        task.begin_step(GPT, intent_only=True)
+        task.mark_sent(GPT)
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]})
         assert driver.runs.get("r-1").in_doubt == 1
 
     def test_what_the_journal_served_is_counted(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
-        served = Tally()
+        served = Counters()
         served.served(GPT, Usage(7, 3))
         served.served(STEP, Usage())
         driver.task(driver.take("a")["a"]).release(replayed=served)

@@ -66,8 +66,8 @@ class StoreConformance(ClaimConformance, EndingConformance, BranchConformance):
     def test_so_many_calls_of_a_minute_and_then_none(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))
         pacer = driver.store.pacer("r-1")
-        assert [pacer.turn([("crew", 2)]), pacer.turn([("crew", 2), ("agent", 9)])] == [0, 0]
-        assert 59 < pacer.turn([("crew", 2)]) <= 60
-        assert pacer.turn([("agent", 9)]) == 0
+        assert [pacer.acquire([("crew", 2)]), pacer.acquire([("crew", 2), ("agent", 9)])] == [0, 0]
+        assert 59 < pacer.acquire([("crew", 2)]) <= 60
+        assert pacer.acquire([("agent", 9)]) == 0
         driver.go_on(60_001)
-        assert driver.store.pacer("r-1").turn([("crew", 2)]) == 0
+        assert driver.store.pacer("r-1").acquire([("crew", 2)]) == 0

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.core import output as outputs
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.plan import Plan, PlannedTask, branching
-from runner.core.plan.dependencies import NOTHING, Used
-from runner.core.plan.growth import Growth
+from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.core.plan.expansion import Expansion
 from runner.engine.ports import ClaimedTask, Runs, Store, Workers
 from runner.providers.records import Position
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # mypy holds both stores to their ports
 QUEUE = "jobs"
 LEASE = 5000  #: ms
 KEEP = 7 * 24 * 3600 * 1000  #: ms
-NOTHING_SERVED = Tally()
+NOTHING_SERVED = Counters()
 
 
 def plan_of(*tasks: str, crew: str = "a crew") -> Plan:
@@ -66,7 +66,7 @@ class StoreDriver(ABC):
 
     @abstractmethod
     def leave(
-        self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str], edits: Mapping[str, str]
+        self, where: Position, name: str, *, rerun: frozenset[str], kept: frozenset[str], edits: Mapping[str, str]
     ) -> str:
         """A new branch there. Returns "forked", or why not."""
 
@@ -90,11 +90,11 @@ class StoreDriver(ABC):
     def fork(self, run_id: str, name: str, edits: Mapping[str, str], checkpoint: str | None = None) -> str:
         """A branch with other outputs in the place of some: what used those is done again."""
         where = self.position(run_id, checkpoint, list(edits))
-        again = branching.redone(where.plan, where.used, frozenset(edits), frozenset())
-        todo = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
-        kept = todo - again - branching.after(where.plan, frozenset(edits))
+        again = branching.invalidated(where.plan, where.used, frozenset(edits), frozenset())
+        rerun = frozenset(where.plan.by_key.keys() - where.done.keys() | again)
+        kept = rerun - again - branching.after(where.plan, frozenset(edits))
         texts = {task: outputs.dump(text, None) for task, text in edits.items()}
-        return self.leave(where, name, todo=todo, kept=kept, edits=texts)
+        return self.leave(where, name, rerun=rerun, kept=kept, edits=texts)
 
     def texts(self, run_id: str, branch: str = "main") -> dict[str, str]:
         """What is committed."""
@@ -131,7 +131,7 @@ class StoreDriver(ABC):
         """What the claim allows."""
         return self.store.task(claim, None, None)
 
-    def commit(self, claim: Claim, used: Used = NOTHING, task: ClaimedTask | None = None, process: str = "") -> str:
+    def commit(self, claim: Claim, used: ReadSet = NOTHING, task: ClaimedTask | None = None, process: str = "") -> str:
         """Do the task; a ``process`` continues with what that makes ready. Returns its branch's status after it."""
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
@@ -139,9 +139,9 @@ class StoreDriver(ABC):
         writes = task or self.task(claim)
         return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, used=used, process=process)
 
-    def grow(self, claim: Claim, growth: Growth, version: str) -> bool:
+    def expand(self, claim: Claim, expansion: Expansion, version: str) -> bool:
         """Do a task of a plan that grows."""
-        return self.task(claim).grow(growth, version, replayed=NOTHING_SERVED, used=NOTHING)
+        return self.task(claim).expand(expansion, version, replayed=NOTHING_SERVED, used=NOTHING)
 
     def work(self) -> None:
         """Do what is queued, and what that unlocks."""

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from runner.core.errors import ClaimLost, Conflict
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import Used
+from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
 from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
@@ -86,7 +86,7 @@ class EndingConformance:
             unlocks = DIAMOND.dependents[key] if key == "a" else ()
             unlocks = tuple(one for one in unlocks if one.key == "b")
             task = driver.task(driver.take(key)[key])
-            task.commit(record, unlocks, used=Used(files=True), replayed=NONE)
+            task.commit(record, unlocks, used=ReadSet(files=True), replayed=NONE)
         assert driver.store.files_left("r-1", "main") == [{"x": "the text of a"}, {"y": "the text of b"}]
 
     # -- ends: law 5
@@ -165,7 +165,7 @@ class EndingConformance:
         for crash in range(6):
             task = driver.task(claim := driver.take("a")["a"])
             for step in range(crash + 1):
-                task.record_step(f"s#{step}", "1", replayed=Tally())
+                task.record_step(f"s#{step}", "1", replayed=Counters())
             assert len(claim.recorded) == crash
             driver.workers.reap("w0", process="p0", reason="killed", max_attempts=2)
         assert driver.runs.get("r-1").status is RunStatus.running
@@ -173,22 +173,22 @@ class EndingConformance:
     def test_a_job_whose_message_is_lost_is_sent_again(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         (job,) = driver.jobs()
-        assert driver.workers.resend(1000) == 0
+        assert driver.workers.redeliver(1000) == 0
         driver.go_on(1000)
-        assert driver.workers.resend(1000) == 1
+        assert driver.workers.redeliver(1000) == 1
         assert list(driver.jobs()) == [job]
 
     def test_a_job_that_is_running_is_not_sent_again(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         driver.take("a")
         driver.go_on(1000)
-        assert driver.workers.resend(1000) == 0
+        assert driver.workers.redeliver(1000) == 0
         assert list(driver.jobs()) == []
 
     def test_a_message_that_waits_is_not_doubled(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         driver.go_on(1000)
-        assert driver.workers.resend(1000) == 0
+        assert driver.workers.redeliver(1000) == 0
 
     def test_a_cancelled_run_goes_on_from_what_was_recorded(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)

@@ -122,7 +122,11 @@ def planted(copy_repository):
     ("file", "line", "broken"),
     [
         ("runner/core/plan/plan.py", "import runner.client", "imports point one way"),
-        ("runner/journal/cancellation/gate.py", "from runner.providers.redis import keys", "imports point one way"),
+        (
+            "runner/journal/cancellation/cancel_scope.py",
+            "from runner.providers.redis import keys",
+            "imports point one way",
+        ),
         ("providers/redis/keys.py", "from runner.tasks import app", "imports point one way"),
         ("providers/redis/runs.py", "from runner.engine import executor", "imports point one way"),
         ("runner/client/client.py", "import redis", "only providers.redis imports redis"),

@@ -92,7 +92,7 @@ def made(root: Path, *kinds: str) -> set[tuple[str, str]]:
 
 
 def test_only_what_performs_tasks_has_clients_that_wait(root: Path) -> None:
-    assert made(root, "patient", "Line") == PATIENT
+    assert made(root, "patient", "PipelinedConnection") == PATIENT
 
 
 def test_people_have_one_that_waits_for_so_long(root: Path) -> None:

@@ -1,12 +1,12 @@
 -- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text trace:text replayed:entries? next:tasks growth:growth? stamp:text process:text nonce:text
--- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait grow intact take
+-- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text nonce:text
+-- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take
 --
--- output: the record as JSON without its opening brace. trace: the task and what it used, as the rest of a JSON list that
+-- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
--- for this one, where needs is how many tasks each waits for in all. growth: "" or, for a plan that grows by next, JSON of
+-- for this one, where needs is how many tasks each waits for in all. expansion: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- process: "", or the process of the worker that goes on with the first task that becomes ready: instead of being sent, it
 -- is claimed as by claim.lua. nonce: one per commit, so that a claim whose answer was lost can be asked again.
@@ -32,11 +32,11 @@ end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
                      "began", "claims")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
-if growth and (redis.call("HGET", shared_key(branch), "version") or "") ~= growth.version then return {"changed"} end
-local unlocked = growth and #next or 0
+if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
+local unlocked = expansion and #next or 0
 local r, b = redis.call("HMGET", run, "id", "queue", "direct", "checkpoint_on", "envelope"), redis.call("HMGET", branch, "status", "left")
 redis.call("XLEN", events_key(run))
-redis.call("LLEN", order_key(branch))
+redis.call("LLEN", commit_log_key(branch))
 redis.call("SCARD", open_key(branch))
 redis.call("HLEN", claims_key(home, worker))
 intact_checkpoints(branch, r[4])
@@ -80,7 +80,7 @@ local by = ""
 if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. "," .. t[8] .. "," .. at - t[8] .. "]," end
 local whole = '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output
 redis.call("HSET", outputs, key, whole)
-redis.call("RPUSH", order_key(branch), "[" .. seq .. trace)
+redis.call("RPUSH", commit_log_key(branch), "[" .. seq .. log_entry)
 close_open(run, name, task)
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
@@ -88,7 +88,7 @@ redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
 account(run, name, key, "in_doubt", noted(t[6]))  -- what its threads are still at, and what broke off
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
-if growth then grow(run, name, branch, key, seq, growth) end
+if expansion then expand(run, name, branch, key, seq, expansion) end
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", unlocked - 1)

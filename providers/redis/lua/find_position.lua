@@ -36,7 +36,7 @@ while name do
   local outputs = {}
   for i, task in ipairs(tasks) do outputs[i] = redis.call("HGET", outputs_key(branch), task) end
   -- Sequences only go up: these are all that can be there, and a few more where some were edited.
-  local commits = upto > left and redis.call("LRANGE", order_key(branch), 0, upto - left - 1) or {}
+  local commits = upto > left and redis.call("LRANGE", commit_log_key(branch), 0, upto - left - 1) or {}
   found[#found + 1] = {name, fields, commits, outputs}
   name, upto = own.parent, math.min(upto, left)
 end

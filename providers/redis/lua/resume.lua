@@ -2,12 +2,12 @@
 -- checkpoint. That becomes its current line, unless the present one is still running.
 --
 -- KEYS home run branch bundle
--- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? todos:map ready:tasks waits:waits tasks_left:int
+-- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int
 -- USES now queued emit send goes_on close account release recall lifetime begin intact take_along
 --
 -- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
--- todos: JSON object of what branches are to do, for those where that is set. waits: JSON list of {task, met}.
+-- rerun_masks: JSON object of the rerun masks of branches that have one (stored as todo). waits: JSON list of {task, met}.
 -- All that was computed from what stood at expected_status (of the branch; of the run for a new one), expected_seq,
 -- expected_plan and, for a new plan, expected_branches: their number.
 -- Returns "resumed", "changed" (read again), "busy" (new code, while a branch runs on the old), "no bundle" or "taken"
@@ -38,7 +38,7 @@ if parent ~= "" then
   local inputs = redis.call("HGET", branch_key(run, parent), "inputs")
   if inputs then redis.call("HSET", branch, "inputs", inputs) end
 end
-for other, todo in pairs(todos) do redis.call("HSET", branch_key(run, other), "todo", todo) end
+for other, mask in pairs(rerun_masks) do redis.call("HSET", branch_key(run, other), "todo", mask) end
 begin(home, run, name, at)
 if parent ~= "" or plan ~= "" then redis.call("HINCRBY", run, "tasks", tasks_left) end
 if plan ~= "" then

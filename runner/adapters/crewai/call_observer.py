@@ -15,7 +15,7 @@ from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 
 from runner.adapters.crewai import planned
 from runner.adapters.crewai.unseen import Unseen
-from runner.core.ledger import CallContext, Heard, Usage, caller
+from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.events.bus import event_bus
@@ -52,7 +52,7 @@ class _Call:
 
     def __init__(self, before: CallContext, seen: int = -1) -> None:
         self.before, self.seen = before, seen
-        self.heard: list[Heard] = []
+        self.heard: list[CallResult] = []
 
 
 _calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", default=None)

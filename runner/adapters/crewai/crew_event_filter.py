@@ -46,7 +46,7 @@ class KickoffEventFilter(EventRouting):
 
     def failed(self, error: Exception) -> None:
         """The task failed, and the crew with it: said here where it was not CrewAI's kickoff that failed."""
-        if not self._failed and self._work.journal.gate.stopping is None:
+        if not self._failed and self._work.journal.cancel_scope.stopping is None:
             self.emit(self._crew, CrewKickoffFailedEvent(crew_name=self._crew.name, error=str(error)))
 
     def skipped(self, inputs: Mapping[str, Any] | None) -> None:

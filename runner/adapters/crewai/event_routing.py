@@ -61,7 +61,7 @@ class EventRouting:
 
     def said(self, mark: str) -> bool:
         """Whether the code's handlers received it when the task ran before."""
-        return self._work.journal.kept(self._on_branch(mark)) is not None
+        return self._work.journal.get_marker(self._on_branch(mark)) is not None
 
     def tell(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
         """Emit it, and wait for its handlers. That the code's handlers ran is recorded under the ``mark``."""
@@ -71,7 +71,7 @@ class EventRouting:
         if future is not None:
             concurrent.futures.wait([future], _PATIENCE)
         if mark and event.event_id in self._heard:
-            self._work.journal.keep(self._on_branch(mark), True)
+            self._work.journal.set_marker(self._on_branch(mark), True)
         return future
 
     def _on_branch(self, mark: str) -> str:

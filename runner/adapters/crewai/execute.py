@@ -29,7 +29,7 @@ from runner.adapters.crewai.caches import Caches
 from runner.adapters.crewai.callback_state import is_closing
 from runner.adapters.crewai.lazy_outputs import PriorOutputs
 from runner.adapters.crewai.planned import AFTER, BEFORE, SKIPPED
-from runner.adapters.crewai.tool_state import Carried
+from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.core import output as outputs
 from runner.core.errors import BadCrew
 from runner.crews import planning
@@ -56,7 +56,7 @@ def perform(crew: Crew, work: Work) -> str:
             raise
 
 
-def _perform(crew: Crew, work: Work, carried: Carried, heard: crew_event_filter.KickoffEventFilter) -> str:
+def _perform(crew: Crew, work: Work, carried: ToolStateCarrier, heard: crew_event_filter.KickoffEventFilter) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return kickoff_hooks.begin(crew, work)
@@ -143,10 +143,10 @@ def _leave_time_to_us(crew: Crew, task: Task) -> None:
 
 def _is_wanted(task: ConditionalTask, work: Work, previous: Any) -> bool:
     """What its condition says of the output before it, found out once."""
-    said = work.journal.kept("condition")
+    said = work.journal.get_marker("condition")
     if said is None:
         said = task.should_execute(previous)
-        work.journal.keep("condition", said)
+        work.journal.set_marker("condition", said)
     task.condition = lambda _: said
     return bool(said)
 

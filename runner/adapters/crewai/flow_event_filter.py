@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from runner.adapters.crewai.event_routing import EventRouting, Who
 from runner.core.errors import BadFlow
-from runner.core.plan.growth import Growth, Shared
+from runner.core.plan.expansion import Expansion, Shared
 from runner.engine.work import Work
 from runner.flows import state as states
 from runner.flows import typed
@@ -139,21 +139,21 @@ class Ending:
         found: dict[str, Any] = self.growing.record
         return found
 
-    def __call__(self, shared: Shared) -> Growth:
+    def __call__(self, shared: Shared) -> Expansion:
         """What it makes of the texts as they stand."""
         try:
-            growth: Growth = self.growing(shared)
+            expansion: Expansion = self.growing(shared)
         except Exception as error:
             self._tell(self.flow.hearing.broken, error)
             raise
-        fields = {name: text for name, text in {**shared.fields, **growth.put}.items() if name not in growth.gone}
+        fields = {name: text for name, text in {**shared.fields, **expansion.put}.items() if name not in expansion.gone}
         there = Standing.from_fields(self.flow.own_definition, fields)
         if not there.machine.pending:
             with contextlib.suppress(BadFlow):  # what does not fit its type is told as the method left it
                 typed.load(self.flow.committed_state, there.state, self.models)
                 self.flow.set_theirs(self.flow.committed_state)
             self._tell(self.flow.hearing.over, self.result)
-        return growth
+        return expansion
 
     def _tell(self, tell: Callable[[Any], None], about: Any) -> None:
         def told() -> None:

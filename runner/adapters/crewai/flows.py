@@ -23,7 +23,7 @@ from runner.adapters.crewai import call_observer, callbacks, event_routing, huma
 from runner.adapters.crewai.flow_event_filter import Ending, FlowEventFilter
 from runner.adapters.crewai.reviewing import Labelling, Lessons
 from runner.core.errors import BadCrew, Stop
-from runner.core.plan.growth import Grow
+from runner.core.plan.expansion import Expand
 from runner.engine.work import Work
 from runner.flows import flow as ours
 from runner.flows import state as states
@@ -174,7 +174,7 @@ class CrewAIFlowAdapter(FlowAdapter):
                         found.classes[f"{one.__module__.removeprefix(space)}:{one.__qualname__}"] = one
         return found
 
-    def _done(self, flow: ours.Flow[Any], execution: Execution, work: Work, standing: Standing) -> Grow:
+    def _done(self, flow: ours.Flow[Any], execution: Execution, work: Work, standing: Standing) -> Expand:
         assert isinstance(flow, Facade)
         theirs = flow.theirs
         _remember_feedback(flow, work)
@@ -194,7 +194,7 @@ class CrewAIFlowAdapter(FlowAdapter):
                 assert isinstance(growing, Growing)
                 flow.hearing.finished(_heard(growing.outcome), execution.state)
             except Exception as error:
-                if work.journal.gate.stopping is None:  # else it is interrupted, and no failure
+                if work.journal.cancel_scope.stopping is None:  # else it is interrupted, and no failure
                     flow.hearing.failed(error)
                 raise
         return Ending(growing, flow, self._models(flow), _theirs(growing.outcome.output))
@@ -206,7 +206,7 @@ class CrewAIFlowAdapter(FlowAdapter):
             try:
                 outcome = super()._perform(flow, execution, work)
             finally:
-                if work.journal.gate.stopping is None:
+                if work.journal.cancel_scope.stopping is None:
                     flow.theirs._drain_memory_writes()  # the process ends with the method; CrewAI's with the flow
         asked = execution.method.feedback
         if asked is not None and asked.provider is None and outcome.feedback is not None:

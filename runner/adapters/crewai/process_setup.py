@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runner.bundles.run_dir import HOME, STORAGE, Home, show_through
+from runner.bundles.run_dir import HOME, STORAGE, Home, overlay
 from runner.core.settings import cache_dir
 
 TESTED = ("1.15.30", "1.16")  #: from, and up to without it: as the extra in pyproject.toml says
@@ -102,7 +102,7 @@ def prepare(home: Home) -> None:
     """In the process of one task: what CrewAI keeps is kept where the run says."""
     folder = home.made()
     real = Path(os.environ.get("HOME") or Path.home())
-    show_through(real, folder / HOME, APART)
+    overlay(real, folder / HOME, APART)
     os.environ["HOME"] = str(folder / HOME)
     os.environ["CREWAI_STORAGE_DIR"] = str(folder / STORAGE)
     if not installed():

@@ -50,7 +50,7 @@ def put(tool: Any, state: Mapping[str, str]) -> None:
             vars(tool)[name] = value
 
 
-class Carried:
+class ToolStateCarrier:
     """The tools of one crew that keep something, each by a name that is the same in each process, in one task."""
 
     def __init__(self, crew: Crew) -> None:

@@ -18,7 +18,7 @@ from crewai.tools.base_tool import BaseTool, Tool
 from crewai.tools.tool_failure import ToolFailure
 from pydantic import BaseModel
 
-from runner.adapters.crewai.tool_state import Carried
+from runner.adapters.crewai.tool_state import ToolStateCarrier
 from runner.adapters.crewai.usage import Spending, Spent
 from runner.core.idempotency import keyed, origin
 from runner.core.redaction import redact
@@ -28,9 +28,9 @@ from runner.journal.journal import Journal
 
 
 @contextlib.contextmanager
-def journaled(crew: Crew, work: Work) -> Iterator[Carried]:
+def journaled(crew: Crew, work: Work) -> Iterator[ToolStateCarrier]:
     """Uses of tools in this process are steps of this task, whoever's they are and in whatever thread."""
-    journaling = _Journaling(work.journal, Carried(crew))
+    journaling = _Journaling(work.journal, ToolStateCarrier(crew))
     register_hook(InterceptionPoint.PRE_TOOL_CALL, journaling.before)
     try:
         yield journaling.carried
@@ -39,7 +39,7 @@ def journaled(crew: Crew, work: Work) -> Iterator[Carried]:
 
 
 class _Journaling:
-    def __init__(self, journal: Journal, carried: Carried) -> None:
+    def __init__(self, journal: Journal, carried: ToolStateCarrier) -> None:
         self._journal = journal
         self.carried = carried
         self._spending = Spending()
@@ -101,7 +101,7 @@ class _Journaling:
 class _Use:
     """One use: what it gave is here when it was really made, and read from the journal when it was not."""
 
-    def __init__(self, tool: Any, carried: Carried, spent: Spent) -> None:
+    def __init__(self, tool: Any, carried: ToolStateCarrier, spent: Spent) -> None:
         self._tool, self._carried, self._spent = tool, carried, spent
         self._before = carried.seen()
         self._given: list[Any] = []

@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from runner.agents.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
-from runner.core.errors import MissingDependency, TaskError, said
-from runner.journal.cancellation.gate import Wakeup
+from runner.core.errors import MissingDependency, TaskError, one_line
+from runner.journal.cancellation.cancel_scope import Wakeup
 
 CLOSING = 10.0  #: seconds that a connection may take to close
 
@@ -221,4 +221,4 @@ def _said(error: BaseException) -> str:
     """An error in a line; of a group of them, the first."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {said(error)}"[:300]
+    return f"{type(error).__name__}: {one_line(error)}"[:300]

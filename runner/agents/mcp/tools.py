@@ -87,7 +87,7 @@ def tools_for(servers: Iterable[Any], *, agent: Any = None, journal: Journal | N
 
 def _listed(server: Server, open_: Any, journal: Journal | None) -> list[dict[str, Any]]:
     name = f"mcp {server.identity}"
-    known: list[dict[str, Any]] | None = journal.kept(name) if journal is not None else None
+    known: list[dict[str, Any]] | None = journal.get_marker(name) if journal is not None else None
     if known is not None:
         return known
     with _listing:
@@ -98,7 +98,7 @@ def _listed(server: Server, open_: Any, journal: Journal | None) -> list[dict[st
             with _listing:
                 _lists[server.identity] = known
     if journal is not None:
-        journal.keep(name, known)
+        journal.set_marker(name, known)
     return known
 
 

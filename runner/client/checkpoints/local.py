@@ -12,8 +12,8 @@ from runner.bundles.target import parse_target
 from runner.client.checkpoints.commands import Order
 from runner.client.checkpoints.model import Checkpoint
 from runner.client.checkpoints.state import key_of, tasks_in
-from runner.client.checkpoints.stored import StoredSource, in_words
-from runner.core.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, said
+from runner.client.checkpoints.stored import StoredSource, readable_errors
+from runner.core.errors import BadCheckpoint, BadCrew, BadInput, Conflict, RunnerError, TaskError, one_line
 from runner.core.output import TaskOutput, edited, fitted, from_record
 from runner.crews import kickoff
 from runner.crews.crew import Crew
@@ -44,7 +44,7 @@ class CrewHand:
     def check(self, order: Order) -> None:
         """That the name of a fork's branch is one, and free, and that its edits fit. Raises `RunnerError`."""
         if order.verb == "fork" and order.branch:
-            with in_words(self.source.where):
+            with readable_errors(self.source.where):
                 check_branch(order.branch)
             if order.branch in {branch.name for branch in self.source.branches()}:
                 raise Conflict(f"branch {order.branch!r} already exists: choose another name")
@@ -70,7 +70,7 @@ class CrewHand:
             except RunnerError:
                 raise
             except Exception as error:
-                text = said(error)
+                text = one_line(error)
                 raise TaskError(
                     f"{type(error).__name__}{': ' if text else ''}{text}; what was completed is in {self.source.where}"
                 ) from error

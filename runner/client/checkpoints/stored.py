@@ -21,7 +21,7 @@ class StoredSource:
     def __init__(self, location: str, provider: BaseProvider | None = None) -> None:
         self.location = location
         self.where = _without_password(location)
-        with in_words(self.where):
+        with readable_errors(self.where):
             self.provider = provider or detect_provider(location)
 
     @property
@@ -32,7 +32,7 @@ class StoredSource:
 
     def branches(self) -> Sequence[Branch]:
         """Its branches; where a fork left is told by its checkpoints' parents."""
-        with in_words(self.where):
+        with readable_errors(self.where):
             return grouped(map(_checkpoint, self.provider.checkpoints(self.location)))
 
     def details(self, checkpoint: Checkpoint) -> Details:
@@ -41,7 +41,7 @@ class StoredSource:
 
     def read(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """The stored state. Raises `CheckpointTorn`, and `CheckpointNotFound` if it was pruned meanwhile."""
-        with in_words(self.where):
+        with readable_errors(self.where):
             text = self.provider.from_checkpoint(checkpoint.location)
         return state.parse(text, checkpoint.id)
 
@@ -49,7 +49,7 @@ class StoredSource:
         """Keep the newest ``keep`` of a branch."""
         if branch not in {one.name for one in self.branches()}:
             raise NotFound(f"{self.title} has no branch {branch!r}")
-        with in_words(self.where):
+        with readable_errors(self.where):
             return self.provider.prune(self.location, keep, branch=branch)
 
     def live(self) -> bool:
@@ -58,7 +58,7 @@ class StoredSource:
 
 
 @contextlib.contextmanager
-def in_words(location: str) -> Iterator[None]:
+def readable_errors(location: str) -> Iterator[None]:
     """What a provider meets is said in one line."""
     try:
         yield

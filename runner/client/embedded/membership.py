@@ -13,7 +13,7 @@ from typing import Self
 
 from runner.client.embedded import keeper
 from runner.client.embedded.find import WAYS_OUT, find_binary
-from runner.client.embedded.paths import Place
+from runner.client.embedded.paths import StateDir
 from runner.core.errors import StoreUnreachable, UsageError
 
 #: What the keeper and the server get of the environment: neither needs the user's keys, and both outlive the caller.
@@ -26,7 +26,7 @@ class Membership:
     A forked child shares its parent's; a program started from here does not, and joins for itself.
     """
 
-    def __init__(self, place: Place, users: int) -> None:
+    def __init__(self, place: StateDir, users: int) -> None:
         self._place = place
         self._users: int | None = users
         self.url = place.url
@@ -68,7 +68,7 @@ class Membership:
 
 def join(state_dir: Path, *, wait: float = 30.0) -> Membership:
     """Use the server of this state directory, started now if it does not run."""
-    place = Place.of(state_dir)
+    place = StateDir.of(state_dir)
     deadline = time.monotonic() + wait
     with _explained(place):
         place.create()
@@ -83,7 +83,7 @@ def join(state_dir: Path, *, wait: float = 30.0) -> Membership:
 
 def running(state_dir: Path) -> str | None:
     """Return the URL of the server that runs for this state directory; starts nothing, and does not keep it running."""
-    place = Place.of(state_dir)
+    place = StateDir.of(state_dir)
     deadline = time.monotonic() + 5.0
     while place.trusts_socket_folder():
         answer = keeper.ask(place.socket, b"PING")
@@ -95,7 +95,7 @@ def running(state_dir: Path) -> str | None:
     return None
 
 
-def _count(place: Place, deadline: float) -> int:
+def _count(place: StateDir, deadline: float) -> int:
     """Take a share of users.lock. A keeper that is stopping holds it until its server is down."""
     users = keeper.open_lock(place.state / "users.lock")
     while not keeper.try_lock(users, fcntl.LOCK_SH):
@@ -106,7 +106,7 @@ def _count(place: Place, deadline: float) -> int:
     return users
 
 
-def _ensure(place: Place, deadline: float) -> None:
+def _ensure(place: StateDir, deadline: float) -> None:
     """Wait until a keeper is alive, says that its server is ready, and the server answers."""
     started = False
     pause = 0.002
@@ -129,7 +129,7 @@ def _ensure(place: Place, deadline: float) -> None:
         pause = min(pause * 1.5, 0.05)
 
 
-def _has_keeper(place: Place) -> bool:
+def _has_keeper(place: StateDir) -> bool:
     lock = keeper.open_lock(place.state / "keeper.lock")
     try:
         if not keeper.try_lock(lock, fcntl.LOCK_SH):
@@ -140,11 +140,11 @@ def _has_keeper(place: Place) -> bool:
         os.close(lock)
 
 
-def _keepers_word(place: Place) -> str:
+def _keepers_word(place: StateDir) -> str:
     return (place.state / "keeper.lock").read_text(errors="replace")
 
 
-def _start_keeper(place: Place, deadline: float) -> None:
+def _start_keeper(place: StateDir, deadline: float) -> None:
     """Start one in a session of its own (no Ctrl-C, no hangup) and return once it holds its lock."""
     grace, fsync = _grace(), _fsync()
     place.create_socket_folder()
@@ -186,7 +186,7 @@ def _fsync() -> str:
 
 
 @contextlib.contextmanager
-def _held(path: Path, deadline: float, place: Place) -> Iterator[None]:
+def _held(path: Path, deadline: float, place: StateDir) -> Iterator[None]:
     lock = keeper.open_lock(path)
     try:
         while not keeper.try_lock(lock, fcntl.LOCK_EX):
@@ -202,7 +202,7 @@ def _held(path: Path, deadline: float, place: Place) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _explained(place: Place) -> Iterator[None]:
+def _explained(place: StateDir) -> Iterator[None]:
     try:
         yield
     except OSError as exc:

@@ -29,14 +29,14 @@ def default_state_dir() -> Path:
 
 
 @dataclass(frozen=True)
-class Place:
+class StateDir:
     """One state directory: the files in it, and the socket of its server."""
 
     state: Path
     socket: Path
 
     @classmethod
-    def of(cls, state_dir: Path) -> "Place":
+    def of(cls, state_dir: Path) -> "StateDir":
         """Name the place, by whatever path it is reached; touches nothing."""
         state = Path(os.path.realpath(state_dir.expanduser()))
         socket = state / "redis.sock"

@@ -82,11 +82,11 @@ class Reading:
             "triggers": {event: growing.trigger(event) for event in events} if growing else {},
         }
 
-    def beginning(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def initial_state(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What the tasks of a plan that grows begin with. Raises `BadInput`."""
         growing = adapters.growing(self._adapter)
         assert growing is not None
-        return growing.beginning(self._crew, inputs)
+        return growing.initial_state(self._crew, inputs)
 
 
 def refuse_odd_names(plan: Plan) -> None:

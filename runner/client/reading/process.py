@@ -132,13 +132,13 @@ class Reader:
     def found(self) -> Found:
         """What was read. Raises `UsageError` with what is wrong with the file.
 
-        If `beginning` will not be called, close it.
+        If `initial_state` will not be called, close it.
         """
         found: Found = self._answer()
         self._template.note(found["adapter"])
         return found
 
-    def beginning(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def initial_state(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What a run with these inputs begins with. The process that read the file is asked, or another one."""
         with self._lock:
             for last in (False, True):

@@ -1,7 +1,7 @@
 """What a branch that left another one has to do, decided from what was done, by what each task used. Pure.
 
-A branch points at a position of its parent and sees what was committed up to there, but for the tasks of its ``todo``:
-those it does itself. The todo of a branch never changes, unless the crew's code does.
+A branch points at a position of its parent and sees what was committed up to there, but for the tasks of its ``rerun``:
+those it runs itself. This set never changes for a branch, unless the crew's code does.
 """
 
 import base64
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from runner.core.errors import BadInput
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import EVERYTHING, NOTHING, Used
+from runner.core.plan.dependencies import EVERYTHING, NOTHING, ReadSet
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]*(/[A-Za-z0-9_][A-Za-z0-9_.+@-]*)*")
 LONGEST_NAME = 120
@@ -28,17 +28,17 @@ class Done(NamedTuple):
 
     task: str
     seq: int
-    used: Used = NOTHING
+    used: ReadSet = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One branch, as far as what is visible on it goes. ``todo`` is None for a branch that does everything itself."""
+class BranchHistory:
+    """One branch, as far as what is visible on it goes. ``rerun`` is None for a branch that does everything itself."""
 
     name: str
     parent: str
     parent_seq: int
-    todo: frozenset[str] | None
+    rerun: frozenset[str] | None
     done: Sequence[Done]
 
 
@@ -58,9 +58,9 @@ def fork_name(checkpoint: str) -> str:
     return f"fork/{checkpoint}_{secrets.token_hex(3)}" if checkpoint else f"fork/{secrets.token_hex(4)}"
 
 
-def pack(plan: Plan, todo: Set[str]) -> str:
-    """A todo as it is stored: a bit for each task of the plan, compressed, as text."""
-    bits = "".join(["1" if task.key in todo else "0" for task in reversed(plan.tasks)])
+def pack(plan: Plan, rerun: Set[str]) -> str:
+    """The rerun mask, as which the set is stored (field "todo"): a bit for each task of the plan, compressed."""
+    bits = "".join(["1" if task.key in rerun else "0" for task in reversed(plan.tasks)])
     packed = int(bits or "0", 2).to_bytes(len(plan.tasks) // 8 + 1, "little")
     return base64.b64encode(zlib.compress(packed, 9)).decode()
 
@@ -71,28 +71,28 @@ def unpack(plan: Plan, text: str) -> frozenset[str]:
     return frozenset(task.key for i, task in enumerate(plan.tasks) if bits[i // 8] >> i % 8 & 1)
 
 
-def carried_over(todo: Set[str], old: Plan, new: Plan) -> frozenset[str]:
+def rebase(rerun: Set[str], old: Plan, new: Plan) -> frozenset[str]:
     """The tasks to rerun on a branch when its crew's code changed: new tasks have no output yet."""
-    return frozenset(t.key for t in new.tasks if t.key in todo or t.key not in old.by_key)
+    return frozenset(t.key for t in new.tasks if t.key in rerun or t.key not in old.by_key)
 
 
-def part(plan: Plan, todo: Set[str]) -> Plan:
-    """The plan of a branch that does ``todo`` alone.
+def part(plan: Plan, rerun: Set[str]) -> Plan:
+    """The plan of a branch that does ``rerun`` alone.
 
     A task waits for those that it came after, directly or by way of tasks that are not done again.
     """
-    if len(todo) == len(plan.tasks):
+    if len(rerun) == len(plan.tasks):
         return plan
     nearest: dict[str, tuple[str, ...]] = {}
     tasks: dict[str, PlannedTask] = {}
     for task in plan.in_order:
-        before = [(other,) if other in todo else nearest[other] for other in task.after]
+        before = [(other,) if other in rerun else nearest[other] for other in task.after]
         found = before[0] if len(before) == 1 else tuple(dict.fromkeys(other for some in before for other in some))
-        if task.key in todo:
+        if task.key in rerun:
             tasks[task.key] = task if task.after == found else task._replace(after=found)
         else:
             nearest[task.key] = found
-    return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in todo), plan.inputs)
+    return Plan(plan.crew, tuple(tasks[task.key] for task in plan.tasks if task.key in rerun), plan.inputs)
 
 
 def meant(ids: Iterable[str], beginning: str) -> list[str]:
@@ -105,10 +105,10 @@ def meant(ids: Iterable[str], beginning: str) -> list[str]:
     return found or [one for one in known if one.partition("_")[2].startswith(beginning)]
 
 
-def starts(plan: Plan, todo: frozenset[str]) -> list[PlannedTask]:
-    """The tasks with which a branch that does ``todo`` begins: none of the others comes before them, however far."""
-    waiting = after(plan, todo)
-    return [task for task in plan.tasks if task.key in todo and task.key not in waiting]
+def starts(plan: Plan, rerun: frozenset[str]) -> list[PlannedTask]:
+    """The tasks with which a branch that does ``rerun`` begins: none of the others comes before them, however far."""
+    waiting = after(plan, rerun)
+    return [task for task in plan.tasks if task.key in rerun and task.key not in waiting]
 
 
 def after(plan: Plan, keys: frozenset[str]) -> set[str]:
@@ -125,21 +125,21 @@ def after(plan: Plan, keys: frozenset[str]) -> set[str]:
 @dataclass(frozen=True, slots=True)
 class _Asked:
     digest: str
-    todo: str
+    rerun_mask: str
     plan: Plan = field(compare=False)
 
 
 @lru_cache(maxsize=64)
 def _part_of(asked: _Asked) -> Plan:
-    return part(asked.plan, unpack(asked.plan, asked.todo))
+    return part(asked.plan, unpack(asked.plan, asked.rerun_mask))
 
 
-def branch_plan(plan: Plan, todo: str) -> Plan:
-    """The plan of a branch by its stored todo, "" for one that does all. Remembered: workers ask at each task."""
-    return _part_of(_Asked(plan.digest, todo, plan)) if todo else plan
+def branch_plan(plan: Plan, rerun_mask: str) -> Plan:
+    """The plan of a branch by its rerun mask, "" for one that does all. Cached: workers ask at each task."""
+    return _part_of(_Asked(plan.digest, rerun_mask, plan)) if rerun_mask else plan
 
 
-def visible(lines: Iterable[Line], upto: float = float("inf")) -> dict[str, tuple[str, Done]]:
+def visible(lines: Iterable[BranchHistory], upto: float = float("inf")) -> dict[str, tuple[str, Done]]:
     """What is committed on a branch at a position: by task, on which branch, and what. ``lines``: it, its ancestors."""
     found: dict[str, tuple[str, Done]] = {}
     hidden: set[str] = set()
@@ -147,12 +147,12 @@ def visible(lines: Iterable[Line], upto: float = float("inf")) -> dict[str, tupl
         for done in line.done:
             if done.seq <= upto and done.task not in found and done.task not in hidden:
                 found[done.task] = line.name, done
-        hidden |= line.todo or frozenset()
+        hidden |= line.rerun or frozenset()
         upto = min(upto, line.parent_seq)
     return found
 
 
-def redone(plan: Plan, done: Mapping[str, Used], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
+def invalidated(plan: Plan, done: Mapping[str, ReadSet], edited: frozenset[str], inputs: frozenset[str]) -> set[str]:
     """Of what is done, the tasks that used something changed: an edited output, an input, or one another's.
 
     An edited task itself stays as it was edited, also one that was edited before.

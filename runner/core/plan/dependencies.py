@@ -9,8 +9,8 @@ EVERYTHING = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What one task used: outputs beyond its declared context, and inputs, by name; ``*`` among them is everything.
+class ReadSet:
+    """What one task has read: outputs beyond its declared context, and inputs, by name; ``*`` among them is everything.
 
     What a person gave, ``edited``, used nothing, not even the declared context. ``files``: it left some.
     """
@@ -28,16 +28,16 @@ class Used:
         return "".join(f",{json.dumps(part, ensure_ascii=False)}" for part in parts)
 
     @classmethod
-    def from_json(cls, parts: list[Any]) -> "Used":
+    def from_json(cls, parts: list[Any]) -> "ReadSet":
         """The inverse, from the decoded parts."""
         if not parts:
             return NOTHING
         return cls(frozenset(parts[0]), frozenset(parts[1] if len(parts) > 1 else ()), files=len(parts) > 2)
 
 
-NOTHING = Used()
-EDITED = Used(edited=True)
-UNKNOWN = Used(frozenset(EVERYTHING), frozenset(EVERYTHING))
+NOTHING = ReadSet()
+EDITED = ReadSet(edited=True)
+UNKNOWN = ReadSet(frozenset(EVERYTHING), frozenset(EVERYTHING))
 """Of a task whose reads were not tracked: it may have used everything."""
 
 
@@ -45,7 +45,7 @@ def _short(names: frozenset[str]) -> str | list[str]:
     return EVERYTHING if EVERYTHING in names else sorted(names)
 
 
-class Uses:
+class ReadTracker:
     """Where a task in flight notes what it uses. Until reads are tracked, everything counts as used."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Uses:
         self._tasks.update(noted[0])
         self._inputs.update(noted[1])
 
-    def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> Used:
+    def found(self, declared: tuple[str, ...], earlier: Callable[[], int]) -> ReadSet:
         """What was used beyond the ``declared`` context; ``earlier`` says of how many tasks, if it comes to that."""
         if not self._watched:
             return UNKNOWN
@@ -97,13 +97,13 @@ class Uses:
         inputs = {EVERYTHING} if self._handed_out > self._looked_at or EVERYTHING in self._inputs else self._inputs
         # All of them by name would make the order of commits grow with the square of the run.
         whole = EVERYTHING in tasks or (len(tasks) > 1 and len(self._tasks.union(declared)) >= earlier())
-        return Used(frozenset(EVERYTHING) if whole else frozenset(tasks), frozenset(inputs))
+        return ReadSet(frozenset(EVERYTHING) if whole else frozenset(tasks), frozenset(inputs))
 
 
 class InputsInUse(dict[str, Any]):
     """Inputs that note which of them are looked at."""
 
-    def __init__(self, inputs: Mapping[str, Any], uses: Uses) -> None:
+    def __init__(self, inputs: Mapping[str, Any], uses: ReadTracker) -> None:
         super().__init__(inputs)
         self._uses = uses
 

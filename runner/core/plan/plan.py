@@ -40,8 +40,8 @@ class PlannedTask(NamedTuple):
 class Plan:
     """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
 
-    Where the plan ``grows`` (`runner.core.plan.growth`), ``tasks`` are those to begin with, ``grows`` is what decides
-    which come after them, and the result is the output committed last.
+    Where the plan ``grows`` (`runner.core.plan.expansion`), ``tasks`` are those to begin with, ``grows`` is what
+    decides which come after them, and the result is the output committed last.
     """
 
     crew: str

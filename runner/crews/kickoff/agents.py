@@ -16,7 +16,7 @@ from runner.core import output as outputs
 from runner.core.errors import BadInput
 from runner.core.idempotency import origin, originating
 from runner.core.output import LiteAgentOutput, TaskOutput
-from runner.crews.kickoff.attempts import KeptConversation, StateGate
+from runner.crews.kickoff.attempts import KeptConversation, StateCancelScope
 from runner.crews.native_task import describe
 from runner.engine.attempt import until_passed
 from runner.engine.local import Steps
@@ -43,7 +43,7 @@ _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
 
 
 @dataclass(frozen=True)
-class Asking:
+class AgentRequest:
     """What an agent is asked."""
 
     agent: Agent
@@ -56,14 +56,14 @@ def prepare_asking(
     messages: str | Sequence[Mapping[str, Any]],
     response_format: type[BaseModel] | None,
     input_files: Mapping[str, Any] | None,
-) -> Asking:
+) -> AgentRequest:
     """What to ask, checked."""
     if input_files:
         raise BadInput("input_files are not supported yet: put their relevant content in the message")
-    return Asking(agent, conversation.as_messages(messages), response_format)
+    return AgentRequest(agent, conversation.as_messages(messages), response_format)
 
 
-def ask(asking: Asking) -> LiteAgentOutput:
+def ask(asking: AgentRequest) -> LiteAgentOutput:
     """Run the prompt and return the answer. A restored agent that is asked the same continues its conversation."""
     agent = asking.agent
     with running(agent, asking.messages) as state, watching(settings_of(agent), state), inside(agent):
@@ -71,7 +71,7 @@ def ask(asking: Asking) -> LiteAgentOutput:
 
 
 class _Asked:
-    def __init__(self, asking: Asking, state: RuntimeState | None) -> None:
+    def __init__(self, asking: AgentRequest, state: RuntimeState | None) -> None:
         self._asking, self._state = asking, state
         known = state.progress.get(id(asking.agent)) if state is not None and state.restored else None
         same = known is not None and known.given == asking.messages
@@ -91,18 +91,18 @@ class _Asked:
             "agent_info": {"role": agent.role},
         }
         self._begin(about)
-        gate = StateGate(self._lock)
+        cancel_scope = StateCancelScope(self._lock)
         flying = progress.task(_KEY)
         said = KeptConversation(flying, self._lock)
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying.steps, asked, _KEY)
-        journal = Journal(steps.recorded, steps, gate, watched=True, replay_from_start=False)
+        journal = Journal(steps.recorded, steps, cancel_scope, watched=True, replay_from_start=False)
         journal.pacing = lambda: agent.pace
         if not said.messages:
             said.say(*self._told(journal))
         try:
             with (
-                timed(gate, agent.max_execution_time),
+                timed(cancel_scope, agent.max_execution_time),
                 journaled(journal),
                 originating(self._origin(asked)),
                 mcp.connections(),
@@ -116,7 +116,7 @@ class _Asked:
         finally:
             journal.close()
             steps.end(journal.take_replayed())
-        with gate.write():
+        with cancel_scope.write():
             progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
             event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))
         return output

@@ -15,7 +15,7 @@ from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles
 from runner.core import output as outputs
 from runner.core.jobs import Claim, Job, Scope
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import PlannedTask, branching, frontier
 from runner.crews.crew import Crew
@@ -27,14 +27,14 @@ from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
 from runner.events.bus import event_bus
 from runner.events.work_events import TaskCompletedEvent, TaskFailedEvent
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
 from runner.journal.rate_limit import Pacer
 from runner.snapshots.progress import Progress, TaskProgress
 
 
-class StateGate(Gate):
+class StateCancelScope(CancelScope):
     """A write to the store is a change of the state: it happens with its event, at one moment."""
 
     def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
@@ -81,15 +81,15 @@ class CrewTasks:
         self.done: dict[str, TaskOutput] = {}
         self.origin = ""
         self.usage = UsageMetrics()
-        self._todo = ""
+        self._rerun_mask = ""
         self._unlocked: list[Job] = []
 
     def begin(self) -> list[Job]:
         """What may run at first. Of a restored crew, what is done again may lie before what stands."""
         plan = self.loaded.plan
         if self.done:
-            self._todo = branching.pack(plan, plan.by_key.keys() - self.done.keys())
-        self.unlock(frontier(branching.branch_plan(plan, self._todo), self.done.keys()))
+            self._rerun_mask = branching.pack(plan, plan.by_key.keys() - self.done.keys())
+        self.unlock(frontier(branching.branch_plan(plan, self._rerun_mask), self.done.keys()))
         return self.take()
 
     def unlock(self, tasks: Iterable[PlannedTask]) -> None:
@@ -117,7 +117,7 @@ class CrewTasks:
             failed=failures,
             adapter=self.loaded.adapter.name,
             inputs=self.inputs,
-            todo=self._todo,
+            rerun_mask=self._rerun_mask,
             plan_digest=plan.digest,
             crew=plan.crew,
             scope=_SCOPE,
@@ -133,7 +133,7 @@ class CrewAttempt(Attempt):
 
     def __init__(self, tasks: CrewTasks, claim: Claim) -> None:
         key = claim.job.task
-        self.claim, self.gate, self.origin = claim, StateGate(tasks.lock), f"{tasks.origin}:{key}"
+        self.claim, self.cancel_scope, self.origin = claim, StateCancelScope(tasks.lock), f"{tasks.origin}:{key}"
         self.recorder = self._steps = tasks.steps(key)
         self.conversation = KeptConversation(tasks.progress.task(key), tasks.lock)
         self._tasks, self._key, self._task = tasks, key, tasks.crew.by_key[key]
@@ -165,7 +165,7 @@ class CrewAttempt(Attempt):
         delay = next_delay(error, self.claim.failures + 1, retries) if isinstance(error, Exception) else None
         return Fail("", error=error) if delay is None else Retry(delay, "", error=error)
 
-    def record(self, decision: Decision, replayed: Tally) -> None:
+    def record(self, decision: Decision, replayed: Counters) -> None:
         """Its events and its output are in the state at one moment, or not at all."""
         tasks, key, task = self._tasks, self._key, self._task
         self._steps.end(replayed)

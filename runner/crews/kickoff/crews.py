@@ -119,7 +119,7 @@ class CrewRun:
         with self._lock:
             if restored:
                 forked = self._inputs if self._state is not None and self._state.forked else None
-                self._done.update(what_stands(crew, self._plan, progress, forked))
+                self._done.update(still_valid(crew, self._plan, progress, forked))
             elif self._nest is not None:
                 for key, text in self._nest.recorded("=").items():
                     self._done[key] = as_output(crew, key, json.loads(text))
@@ -209,7 +209,7 @@ class CrewRun:
         )
 
 
-def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
+def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str, Any] | None) -> dict[str, TaskOutput]:
     """The outputs of a restored crew that need not be made again.
 
     They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
@@ -226,7 +226,7 @@ def what_stands(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     used = {key: progress.used.get(key, UNKNOWN) for key in progress.outputs}
     for key in edited:
         progress.used[key] = EDITED
-    again = branching.redone(plan, used, frozenset(edited | removed), frozenset(changed))
+    again = branching.invalidated(plan, used, frozenset(edited | removed), frozenset(changed))
     for key in again | removed:
         progress.drop(key)
     return {key: as_output(crew, key, outputs.record(one)) for key, one in told.items() if key not in again}

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from runner.core.errors import TaskError, said
+from runner.core.errors import TaskError, one_line
 from runner.flows import state as states
 from runner.flows.persistence.base import FlowPersistence
 from runner.flows.persistence.sqlite import SQLiteFlowPersistence
@@ -57,7 +57,8 @@ def keep(flow: "Flow[Any]", method: str) -> None:
         wish.persistence.save_state(flow.flow_id, method, states.dump(flow.committed_state, flow.leave_out))
     except Exception as error:  # whatever the place it is kept in raises
         raise PersistenceFailed(
-            f"the state of flow {flow.flow_name} cannot be kept after {method}: {type(error).__name__}: {said(error)}"
+            f"the state of flow {flow.flow_name} cannot be kept after {method}: "
+            f"{type(error).__name__}: {one_line(error)}"
         ) from error
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from runner.journal.cancellation.gate import Wakeup
+from runner.journal.cancellation.cancel_scope import Wakeup
 
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
@@ -127,7 +127,7 @@ def _unobserved() -> Iterator[None]:
             sys.setprofile(profile)
 
 
-def _is_delicate(thread: int, hooks: _Hooks) -> bool:
+def _in_critical_section(thread: int, hooks: _Hooks) -> bool:
     """Whether an exception would do harm where the thread is now: ask again soon.
 
     Among what is told, recorded and logged it could leave a lock taken for ever. While the thread starts another one,
@@ -152,7 +152,7 @@ def _is_delicate(thread: int, hooks: _Hooks) -> bool:
     return False
 
 
-def _raise_unless_delicate(thread: int, hooks: _Hooks, exception: type[BaseException]) -> bool:
+def _raise_outside_critical_section(thread: int, hooks: _Hooks, exception: type[BaseException]) -> bool:
     """Raise it there, unless that would do harm, or the thread has moved on while that was found out.
 
     What looks runs no hook, and begins with a turn of its own of the interpreter's lock, so others do not run between
@@ -162,7 +162,7 @@ def _raise_unless_delicate(thread: int, hooks: _Hooks, exception: type[BaseExcep
         time.sleep(0)
         frame = sys._current_frames().get(thread)
         at = frame and frame.f_lasti
-        if _is_delicate(thread, hooks):
+        if _in_critical_section(thread, hooks):
             return False
         own = thread == threading.get_ident()
         if not own and (sys._current_frames().get(thread) is not frame or (frame and frame.f_lasti) != at):
@@ -181,10 +181,10 @@ def is_joining(thread: int) -> bool:
     return False
 
 
-class CancelScope:
-    """What this thread does from here until `over`: others may break into it, and into nothing that comes after.
+class InterruptibleSection:
+    """A section of this thread, from here until `over`, into which others may break, and into nothing that comes after.
 
-    `over` is to be called, in this thread, wherever the span was broken into: a thread that ends with an exception
+    `over` is to be called, in this thread, wherever the section was broken into: a thread that ends with an exception
     that it never met leaves the interpreter's flag up.
     """
 
@@ -203,7 +203,7 @@ class CancelScope:
             if self._over:
                 return True
             with _unobserved():  # a hook that ran here while the flag is up would be called without end on 3.11
-                if not _raise_unless_delicate(self.thread, self._hooks, exception):
+                if not _raise_outside_critical_section(self.thread, self._hooks, exception):
                     return False
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
@@ -216,9 +216,9 @@ class CancelScope:
                 Wakeup.wake_thread(self.thread)
             return True
 
-    def is_delicate(self) -> bool:
+    def in_critical_section(self) -> bool:
         """Whether an exception would do harm where the thread is now."""
-        return _is_delicate(self.thread, self._hooks)
+        return _in_critical_section(self.thread, self._hooks)
 
     def wait(self, seconds: float) -> bool:
         """Until it is over, for so long; returns whether it is. For one other thread."""

@@ -24,7 +24,7 @@ class Unreadable(Exception):
     """An answer came that is none: cut off, or no JSON. Worth asking again."""
 
 
-def in_words(error: BaseException, target: Target, tries: int) -> ModelError:
+def format_failure(error: BaseException, target: Target, tries: int) -> ModelError:
     """An error of a vendor's client as ours: it names the model and the place, and never a key."""
     # LiteLLM gives one that never arrived a status of its own making.
     status = None if type(error).__name__ == "APIConnectionError" else getattr(error, "status_code", None)

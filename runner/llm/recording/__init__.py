@@ -3,22 +3,22 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from runner.core.ledger import CallContext, Heard, Usage, caller
+from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 
-__all__ = ["CallContext", "Heard", "Usage", "caller", "calling", "journaled"]
+__all__ = ["CallContext", "CallResult", "Usage", "caller", "calling", "journaled"]
 
 
 @contextlib.contextmanager
-def journaled(journal: Journal, *, strays: bool = False) -> Iterator[None]:
+def journaled(journal: Journal, *, unattributed: bool = False) -> Iterator[None]:
     """Calls of models in this context are steps of this journal.
 
     With ``strays`` also those from threads that do not know what they are part of, if it is the only such journal.
     """
     watch_imports()
-    with inside_of(journal, strays=strays):
+    with inside_of(journal, unattributed=unattributed):
         yield
 
 
@@ -28,7 +28,7 @@ def calling(
     *,
     per_minute: int | None = None,
     announced: bool = False,
-    heard: Callable[[Heard], None] | None = None,
+    heard: Callable[[CallResult], None] | None = None,
     leaving: Callable[[], None] | None = None,
 ) -> Iterator[CallContext]:
     """Calls of models in this context are this agent's, in the ledger; see `CallContext`."""

@@ -3,8 +3,8 @@
 import contextlib
 import threading
 
-from runner.core.ledger import STEP, Entry, Usage
-from runner.journal.call_slots import Place
+from runner.core.ledger import STEP, AccountKey, Usage
+from runner.journal.call_slots import CallSlot
 from runner.journal.frames import Frame
 from runner.journal.journal import Journal
 
@@ -12,12 +12,12 @@ from runner.journal.journal import Journal
 class Call:
     """One call of a model, from where it leaves the process. ``recorded`` is what was recorded of it, if it was.
 
-    A real one goes: `open`, `begins`, `leaves`, then `record`, `drop` (not taken) or neither (outcome unknown: it
+    A real one goes: `open`, `begins`, `mark_sent`, then `record`, `drop` (not taken) or neither (outcome unknown: it
     is in doubt), and `close`.
     """
 
-    def __init__(self, journal: Journal, frame: Frame, place: Place, recorded: str | None) -> None:
-        self._journal, self._gate, self._frame, self._place = journal, journal.gate, frame, place
+    def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: str | None) -> None:
+        self._journal, self._cancel_scope, self._frame, self._place = journal, journal.cancel_scope, frame, place
         self._entry = frame.entry or STEP
         self._held: contextlib.AbstractContextManager[None] | None = None
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Call:
         return self._place.prefix.rstrip("/").rpartition("#")[0]
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> AccountKey:
         """What it is in the account."""
         return self._entry
 
@@ -52,15 +52,15 @@ class Call:
 
     def check(self) -> None:
         """Stop here, if the task is to stop."""
-        self._gate.check()
+        self._cancel_scope.check()
 
     def write(self) -> contextlib.AbstractContextManager[None]:
         """In here no stop breaks in."""
-        return self._gate.write()
+        return self._cancel_scope.write()
 
     def open(self) -> None:
-        """It is made: a polite stop waits for its end."""
-        held = self._gate.call()
+        """It is made: a deferrable stop waits for its end."""
+        held = self._cancel_scope.call()
         held.__enter__()
         self._held = held
 
@@ -75,23 +75,23 @@ class Call:
         """It has its connection, and is noted: it goes out next."""
         if not self._noted:
             self._noted = True
-            with self._gate.write():
-                self._journal.enter(self._frame, held=True)
+            with self._cancel_scope.write():
+                self._journal.enter(self._frame, intent_only=True)
 
-    def leaves(self) -> None:
+    def mark_sent(self) -> None:
         """From here on its service may have it."""
         if self._noted and not self.has_left:
             self.has_left = True
-            self._journal.leaves(self._entry)
+            self._journal.mark_sent(self._entry)
 
     def record(self, text: str, usage: Usage, told: bool) -> None:
         """It was answered. ``told``: it is reported on the event bus elsewhere."""
-        with self._gate.write():
+        with self._cancel_scope.write():
             self._journal.keep_result(self._frame, text, usage, told=told)
 
     def drop(self) -> None:
         """Its service did not take it."""
-        self._journal.give_back(self._place)
+        self._journal.release(self._place)
         if self._noted:
-            with self._gate.write():
-                self._journal.leave(self._frame, held=not self.has_left)
+            with self._cancel_scope.write():
+                self._journal.leave(self._frame, intent_only=not self.has_left)

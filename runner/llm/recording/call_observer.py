@@ -35,16 +35,16 @@ class CallObserver(Protocol):
         """Another request is recorded where this one was made."""
 
 
-def teller(call: Call, caller: CallContext, model: str, *, stray: bool) -> CallObserver:
+def observer_of(call: Call, caller: CallContext, model: str, *, unattributed: bool) -> CallObserver:
     """Who reports it."""
-    if stray:  # it is no part of any event's scope
-        return _Silent(call, announced=False)
+    if unattributed:  # it is no part of any event's scope
+        return _NullCallObserver(call, announced=False)
     if caller.announced:
-        return _Announced(call, caller)
-    return _Told(call, caller.agent, model) if call.watched else _Silent(call, announced=False)
+        return _AnnouncedCallObserver(call, caller)
+    return _RelayedCallObserver(call, caller.agent, model) if call.watched else _NullCallObserver(call, announced=False)
 
 
-class _Silent:
+class _NullCallObserver:
     def __init__(self, call: Call, *, announced: bool) -> None:
         self._call = call
         self.tells = announced
@@ -59,7 +59,7 @@ class _Silent:
         event_bus.emit(self._call, CallDivergedEvent(call=self._call.number, step=self._call.step or None))
 
 
-class _Announced(_Silent):
+class _AnnouncedCallObserver(_NullCallObserver):
     """The caller reports it."""
 
     def __init__(self, call: Call, caller: CallContext) -> None:
@@ -71,7 +71,7 @@ class _Announced(_Silent):
             self._caller.leaving()
 
 
-class _Told(_Silent):
+class _RelayedCallObserver(_NullCallObserver):
     def __init__(self, call: Call, agent: str, model: str) -> None:
         super().__init__(call, announced=True)
         self._about: dict[str, Any] = {"model": model, "from_agent": agent or None}

@@ -11,14 +11,14 @@ from typing import Any
 
 from runner.core import fault_points
 from runner.core.errors import RunnerError
-from runner.core.ledger import Heard, Usage, caller
+from runner.core.ledger import CallResult, Usage, caller
 from runner.journal.enclosing import current_journal
 from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
-from runner.llm.recording.call_observer import CallObserver, teller
+from runner.llm.recording.call_observer import CallObserver, observer_of
 from runner.modelserver.stubs import chosen, named
-from runner.modelserver.stubs.redirect import turned
+from runner.modelserver.stubs.redirect import redirect_request
 
 LIBRARIES = ("httpx", "httpx2")
 _WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
@@ -34,38 +34,38 @@ def install(library: Any) -> None:
 
     def handle_request(self: Any, request: Any) -> Any:
         found = current_journal() if _may_be(request) else None
-        if found is None or (asked := _asked(request, request.read())) is None:
-            return handle(self, turned(library, request))
-        passing = _Passing(library, request, asked, *found)
-        if (answer := passing.replay()) is not None:
+        if found is None or (asked := _parse_request(request, request.read())) is None:
+            return handle(self, redirect_request(library, request))
+        call = _RecordedCall(library, request, asked, *found)
+        if (answer := call.replay()) is not None:
             return answer
-        passing.wait()
-        with passing:
-            response = passing.refused(handle(self, passing.turned()))
+        call.wait()
+        with call:
+            response = call.reject_status(handle(self, call.redirected()))
             if response is not None:
                 return response
-            if passing.streams:
-                return passing.streamed(tee)
-            passing.response.read()
-            return passing.answered()
+            if call.streams:
+                return call.streamed(tee)
+            call.response.read()
+            return call.answered()
 
     async def handle_async_request(self: Any, request: Any) -> Any:
         found = current_journal() if _may_be(request) else None
-        if found is None or (asked := _asked(request, await request.aread())) is None:
-            return await handle_async(self, turned(library, request))
-        passing = _Passing(library, request, asked, *found, asynchronous=True)
-        if (answer := passing.replay()) is not None:
+        if found is None or (asked := _parse_request(request, await request.aread())) is None:
+            return await handle_async(self, redirect_request(library, request))
+        call = _RecordedCall(library, request, asked, *found, asynchronous=True)
+        if (answer := call.replay()) is not None:
             return answer
-        for seconds in passing.pauses():
-            await passing.clock.sleep_async(seconds)
-        with passing:
-            response = passing.refused(await handle_async(self, passing.turned()))
+        for seconds in call.delays():
+            await call.clock.sleep_async(seconds)
+        with call:
+            response = call.reject_status(await handle_async(self, call.redirected()))
             if response is not None:
                 return response
-            if passing.streams:
-                return passing.streamed(async_tee)
-            await passing.response.aread()
-            return passing.answered()
+            if call.streams:
+                return call.streamed(async_tee)
+            await call.response.aread()
+            return call.answered()
 
     handle_request.journaled = True  # type: ignore[attr-defined]
     sync.handle_request = handle_request
@@ -85,29 +85,36 @@ def _may_be(request: Any) -> bool:
     return wire.may_be(request.method, request.url.path, lambda: str(request.url))
 
 
-def _asked(request: Any, body: bytes) -> wire.Request | None:
+def _parse_request(request: Any, body: bytes) -> wire.Request | None:
     return wire.request(request.method, str(request.url), marks.without(body))
 
 
-class _Passing:
-    """One call on its way through a transport. As a context it holds the task's gate, until the answer is there."""
+class _RecordedCall:
+    """One call of a model on its way through a transport. As a context it shields the call from stops."""
 
     def __init__(
-        self, library: Any, request: Any, asked: wire.Request, journal: Any, stray: bool, *, asynchronous: bool = False
+        self,
+        library: Any,
+        request: Any,
+        asked: wire.Request,
+        journal: Any,
+        unattributed: bool,
+        *,
+        asynchronous: bool = False,
     ) -> None:
         self._library, self._request, self._asked = library, request, asked
         self._journal, self.clock = journal, journal.clock
-        self._call = Call(journal, *journal.place_call(asked.digest, asked.model, stray=stray))
+        self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self._instead = chosen() or named(journal.standin or "")
         self._asynchronous = asynchronous
         self._caller = caller.get()
-        self._teller: CallObserver = teller(self._call, self._caller, asked.model, stray=stray)
+        self._observer: CallObserver = observer_of(self._call, self._caller, asked.model, unattributed=unattributed)
         self._whole = self._taken_over = False
         self.response: Any = None
 
-    def turned(self) -> Any:
+    def redirected(self) -> Any:
         """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
-        return turned(self._library, self._request, self._instead)
+        return redirect_request(self._library, self._request, self._instead)
 
     # -- served
 
@@ -126,14 +133,14 @@ class _Passing:
         """Return when it may be made."""
         self._journal.wait_for_turn()
 
-    def pauses(self) -> Iterator[float]:
+    def delays(self) -> Iterator[float]:
         """How long to wait before it may be made, where it is awaited."""
-        found: Iterator[float] = self._journal.pauses()
+        found: Iterator[float] = self._journal.delays()
         return found
 
     def __enter__(self) -> None:
         self._call.open()
-        self._teller.began()
+        self._observer.began()
         ours, theirs = self._trace, self._request.extensions.get("trace")
         traced = partial(_both_async, ours, theirs) if self._asynchronous else partial(_both, ours, theirs)
         self._extensions = self._request.extensions
@@ -156,12 +163,12 @@ class _Passing:
             self._call.begins()
             fault_points.reached("model call noted, not sent")
         elif event.endswith("send_request_body.started"):
-            self._call.leaves()
+            self._call.mark_sent()
         elif event.endswith("send_request_body.complete"):
             self._whole = True
             fault_points.reached("model call sent, not answered")
 
-    def refused(self, response: Any) -> Any:
+    def reject_status(self, response: Any) -> Any:
         """The answer, if it says that the call was not taken."""
         response.request = self._request
         self.response = response
@@ -169,7 +176,7 @@ class _Passing:
         if 200 <= response.status_code < 300:
             return None
         self._call.drop()
-        self._teller.failed(f"HTTP {response.status_code}")
+        self._observer.failed(f"HTTP {response.status_code}")
         return response
 
     @property
@@ -184,7 +191,7 @@ class _Passing:
         if usage is not None:
             self.record(response.content, usage)
         else:
-            self._teller.failed("its answer is not usable: not JSON, an error, or empty")
+            self._observer.failed("its answer is not usable: not JSON, an error, or empty")
         return self._library.Response(
             response.status_code,
             headers=wire.unframed(response.headers.multi_items()),
@@ -213,10 +220,10 @@ class _Passing:
         headers = wire.kept(response.headers.multi_items())
         answer = wire.Answer(response.status_code, headers, body, usage)
         if self._call.diverged:
-            self._teller.diverged()
-        self._call.record(answer.text(model=entry.model, agent=entry.agent), answer.usage, self._teller.tells)
+            self._observer.diverged()
+        self._call.record(answer.text(model=entry.model, agent=entry.agent), answer.usage, self._observer.tells)
         self._heard(answer, replayed=False)
-        self._teller.ended(answer.usage)
+        self._observer.ended(answer.usage)
         fault_points.reached("step recorded, task not ended")
 
     def spent(self, body: bytes) -> Usage:
@@ -227,7 +234,7 @@ class _Passing:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
         if not self._call.has_left or (isinstance(error, Exception) and not self._whole):
             self._call.drop()
-        self._teller.failed(type(error).__name__)
+        self._observer.failed(type(error).__name__)
 
     def over(self) -> None:
         """Nothing more comes of a stream."""
@@ -239,7 +246,7 @@ class _Passing:
 
     def _heard(self, answer: wire.Answer, *, replayed: bool) -> None:
         if self._caller.heard is not None:
-            self._caller.heard(Heard(self._call.entry.model, answer.usage, replayed))
+            self._caller.heard(CallResult(self._call.entry.model, answer.usage, replayed))
 
 
 def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
@@ -297,8 +304,8 @@ def _tees(library: Any) -> tuple[Any, Any]:
 class _Tee:
     """One stream: recorded when it is complete, whoever still reads; in doubt if it breaks off."""
 
-    def __init__(self, response: Any, tape: wire.Tape, passing: _Passing) -> None:
-        self.response, self._tape, self._passing = response, tape, passing
+    def __init__(self, response: Any, tape: wire.Tape, call: _RecordedCall) -> None:
+        self.response, self._tape, self._recorded_call = response, tape, call
         self._over = False
 
     def passed(self, piece: bytes) -> None:
@@ -313,16 +320,16 @@ class _Tee:
         self._over = True
         try:
             body = self._tape.body
-            self._passing.record(body, self._passing.spent(body))
+            self._recorded_call.record(body, self._recorded_call.spent(body))
         finally:
-            self._passing.over()
-        self._passing.stop_here()
+            self._recorded_call.over()
+        self._recorded_call.stop_here()
 
     def broke(self, error: BaseException) -> None:
         if not self._over:
             self._over = True
-            self._passing.broke(error)
-            self._passing.over()
+            self._recorded_call.broke(error)
+            self._recorded_call.over()
 
     def left(self) -> None:
         self.broke(_LeftOff("it was not read to its end"))

@@ -7,7 +7,7 @@ from runner.modelserver.stubs import Standin, elsewhere
 _DROPPED = {"host", "authorization", "x-api-key", "api-key", "x-goog-api-key"}
 
 
-def turned(library: Any, request: Any, instead: Standin | None = None) -> Any:
+def redirect_request(library: Any, request: Any, instead: Standin | None = None) -> Any:
     """The request as it is to be sent; one that asks a model goes to ``instead``. No key goes to a stand-in."""
     if instead is None and not request.url.host.endswith(".invalid"):
         return request

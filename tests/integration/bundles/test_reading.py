@@ -167,15 +167,15 @@ def _lives(pid: int) -> bool:
 
 def test_a_flow_is_prepared_once_and_submitted_often(crew):
     flow = prepare(str(crew(FLOW)))
-    begun = [flow.reader.beginning({"n": n}) for n in range(3)]
+    begun = [flow.reader.initial_state({"n": n}) for n in range(3)]
     assert [one["n"] for one in begun] == [0, 1, 2]
     pids = {one["process"] for one in begun}
     assert len(pids) == 1
     with pytest.raises(BadInput, match="n"):
-        flow.reader.beginning({"n": "many"})
+        flow.reader.initial_state({"n": "many"})
     os.kill(pids.pop(), signal.SIGKILL)
-    assert flow.reader.beginning({"n": 3})["n"] == 3
-    last = flow.reader.beginning({"n": 4})["process"]
+    assert flow.reader.initial_state({"n": 3})["n"] == 3
+    last = flow.reader.initial_state({"n": 4})["process"]
     del flow
     eventually(lambda: not _lives(last))
 
@@ -193,11 +193,11 @@ def test_forks_of_the_submitter_have_their_own(crew):
     flow = prepare(str(crew(FLOW, "flow")))
     pid = os.fork()
     if pid == 0:
-        good = prepare(file).plan.total == 1 and flow.reader.beginning({"n": 1})["n"] == 1
+        good = prepare(file).plan.total == 1 and flow.reader.initial_state({"n": 1})["n"] == 1
         process._shared.close()
         os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert (prepare(file).plan.total, flow.reader.beginning({"n": 2})["n"]) == (1, 2)
+    assert (prepare(file).plan.total, flow.reader.initial_state({"n": 2})["n"]) == (1, 2)
 
 
 def test_inputs_that_are_not_json_are_refused(crew):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from runner.client.embedded.paths import Place
+from runner.client.embedded.paths import StateDir
 
 #: Short, for tests that wait for it.
 GRACE = 0.05
@@ -87,7 +87,7 @@ class State:
 
     @property
     def servers(self) -> list[int]:
-        return list(processes("-server", f"unixsocket:{Place.of(self.path).socket}"))
+        return list(processes("-server", f"unixsocket:{StateDir.of(self.path).socket}"))
 
     wait_for = staticmethod(wait_for)
 

@@ -8,14 +8,14 @@ import redis
 from kombu import Connection
 
 from runner.client.embedded import default_state_dir, join, running
-from runner.client.embedded.paths import Place
+from runner.client.embedded.paths import StateDir
 from runner.core.errors import StoreUnreachable
 
 
 @pytest.mark.parametrize("name", ["long" * 30, "with space, %41 and ü?#"], ids=["long", "odd"])
 def test_a_path_unfit_for_a_socket_or_a_url_gets_a_short_private_folder(new_state, name):
     state = new_state(name)
-    folder = Place.of(state.path).socket.parent
+    folder = StateDir.of(state.path).socket.parent
     with join(state.path) as membership:
         assert len(membership.url) < 60
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -34,7 +34,7 @@ def test_a_path_unfit_for_a_socket_or_a_url_gets_a_short_private_folder(new_stat
 @pytest.mark.parametrize("trap", ["open to all", "a link"])
 def test_a_short_folder_that_others_could_have_made_is_refused(new_state, tmp_path, trap):
     state = new_state("long" * 30)
-    folder = Place.of(state.path).socket.parent
+    folder = StateDir.of(state.path).socket.parent
     if trap == "a link":
         folder.symlink_to(tmp_path)
     else:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.agents.concurrently import side_by_side
+from runner.agents.concurrently import run_concurrently
 from runner.agents.mcp.connection import _patiently
 from runner.core.errors import Interrupted
-from runner.journal.cancellation.async_raise import CancelScope
-from runner.journal.cancellation.gate import Wakeup
+from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.journal.cancellation.cancel_scope import Wakeup
 
 
 def beside(function: Callable[[], object]) -> object:
     """A function beside another one: what is waited for in threads."""
-    return side_by_side([function, lambda: None])[0]
+    return run_concurrently([function, lambda: None])[0]
 
 
 def asked_for(function: Callable[[], object]) -> object:
@@ -48,21 +48,21 @@ def test_a_wait_of_a_second_wakes_up_for_what_it_waits_for(wait_for):
 
 def test_a_stop_reaches_who_waits_for_what_never_comes(wait_for, eventually):
     never, waiting, ended = threading.Event(), threading.Event(), []
-    spans: list[CancelScope] = []
+    sections: list[InterruptibleSection] = []
 
     def work() -> None:
-        span = CancelScope()
-        spans.append(span)
+        section = InterruptibleSection()
+        sections.append(section)
         try:
             wait_for(lambda: waiting.set() or never.wait(60))
         except Interrupted:
             ended.append("stopped")
-        span.over()
+        section.over()
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     assert waiting.wait(30)
-    eventually(lambda: spans[0].break_in(Interrupted), why="it is at a place where it may be broken into")
+    eventually(lambda: sections[0].break_in(Interrupted), why="it is at a place where it may be broken into")
     thread.join(30)
     never.set()
     assert ended == ["stopped"]

@@ -115,9 +115,9 @@ def test_where_a_state_is_looked_for(counting, place, tmp_path):
 
 
 def test_on_the_fleet_an_id_is_refused(counting):
-    assert FLOW.beginning(counting, {"n": 3})["n"] == 3
+    assert FLOW.initial_state(counting, {"n": 3})["n"] == 3
     with pytest.raises(BadInput, match="on the fleet the run keeps the state"):
-        FLOW.beginning(counting, {"id": "x"})
+        FLOW.initial_state(counting, {"id": "x"})
 
 
 class Letter(Flow[dict]):

@@ -7,33 +7,33 @@ import pytest
 
 from runner.core.errors import TaskTimeout, TimedOut
 from runner.journal.cancellation import async_raise, timing
-from runner.journal.cancellation.async_raise import CancelScope
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.journal.cancellation.cancel_scope import CancelScope
 
 
 def test_a_span_that_is_over_is_not_broken_into():
-    span = CancelScope()
-    span.over()
-    assert span.wait(0)
-    assert span.break_in(TimedOut)
+    section = InterruptibleSection()
+    section.over()
+    assert section.wait(0)
+    assert section.break_in(TimedOut)
     time.sleep(0)  # where it would come
 
 
 def test_what_comes_while_a_span_ends_comes_out_of_its_end(eventually):
-    span, begun = CancelScope(), threading.Event()
+    section, begun = InterruptibleSection(), threading.Event()
 
     def break_in() -> None:
         begun.set()
-        eventually(lambda: span.break_in(TimedOut), why="it is at a place where it may be broken into")
+        eventually(lambda: section.break_in(TimedOut), why="it is at a place where it may be broken into")
 
     other = threading.Thread(target=break_in)
     other.start()
     with pytest.raises(TimedOut):  # noqa: PT012
         while True:
             begun.is_set()
-    span.over()
+    section.over()
     other.join()
-    assert span.wait(0)
+    assert section.wait(0)
 
 
 @pytest.mark.parametrize("microseconds", range(0, 60, 3))
@@ -42,7 +42,7 @@ def test_a_task_that_ends_as_its_time_does_is_one_or_the_other(microseconds: int
     for _ in range(20):
         end = time.monotonic() + 0.002 + microseconds / 1e6
         try:
-            with timing.timed(Gate(), 0.002):
+            with timing.timed(CancelScope(), 0.002):
                 while time.monotonic() < end:
                     pass
         except TaskTimeout:
@@ -52,38 +52,38 @@ def test_a_task_that_ends_as_its_time_does_is_one_or_the_other(microseconds: int
 
 
 def test_whoever_waits_for_the_end_of_a_span_is_told_at_once() -> None:
-    span = CancelScope()
-    assert not span.wait(0)
-    threading.Timer(0.01, span.over).start()
-    assert span.wait(60)
+    section = InterruptibleSection()
+    assert not section.wait(0)
+    threading.Timer(0.01, section.over).start()
+    assert section.wait(60)
 
 
 @pytest.mark.timeout(60)
 def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
     """As a task does that is stopped while calls beside it hang. What it starts for that is not taken for itself."""
     go, begun = threading.Event(), threading.Event()
-    spans: list[CancelScope] = []
+    sections: list[InterruptibleSection] = []
 
     def hang() -> None:
-        span = CancelScope()
+        section = InterruptibleSection()
         try:
-            spans.append(span)
+            sections.append(section)
             begun.set()
             go.wait()
         except TimedOut:
             pass
         finally:
-            span.over()
+            section.over()
 
     other = threading.Thread(target=hang)
     other.start()
     begun.wait()
     for _ in range(50):
-        mine = CancelScope()
+        mine = InterruptibleSection()
         with pytest.raises(TimedOut):  # noqa: PT012
             assert mine.break_in(TimedOut)
             time.sleep(0)
-        spans[0].break_in(TimedOut)
+        sections[0].break_in(TimedOut)
         mine.over()
     go.set()
     other.join()
@@ -92,15 +92,15 @@ def test_a_thread_that_breaks_into_another_one_ends_its_own_span() -> None:
 def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be in a hook by now, with a lock taken."""
     first, second, begun, there = (threading.Event() for _ in range(4))
-    spans: list[CancelScope] = []
+    sections: list[InterruptibleSection] = []
 
     def work() -> None:
-        spans.append(CancelScope())
+        sections.append(InterruptibleSection())
         begun.set()
         first.wait()
         there.set()
         second.wait()
-        spans[0].over()
+        sections[0].over()
 
     def look(*_: object) -> bool:
         first.set()
@@ -110,7 +110,7 @@ def test_a_thread_that_went_on_while_it_was_looked_at_is_not_broken_into(monkeyp
     other = threading.Thread(target=work)
     other.start()
     begun.wait()
-    monkeypatch.setattr(async_raise, "_is_delicate", look)
-    assert not spans[0].break_in(TimedOut)
+    monkeypatch.setattr(async_raise, "_in_critical_section", look)
+    assert not sections[0].break_in(TimedOut)
     second.set()
     other.join()

@@ -239,30 +239,30 @@ def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None
     code = """
         import coverage, sys, threading, time
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import CancelScope
+        from runner.journal.cancellation.async_raise import InterruptibleSection
 
         cover = coverage.Coverage(data_file=None)
         cover.start()
-        collector, spans, locked = cover._collector, [], []
+        collector, sections, locked = cover._collector, [], []
 
         def work():
-            spans.append(CancelScope())
+            sections.append(InterruptibleSection())
             while not locked:
                 time.sleep(0)
             collector.lock_data()
             collector.unlock_data()
-            spans[0].over()
+            sections[0].over()
 
         sys.settrace(None)  # or the tracer here waits for the lock, too
         thread = threading.Thread(target=work)
         thread.start()
-        while not spans:
+        while not sections:
             time.sleep(0.001)
         collector.lock_data()
         locked.append(True)
         while sys._current_frames()[thread.ident].f_code.co_name != "lock_data":
             time.sleep(0.001)
-        assert not spans[0].break_in(Interrupted)
+        assert not sections[0].break_in(Interrupted)
         collector.unlock_data()
         thread.join()
         cover.stop()
@@ -277,7 +277,7 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
     code = f"""
         import sys, threading
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import CancelScope
+        from runner.journal.cancellation.async_raise import InterruptibleSection
         from runner.journal.cancellation import async_raise as breakin
 
         broken = False
@@ -285,20 +285,20 @@ def test_a_hook_that_is_broken_into_is_set_again(hook: str, tmp_path: Path) -> N
             global broken
             if frame.f_code.co_name == "task" and not broken:
                 broken = True
-                span._broken_into = True
+                section._broken_into = True
                 raise Interrupted
             return hook
         def task():
             pass
         sys.set{hook}(hook)
-        span = CancelScope()
+        section = InterruptibleSection()
         try:
             task()
             raise SystemExit("not raised")
         except Interrupted:
             assert sys.get{hook}() is None
         finally:
-            span.over()
+            section.over()
         assert sys.get{hook}() is hook
         sys.set{hook}(None)
     """
@@ -311,23 +311,23 @@ def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path:
     code = """
         import cProfile, os, threading
         from runner.core.errors import Interrupted
-        from runner.journal.cancellation.async_raise import CancelScope
+        from runner.journal.cancellation.async_raise import InterruptibleSection
 
-        spans, (there, here) = [], os.pipe()
+        sections, (there, here) = [], os.pipe()
 
         def work():
-            span = CancelScope()
+            section = InterruptibleSection()
             try:
-                spans.append(span)
+                sections.append(section)
                 os.read(there, 1)
             except Interrupted:
                 print("broken into")
             finally:
-                span.over()
+                section.over()
 
         thread = threading.Thread(target=work)
         thread.start()
-        while not (spans and spans[0].break_in(Interrupted)):
+        while not (sections and sections[0].break_in(Interrupted)):
             pass
         cProfile.Profile().runcall(lambda: [str(i) for i in range(1000)])
         os.write(here, b"x")
@@ -341,7 +341,7 @@ def test_others_are_traced_while_one_that_was_broken_into_is_in_a_call(tmp_path:
 def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(tmp_path: Path) -> None:
     code = """
         import cProfile
-        from runner.agents.concurrently import side_by_side
+        from runner.agents.concurrently import run_concurrently
         from runner.core.errors import Interrupted
         import threading, time
 
@@ -351,14 +351,14 @@ def test_a_thread_that_ends_as_it_is_broken_into_leaves_nothing_behind(tmp_path:
                 pass
 
         class Stopped(Interrupted):
-            polite = False
+            deferrable = False
 
         def stops():
             raise Stopped("now")
 
         for turn in range(20):
             try:
-                side_by_side([stops, *[lambda n=n: ends(n) for n in range(6)]])
+                run_concurrently([stops, *[lambda n=n: ends(n) for n in range(6)]])
             except Interrupted:
                 pass
         while threading.active_count() > 1:

@@ -5,14 +5,14 @@ from typing import Any
 import openai
 import pytest
 
-from runner.core.ledger import NO_TOKENS, STEP, Entry, Tally
-from runner.journal.cancellation.gate import Gate
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.testing import ModelServer
 
-GPT = Entry("model", "", "gpt")
+GPT = AccountKey("model", "", "gpt")
 
 
 class Account:
@@ -20,16 +20,16 @@ class Account:
 
     def __init__(self) -> None:
         self.recorded: dict[str, str] = {}
-        self.open, self.paid, self.replayed = Tally(), Tally(), Tally()
+        self.open, self.paid, self.replayed = Counters(), Counters(), Counters()
         self.tokens = 0
 
-    def begin_step(self, entry: Entry = STEP, *, instead_of=(), held=False) -> None:
-        self.open.subtract(instead_of)
+    def begin_step(self, entry: AccountKey = STEP, *, supersedes=(), intent_only=False) -> None:
+        self.open.subtract(supersedes)
         self.open[entry] += 1
 
-    def leaves(self, entry) -> None: ...
+    def mark_sent(self, entry) -> None: ...
 
-    def drop_step(self, entry: Entry = STEP, *, held=False) -> None:
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only=False) -> None:
         self.open[entry] -= 1
 
     def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, told=False) -> None:
@@ -56,17 +56,19 @@ def account() -> Account:
 def attempt(account):
     """Does a task with what was recorded so far; gives what it returned. What it raises is the attempt's end."""
 
-    def do(task, *, gate: Gate | None = None, lose: int = 0, **options: Any) -> Any:
+    def do(task, *, cancel_scope: CancelScope | None = None, lose: int = 0, **options: Any) -> Any:
         for key in list(account.recorded)[len(account.recorded) - lose :]:
             del account.recorded[key]
         account.open.clear()
-        journal = Journal(account.recorded, account, gate or Gate(), watched=options.pop("watched", False))
+        journal = Journal(
+            account.recorded, account, cancel_scope or CancelScope(), watched=options.pop("watched", False)
+        )
         with journaled(journal, **options):
             try:
                 return task()
             finally:
                 account.replayed.add(journal.take_replayed())
-                assert not journal.gate.in_call, "no call holds the gate"
+                assert not journal.cancel_scope.in_call, "the task is in no call"
 
     return do
 

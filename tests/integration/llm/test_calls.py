@@ -14,12 +14,12 @@ import openai
 import pytest
 
 from runner.core.errors import Interrupted
-from runner.core.ledger import STEP, Entry, Tally, Usage
+from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent, LLMCallCompletedEvent, LLMCallFailedEvent, LLMCallStartedEvent
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
-from runner.llm.recording import CallContext, Heard, caller, calling, journaled
+from runner.llm.recording import CallContext, CallResult, caller, calling, journaled
 from runner.testing import Answer
 
 from . import test_vendors as vendors
@@ -88,21 +88,21 @@ def test_what_is_never_sent_is_not_in_doubt(account, attempt):
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_a_polite_stop_waits_for_the_record(stream, server, account, attempt):
-    gate = Gate()
+def test_a_deferrable_stop_waits_for_the_record(stream, server, account, attempt):
+    cancel_scope = CancelScope()
 
     def asked(request: Any) -> str:
-        assert gate.in_call
-        gate.ask(Interrupted("the worker is draining"))
-        assert not gate.may_break_in(force=False)
+        assert cancel_scope.in_call
+        cancel_scope.ask(Interrupted("the worker is draining"))
+        assert not cancel_scope.interruptible(force=False)
         return "answered all the same"
 
     server.use(asked)
     with pytest.raises(Interrupted):
-        attempt(lambda: vendors.openai_sync(server, stream), gate=gate)
+        attempt(lambda: vendors.openai_sync(server, stream), cancel_scope=cancel_scope)
     assert (server.paid, account.paid.total(), account.in_doubt) == (1, 1, 0)
     server.use("others")
-    attempt(lambda: vendors.openai_sync(server, stream), strays=True)
+    attempt(lambda: vendors.openai_sync(server, stream), unattributed=True)
     assert (server.paid, account.replayed.total()) == (5, 1)
 
 
@@ -145,16 +145,16 @@ def test_a_step_is_accounted_by_the_calls_inside_of_it(server, account, attempt,
 
     with pytest.raises(KeyError):
         attempt(lambda: task(True))
-    assert (account.paid, account.in_doubt, server.paid) == (Tally({GPT: 2}), 0, 2)
+    assert (account.paid, account.in_doubt, server.paid) == (Counters({GPT: 2}), 0, 2)
     first = attempt(lambda: task(False))
-    assert (account.paid, account.replayed, server.paid) == (Tally({GPT: 2, STEP: 1}), Tally({GPT: 2}), 2)
+    assert (account.paid, account.replayed, server.paid) == (Counters({GPT: 2, STEP: 1}), Counters({GPT: 2}), 2)
     assert attempt(lambda: task(False)) == first
-    assert account.replayed == Tally({GPT: 4, STEP: 1}), "a step that is replayed counts as its calls"
+    assert account.replayed == Counters({GPT: 4, STEP: 1}), "a step that is replayed counts as its calls"
 
 
 def test_a_tool_counts_beside_the_calls_it_makes(account, attempt, ask):
     attempt(lambda: journal_now().step("search", lambda: ask("which?"), (), {}, kind="tool"))
-    assert account.paid == Tally({Entry("tool"): 1, GPT: 1})
+    assert account.paid == Counters({AccountKey("tool"): 1, GPT: 1})
 
 
 def test_a_killed_step_does_not_get_the_answer_of_another(server, account, attempt, ask):
@@ -186,7 +186,7 @@ def test_a_request_that_differs_is_made_and_said(server, account, attempt, ask):
 
 
 def test_who_asks_is_in_the_account_and_hears(account, attempt, ask):
-    heard: list[Heard] = []
+    heard: list[CallResult] = []
 
     def task() -> None:
         with calling("Researcher", announced=True, heard=heard.append):
@@ -194,7 +194,7 @@ def test_who_asks_is_in_the_account_and_hears(account, attempt, ask):
 
     attempt(task)
     attempt(task)
-    assert account.paid == Tally({Entry("model", "Researcher", "gpt"): 1})
+    assert account.paid == Counters({AccountKey("model", "Researcher", "gpt"): 1})
     assert [(one.model, one.replayed) for one in heard] == [("gpt", False), ("gpt", True)]
     assert heard[0].usage == heard[1].usage != Usage()
     assert caller.get() == CallContext()
@@ -240,10 +240,10 @@ def test_a_thread_without_a_context_is_part_of_the_only_task_there_is(server, ac
 
     thread = threading.Thread(target=outside)
     thread.start()
-    assert attempt(task, strays=True) == attempt(task, strays=True)
+    assert attempt(task, unattributed=True) == attempt(task, unattributed=True)
     assert (server.paid, account.paid.total()) == (1, 1)
-    with journaled(Journal({}, Account(), Gate()), strays=True):
-        attempt(task, strays=True)
+    with journaled(Journal({}, Account(), CancelScope()), unattributed=True):
+        attempt(task, unattributed=True)
     thread.join(20)
     assert server.paid == 2, "there are two: it may be part of either"
 
@@ -257,15 +257,15 @@ def test_a_thread_is_part_of_the_task_that_began_it(server, account, attempt, as
         with ThreadPoolExecutor(2) as pool:
             return [*said, *pool.map(ask, ["two", "three"])]
 
-    with journaled(Journal({}, Account(), Gate()), strays=True):  # beside another
-        first = attempt(task, strays=True)
-        assert attempt(task, strays=True) == first
+    with journaled(Journal({}, Account(), CancelScope()), unattributed=True):  # beside another
+        first = attempt(task, unattributed=True)
+        assert attempt(task, unattributed=True) == first
     assert (server.paid, account.paid.total()) == (3, 3)
 
 
 def test_a_pool_of_threads_keeps_nobodys_journal(server, account, attempt, ask):
     with ThreadPoolExecutor(1) as pool:
-        attempt(lambda: pool.submit(ask, "one").result(), strays=True)
+        attempt(lambda: pool.submit(ask, "one").result(), unattributed=True)
         pool.submit(ask, "two").result()
     assert (server.paid, account.paid.total()) == (2, 1)
 
@@ -303,17 +303,17 @@ def test_no_secret_is_recorded(server, account, attempt):
 def test_clients_that_are_imported_later_are_journaled_too(server):
     code = """
 from runner.llm.recording import journaled
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 import sys, importlib.util
 assert "httpx2" not in sys.modules
 class Keep(dict):
     def begin_step(self, *a, **k): ...
-    def leaves(self, entry): ...
+    def mark_sent(self, entry): ...
     def record_step(self, step, value, **about): self[step] = value
 keep = Keep()
 for _ in range(2):
-    with journaled(Journal(keep, keep, Gate())):
+    with journaled(Journal(keep, keep, CancelScope())):
         import openai
         client = openai.OpenAI(base_url=sys.argv[1], api_key="k")
         client.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "it"}])

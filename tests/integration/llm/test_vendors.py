@@ -8,7 +8,7 @@ import anthropic
 import openai
 import pytest
 
-from runner.core.ledger import Tally
+from runner.core.ledger import Counters
 from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent
 from runner.testing import ModelServer
@@ -94,16 +94,16 @@ def anthropic_async(server: ModelServer, stream: bool) -> Any:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("vendor", [openai_sync, openai_async, responses, anthropic_sync, anthropic_async])
 def test_each_call_is_paid_once(vendor, stream, server, account, attempt):
-    first = attempt(lambda: vendor(server, stream), strays=True)
+    first = attempt(lambda: vendor(server, stream), unattributed=True)
     assert server.paid == account.paid.total() == 5
     assert account.tokens == sum(server.tokens) > 0
     assert account.in_doubt == 0
     # The next attempt is served from the journal, as if it had been answered
-    assert attempt(lambda: vendor(server, stream), strays=True) == first
-    assert (server.requests, account.replayed) == (5, Tally({GPT: 5}))
+    assert attempt(lambda: vendor(server, stream), unattributed=True) == first
+    assert (server.requests, account.replayed) == (5, Counters({GPT: 5}))
     assert account.replayed.tokens == {GPT: account.tokens}
     # One that was killed before its last record pays for that one only
-    assert attempt(lambda: vendor(server, stream), strays=True, lose=1) == first
+    assert attempt(lambda: vendor(server, stream), unattributed=True, lose=1) == first
     assert server.paid == 6
 
 

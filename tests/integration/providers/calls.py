@@ -10,15 +10,15 @@ import pytest
 from redis import Redis
 
 from runner.core.jobs import Claim
-from runner.core.ledger import Entry, Usage
+from runner.core.ledger import AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.growth import Growth
+from runner.core.plan.expansion import Expansion
 from runner.journal.acknowledged import Acknowledged
 from runner.providers.records import HeldClaim
 from runner.providers.redis import jobs, keys, scripts
 from runner.providers.redis.forks import create, position
-from runner.providers.redis.pace import RunPace
 from runner.providers.redis.provider import RedisProvider
+from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of
@@ -103,7 +103,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     """Runs that do all there is to do. Whatever is left for later has arrived when the next call is noted."""
     settled: Callable[[], Any] = lambda: driver.line.execute_command("PING")  # noqa: E731
     runs, workers = driver.runs, driver.workers
-    gpt, tool = Entry("model", "A", "gpt"), Entry("tool")
+    gpt, tool = AccountKey("model", "A", "gpt"), AccountKey("tool")
     runs.put_bundle("sha", None)
     runs.put_bundle("sha", b"code")
     runs.put_bundle("sha", None)
@@ -112,8 +112,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     workers.elect("me", "", 5000)
     workers.beat("w0", 5000)
     run = driver.submit(plan_of("a", "b", "c: a b", "d: c"), bundle="sha", checkpoint_on=",*,", max_checkpoints="3")
-    RunPace(driver.redis, run).turn([("crew", 2)])
-    RunPace(driver.redis, run).turn([("crew", 1)])
+    RunPace(driver.redis, run).acquire([("crew", 2)])
+    RunPace(driver.redis, run).acquire([("crew", 1)])
     taken = driver.take()
     a, b = driver.task(taken["a"]), driver.task(taken["b"])
     a.note("log", "a line")
@@ -141,7 +141,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     workers.move_due()
     driver.redis.delete("jobs")  # lost
     clock.go_on(10_000)
-    workers.resend(1000)
+    workers.redeliver(1000)
     (job,) = driver.jobs()
     jobs.return_job(driver.redis, job)
     b_again = driver.take()["b"]
@@ -165,8 +165,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.work(limit=2)
     kept = runs.checkpoints(run, "main")
     where = position(driver.redis, run, outputs=["a"])
-    todo = frozenset(("c", "d"))
-    create(driver.redis, where, "f", todo=todo, kept=todo, edits={"a": '{"raw":"other"}'}, overrides={"x": 1})
+    rerun = frozenset(("c", "d"))
+    create(driver.redis, where, "f", rerun=rerun, kept=rerun, edits={"a": '{"raw":"other"}'}, overrides={"x": 1})
     driver.work()
     runs.prune(run, "main", 1)
     kept = runs.checkpoints(run, "main")
@@ -185,10 +185,10 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     workers.sent(job)
     claim = driver.claim(job)
     assert isinstance(claim, Claim)
-    grown = Growth('{"raw":"a"}', (PlannedTask("b"),), {"x": "1"}, ("y",), (("log", "a note"),))
-    driver.task(claim).grow(grown, "", replayed=0)
+    grown = Expansion('{"raw":"a"}', (PlannedTask("b"),), {"x": "1"}, ("y",), (("log", "a note"),))
+    driver.task(claim).expand(grown, "", replayed=0)
     clock.go_on(60_000)
-    workers.resend(1000)
+    workers.redeliver(1000)
     driver.redis.hset(keys.run_key(third), "adapter", "strange")
     jobs.claim(driver.line, workers.outbox()[0], worker="w1", process="p0", unfit=["strange"])
     again = driver.submit(plan_of("e"), "r-4", checkpoint_on=",*,")

@@ -6,7 +6,7 @@ from typing import Any
 from runner.core.jobs import ref
 from runner.core.plan import waits
 from runner.core.plan.branching import part, unpack, visible
-from runner.core.plan.dependencies import EDITED, NOTHING, Used
+from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
 from runner.core.states import RUN_MOVES, TASK_MOVES, RunStatus, TaskState
 from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Branch, Memory, Run, Task
@@ -77,11 +77,11 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
     assert {key: _lasting(output) for key, output in seen.outputs.items()} == {
         key: _lasting(json.loads(output.text)) for key, output in expected.outputs.items()
     }
-    assert {key: Used.from_json(used) for _, key, *used in seen.order if used} == {
+    assert {key: ReadSet.from_json(used) for _, key, *used in seen.order if used} == {
         key: output.used for key, output in expected.outputs.items() if output.used not in (NOTHING, EDITED)
     }
     assert json.loads(seen.fields.get("inputs", "{}")) == json.loads(expected.inputs)
-    assert unpack(run.plan, seen.fields["todo"]) == run.todo(name) if "todo" in seen.fields else expected.todo == ""
+    assert unpack(run.plan, seen.fields["todo"]) == run.rerun(name) if "todo" in seen.fields else expected.rerun == ""
     assert (seen.shared.get("version", ""), {k[1:]: v for k, v in seen.shared.items() if k != "version"}) == (
         expected.version,
         expected.shared,
@@ -98,7 +98,7 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
             *(one.parent, one.trigger, one.task),
         )
     if run.goes_on(name) and not run.plan.grows:
-        assert seen.waits == waits(part(run.plan, run.todo(name)), visible(run.lines(name)).keys())
+        assert seen.waits == waits(part(run.plan, run.rerun(name)), visible(run.lines(name)).keys())
 
 
 def _task_agrees(seen: dict[str, str], task: Task) -> None:
@@ -189,11 +189,11 @@ class Laws:
     def _branch(self, run: ObservedRun, name: str, branch: ObservedBranch, goes_on: bool) -> None:
         assert run.plan is not None
         done = run.committed(name).keys()
-        left = run.todo(name) - done
+        left = run.rerun(name) - done
         ready = {key for key in left if left.isdisjoint(run.plan.earlier(key))}
         if goes_on:
             assert branch.open == ready
-            assert branch.waits == waits(part(run.plan, run.todo(name)), done)
+            assert branch.waits == waits(part(run.plan, run.rerun(name)), done)
             assert int(branch.fields["left"]) == len(run.plan.tasks) - len(done)
         else:
             assert branch.open <= ready
@@ -206,7 +206,7 @@ class Laws:
         order += [entry[:2] for entry in branch.order]
         assert order == sorted([o["seq"], task] for task, o in branch.outputs.items())
         assert edited == [task for _, task in order if "edited" in branch.outputs[task]]
-        assert branch.outputs.keys() - edited <= run.todo(name)
+        assert branch.outputs.keys() - edited <= run.rerun(name)
 
     def _checkpoints(self, run_id: str, run: ObservedRun, name: str, branch: ObservedBranch) -> None:
         most = int(run.fields["max_checkpoints"])

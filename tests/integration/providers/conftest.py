@@ -16,7 +16,7 @@ from runner.client import forking
 from runner.journal.acknowledged import Logs
 from runner.providers.memory import task as memory_task
 from runner.providers.redis import claimed, jobs, patience, scripts
-from runner.providers.redis.connection import Line
+from runner.providers.redis.connection import PipelinedConnection
 
 from .observed import TEST_KEY
 
@@ -63,7 +63,7 @@ class Clock:
         self._redis.set(TEST_KEY, self.now)
 
 
-class LossyLine(Line):
+class LossyLine(PipelinedConnection):
     """A line that loses answers: the command was done, and nobody heard."""
 
     lose = 0

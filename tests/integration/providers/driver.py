@@ -8,7 +8,7 @@ from redis import Redis
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.journal.acknowledged import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
@@ -88,7 +88,7 @@ class Driver:
         """What the claim allows."""
         return self._tasks.setdefault((claim.job.ref, claim.token), ClaimedTask(self.line, claim))
 
-    def commit(self, claim: Claim, used: Used = NOTHING) -> str:
+    def commit(self, claim: Claim, used: ReadSet = NOTHING) -> str:
         """Do the task. Returns the run's status after it."""
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"

@@ -69,7 +69,7 @@ class ObservedRun:
     ledger: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
     lifetimes: dict[str, int] = field(default_factory=dict)
 
-    def todo(self, name: str) -> frozenset[str]:
+    def rerun(self, name: str) -> frozenset[str]:
         """What a branch does itself."""
         assert self.plan is not None
         packed = self.branches[name].fields.get("todo")
@@ -81,7 +81,7 @@ class ObservedRun:
         found = {}
         if "parent" in branch.fields:
             found = self.committed(branch.fields["parent"], min(upto, int(branch.fields["parent_seq"])))
-            found = {task: seq for task, seq in found.items() if task not in self.todo(name)}
+            found = {task: seq for task, seq in found.items() if task not in self.rerun(name)}
         return found | {task: o["seq"] for task, o in branch.outputs.items() if o["seq"] <= upto}
 
     def states(self) -> dict[tuple[str, str], str]:
@@ -168,7 +168,7 @@ def _file(run: ObservedRun, key: str, entry: Entry) -> None:
             branch.fields = entry.value
         case "outputs_key", ObservedBranch():
             branch.outputs = {task: unpack_output(text) for task, text in entry.value.items()}
-        case "order_key", ObservedBranch():
+        case "commit_log_key", ObservedBranch():
             branch.order = [json.loads(text) for text in entry.value]
         case "waits_key", ObservedBranch():
             branch.waits = {task: int(met) for task, met in entry.value.items()}

@@ -16,11 +16,11 @@ from redis import Redis
 from runner.client import forking
 from runner.core.errors import ClaimLost, Conflict
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import STEP, Entry, Tally, Usage
+from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan, visible
-from runner.core.plan.dependencies import NOTHING, Used
+from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
@@ -158,14 +158,14 @@ class Operations(RuleBasedStateMachine):
         where = self.memory.runs.position(run.id, checkpoint=checkpoint, branch=source, outputs=edits)
         changed = {key: value for key, value in inputs.items() if where.inputs.get(key) != value}
         again = self._touched(run, where.branch, where.seq, edits.keys(), changed.keys())
-        todo = frozenset(run.plan.by_key.keys() - where.done.keys() | again)
-        ready = {key for key in todo if todo.isdisjoint(run.plan.earlier(key))}
+        rerun = frozenset(run.plan.by_key.keys() - where.done.keys() | again)
+        ready = {key for key in rerun if rerun.isdisjoint(run.plan.earlier(key))}
         kept = {key for key in ready - again if not changed and edits.keys().isdisjoint(run.plan.earlier(key))}
         texts = {key: dump(text, None) for key, text in edits.items()}
         create = partial(
             self.memory.runs.fork,
             *(where, name),
-            todo=todo,
+            rerun=rerun,
             kept=kept,
             edits=texts,
             overrides=where.overrides | changed,
@@ -262,7 +262,7 @@ class Operations(RuleBasedStateMachine):
         self.time.advance(ms / 1000)
         assert self.fleet.move_due() == self.memory.workers.move_due()
         self.check()
-        assert self.fleet.resend(older) == self.memory.workers.resend(older)
+        assert self.fleet.redeliver(older) == self.memory.workers.redeliver(older)
         self.check()
         relayed = self.fleet.outbox()
         assert relayed == self.memory.workers.outbox()
@@ -303,7 +303,7 @@ class Operations(RuleBasedStateMachine):
         due = _answer(partial(write, memory))
         if lost and (due is REFUSED or again is REFUSED):
             assert _answer(partial(write, memory)) is REFUSED
-        self.line.fresh = False  # what is to be lost is the answer to this write
+        self.line.reconnected = False  # what is to be lost is the answer to this write
         self.line.lose = int(lost)
         found = _answer(partial(write, redis))
         self.line.lose = 0
@@ -319,7 +319,7 @@ class Operations(RuleBasedStateMachine):
         told = self.write(claim, lambda task: task.tell(kind, claim.job.task, more={"tool": "x"}, **relatives))
         return 0 if told is REFUSED else int(told)
 
-    def begin_step(self, claim: Claim, entry: Entry = STEP) -> None:
+    def begin_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
         """Nobody waits for the answer to a person's step, so who lost the claim does it all the same, and learns that
         later. A call of a model, or a tool, waits."""
         redis, memory = self._task(claim)
@@ -332,7 +332,7 @@ class Operations(RuleBasedStateMachine):
             assert found == due
         self.check()
 
-    def drop_step(self, claim: Claim, entry: Entry = STEP) -> None:
+    def drop_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
         redis, memory = self._task(claim)
         held = self.memory.holds(claim)
         memory.drop_step(entry)
@@ -341,13 +341,13 @@ class Operations(RuleBasedStateMachine):
         self.check(unchanged=not held)
 
     def record_step(
-        self, claim: Claim, step: str, *, entry: Entry = STEP, replayed: int, tokens: int, lost: bool
+        self, claim: Claim, step: str, *, entry: AccountKey = STEP, replayed: int, tokens: int, lost: bool
     ) -> None:
         value = f'"{step} {next(self.numbers)}"'
         usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else []))
-        served: Tally | int = replayed
+        served: Counters | int = replayed
         if entry.kind == "model":
-            served = Tally()
+            served = Counters()
             for _ in range(replayed):
                 served.served(entry, Usage(7, 2))
         self.write(
@@ -357,14 +357,14 @@ class Operations(RuleBasedStateMachine):
         )
 
     def commit(
-        self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: Used = NOTHING, process: str = ""
+        self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: ReadSet = NOTHING, process: str = ""
     ) -> None:
         """A commit heard twice is one commit, and learns how the run stands now. A process may continue with what it
         made ready."""
         job = claim.job
         run = self.runs[job.run_id]
         repeated = job.task in run.branches[job.branch].outputs
-        unlocks = branch_plan(run.plan, claim.todo).dependents[job.task]
+        unlocks = branch_plan(run.plan, claim.rerun_mask).dependents[job.task]
         text, before = dump(f"{job.task} by {claim.token}", None), self.world
         self.nonces.next = f"n{next(self.numbers)}"
         how = {"replayed": replayed, "used": used, "ms": 5, "process": process}

@@ -9,7 +9,7 @@ from runner.core.errors import UsageError
 from runner.core.redaction import redact_url
 from runner.providers.redis import address
 from runner.providers.redis.connection import connect
-from runner.providers.redis.locations import place_of, without_password
+from runner.providers.redis.locations import parse_location, without_password
 from runner.tasks import app
 
 FULL = "redis+sentinel://me:p%40ss%2Fw@h1,h2:26380,[::1]:5/store/3?sentinel_username=s&sentinel_password=hid-den"
@@ -107,7 +107,7 @@ def test_what_is_no_address(url: str) -> None:
 
 
 def test_no_password_is_shown() -> None:
-    for shown in (redact_url(FULL), place_of(f"{FULL}&prefix=x").shown, without_password(FULL)):
+    for shown in (redact_url(FULL), parse_location(f"{FULL}&prefix=x").shown, without_password(FULL)):
         assert "p%40" not in shown
         assert "hid-den" not in shown
         assert "h1,h2:26380,[::1]:5/store/3" in shown

@@ -10,11 +10,11 @@ from redis import Redis
 from runner.client import Client, prepare
 from runner.client.submission import KEEP, run_fields
 from runner.core.jobs import Claim
-from runner.core.ledger import Entry, Usage
+from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.redis import keys, stream
-from runner.providers.redis.connection import Line
+from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.protocol import queue_of
 
@@ -47,7 +47,7 @@ def test_a_hundred_tasks_of_1_kb_cost_less_than_one_and_a_half_times_their_outpu
         if by_agents:
             who = {"parent": 0, "started": 0, "cause": 0, "ends": "", "trigger": ""}
             begun = task.tell("agent_execution_started", planned.key, more={}, **{**who, "ends": "x"})
-            entry = Entry("model", "Writer", "gpt-4o-mini")
+            entry = AccountKey("model", "Writer", "gpt-4o-mini")
             task.record_step("model#1", dump(text, None), replayed=0, entry=entry, usage=Usage(1234, 256))
             task.tell("agent_execution_completed", planned.key, more={}, **{**who, "started": begun})
         task.commit(dump(text, None), driver.runs.plan(run).dependents[planned.key], replayed=0, ms=5)
@@ -60,7 +60,7 @@ def test_a_hundred_tasks_of_1_kb_cost_less_than_one_and_a_half_times_their_outpu
 def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write_crew: Any) -> None:
     """Whatever the server's settings: what it allotted for more events is given back when the run ends."""
     crew = write_crew('from runner import Crew, Task\ncrew = Crew(tasks=[Task(name="work", run=lambda ctx: "done")])\n')
-    read, run, driver = prepare(str(crew)), "r-0123456789ab", Driver(redis, Line(redis))
+    read, run, driver = prepare(str(crew)), "r-0123456789ab", Driver(redis, PipelinedConnection(redis))
     fields = run_fields(read, {"n": 1}, None, None, "jobs", KEEP)
     fields["target"] = "a-machine:/home/somebody/projects/crew.py::crew"
     driver.runs.put_bundle(read.packed.sha256, read.packed.data)

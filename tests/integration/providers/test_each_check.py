@@ -194,7 +194,7 @@ def test_a_fork_of_what_is_gone_meanwhile(driver: Driver, gone: str) -> None:
     where = position(driver.redis, run)
     driver.redis.delete(keys.run_key(run) if gone == "the run" else keys.branch_key(run, "main"))
     before = sorted(driver.redis.keys())
-    how: Any = {"todo": frozenset("a"), "kept": frozenset(), "edits": {}, "overrides": {}}
+    how: Any = {"rerun": frozenset("a"), "kept": frozenset(), "edits": {}, "overrides": {}}
     assert create(driver.redis, where, "f", **how) == "gone"
     assert sorted(driver.redis.keys()) == before
 

@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Refusal
-from runner.core.ledger import Entry
+from runner.core.ledger import AccountKey
 from runner.core.plan import Plan, PlannedTask
 from runner.core.states import RunStatus
 from runner.providers.redis import keys, scripts
@@ -17,7 +17,7 @@ from runner.providers.redis.workers import HeldClaim
 from .calls import contents
 from .driver import LEASE, Driver, plan_of
 
-GPT = Entry("model", "A", "gpt")
+GPT = AccountKey("model", "A", "gpt")
 
 
 # -- workers

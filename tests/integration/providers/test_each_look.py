@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Refusal
-from runner.core.ledger import Entry, Tally
+from runner.core.ledger import AccountKey, Counters
 from runner.core.states import RunStatus
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.workers import HeldClaim
@@ -20,7 +20,7 @@ from .calls import contents
 from .driver import QUEUE, Driver, plan_of
 from .others import refused, somebody_elses
 
-GPT = Entry("model", "A", "gpt")
+GPT = AccountKey("model", "A", "gpt")
 
 
 def run_part(name: str, run: str) -> str:
@@ -74,7 +74,7 @@ def test_a_commit_looks_at_the_ledger_where_it_writes_there(driver: Driver) -> N
     driver.task(claims["a"]).record_step("s#1", "1", replayed=0)
     driver.task(claims["b"]).begin_step(GPT)
     with somebody_elses(driver, run_part("ledger_key", run)):
-        replayed = Tally({GPT: 1})
+        replayed = Counters({GPT: 1})
         with refused(driver):
             driver.task(claims["a"]).commit('{"raw":"a"}', [], replayed=replayed)
         with refused(driver):
@@ -95,7 +95,7 @@ def test_a_step_looks_at_what_it_writes_alone(driver: Driver) -> None:
         with refused(driver):
             task.record_step("s#4", "1", replayed=0, entry=GPT, told=True)
         with refused(driver):
-            task.record_step("s#5", "1", replayed=Tally({GPT: 1}), entry=None)
+            task.record_step("s#5", "1", replayed=Counters({GPT: 1}), entry=None)
 
 
 @pytest.mark.parametrize("envelope", ["", None])
@@ -127,7 +127,7 @@ def test_who_keeps_no_checkpoints_looks_at_none(driver: Driver, asked: str | Non
 def test_the_end_of_a_branch_looks_at_no_other_while_one_goes_on(driver: Driver, fork: Any) -> None:
     run = driver.submit(plan_of("a"), checkpoint_on=",*,")
     fork(run, branch="f")
-    with somebody_elses(driver, branch_part("order_key", run, "f")):
+    with somebody_elses(driver, branch_part("commit_log_key", run, "f")):
         (job,) = [job for job in driver.jobs() if job.branch == "main"]
         claim = driver.claim(job)
         assert not isinstance(claim, Refusal)
@@ -175,12 +175,12 @@ def test_a_job_of_a_run_that_cannot_be_written_to_holds_up_no_other(driver: Driv
     with somebody_elses(driver, run_part("events_key", run)):
         driver.redis.delete(QUEUE)
         clock.go_on(1000)
-        assert driver.workers.resend(1000) == 1
+        assert driver.workers.redeliver(1000) == 1
         assert [job.run_id for job in driver.jobs()] == ["r-2"]
         clock.go_on(999)
-        assert driver.workers.resend(1000) == 0
+        assert driver.workers.redeliver(1000) == 0
     clock.go_on(1)
-    assert driver.workers.resend(1000) == 2
+    assert driver.workers.redeliver(1000) == 2
 
 
 def test_an_attempt_of_a_run_that_cannot_be_written_to_holds_up_no_other(driver: Driver, clock: Any) -> None:
@@ -214,7 +214,7 @@ def test_who_counts_a_call_looks_at_the_ledger(driver: Driver) -> None:
     claim = driver.take()["a"]
     driver.task(claim).release(replayed=0)
     about = {"run": keys.run_key(run), "task": keys.key("task_key", branch_key=keys.branch_key(run, "main"), name="a")}
-    call = {**about, "name": "main", "key": "a", "token": claim.token, "begun": "", "new": Tally([GPT]).text()}
+    call = {**about, "name": "main", "key": "a", "token": claim.token, "begun": "", "new": Counters([GPT]).text()}
     with somebody_elses(driver, run_part("ledger_key", run)), refused(driver):
         scripts.load("begin_step")(driver.redis, **call)
     assert scripts.load("begin_step")(driver.redis, **call) == 0
@@ -297,7 +297,7 @@ def test_what_is_somebody_else_s_gets_no_lifetime_from_a_run(driver: Driver, for
     run = driver.submit(plan_of("a"))
     fork(run, branch="f")
     driver.runs.cancel(run, "enough", "f")
-    for part in ("outputs_key", "order_key", "checkpoints_key", "shared_key"):
+    for part in ("outputs_key", "commit_log_key", "checkpoints_key", "shared_key"):
         with somebody_elses(driver, branch_part(part, run, "f")), refused(driver):
             driver.runs.cancel(run, "enough")
     assert driver.runs.cancel(run, "enough") == "running"

@@ -188,7 +188,7 @@ def test_each_copy_has_a_delivery_tag_of_its_own(driver: Driver, clock: Any) -> 
     for _ in range(3):
         driver.redis.delete(QUEUE)
         clock.go_on(2000)
-        assert driver.workers.resend(1000) == 1
+        assert driver.workers.redeliver(1000) == 1
         tags.append(messages(driver.redis)[0]["properties"]["delivery_tag"])
     assert len(set(tags)) == 4
     assert all(tag.startswith(f"{run}.") for tag in tags)

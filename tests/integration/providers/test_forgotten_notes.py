@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.core.ledger import STEP, Entry, text_of_one
+from runner.core.ledger import STEP, AccountKey, text_of_one
 from runner.journal.acknowledged import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.jobs import Claim
@@ -13,7 +13,7 @@ from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of, task_of
 
-GPT = Entry("model", "A", "gpt")
+GPT = AccountKey("model", "A", "gpt")
 
 
 def commit(driver: Driver, task: ClaimedTask) -> None:
@@ -134,7 +134,7 @@ def test_a_step_that_was_broken_off_when_its_attempt_ended_is_in_doubt_where_the
 def test_what_was_seen_to_is_counted_once(driver: Driver, logs: Logs) -> None:
     """A store that has all is believed, though a process has not heard all of it, or did not live to."""
     run = driver.submit(plan_of("recorded", "refused", "held"))
-    tool = Entry("tool")
+    tool = AccountKey("tool")
     claims = driver.take()
     # Given a process that dies before it hears of its last record
     told = logs.log(1).claimed(claims["recorded"].job.ref, claims["recorded"].token)

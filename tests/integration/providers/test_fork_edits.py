@@ -144,7 +144,7 @@ def test_it_costs_the_same_whatever_the_run_has_grown_to(driver: Driver, fork: A
     assert min(sum(cost.values()) for cost in costs) < 2048, costs
 
     # It does again the nine that were made from it, and what was not done by then
-    todo = driver.runs.branch_plan(run, branch).by_key.keys()
-    assert todo == {keys[i] for i in [*range(491, 500), *range(500, 1000)]}
+    rerun = driver.runs.branch_plan(run, branch).by_key.keys()
+    assert rerun == {keys[i] for i in [*range(491, 500), *range(500, 1000)]}
     assert driver.runs.branch(run, branch).left == 509
     assert set(driver.states(run, branch)) == {keys[491]}

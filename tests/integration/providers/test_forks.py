@@ -9,7 +9,7 @@ from runner.client import forking
 from runner.core.errors import BadInput, Conflict, NotFound
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.dependencies import EVERYTHING, Used
+from runner.core.plan.dependencies import EVERYTHING, ReadSet
 from runner.core.states import RunStatus
 from runner.providers.redis import forks, keys
 
@@ -67,7 +67,7 @@ def test_what_a_task_read_beyond_its_context_counts(driver: Driver, fork: Any) -
         "crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("b",)), PlannedTask("d", ("c",)))
     )
     run = driver.submit(plan)
-    for used in (Used(), Used(), Used(frozenset("a")), Used(frozenset(EVERYTHING))):
+    for used in (ReadSet(), ReadSet(), ReadSet(frozenset("a")), ReadSet(frozenset(EVERYTHING))):
         (claim,) = driver.take().values()
         driver.commit(claim, used)
     name = fork(run, {"a": "A"})
@@ -82,7 +82,7 @@ def test_what_a_task_read_beyond_its_context_counts(driver: Driver, fork: Any) -
 def test_a_task_waits_for_what_it_read_though_what_lies_between_is_not_done_again(driver: Driver, fork: Any) -> None:
     plan = Plan("crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("b",))))
     run = driver.submit(plan, inputs='{"topic": "owls"}')
-    for used in (Used(frozenset(), frozenset(["topic"])), Used(), Used(frozenset("a"))):
+    for used in (ReadSet(frozenset(), frozenset(["topic"])), ReadSet(), ReadSet(frozenset("a"))):
         (claim,) = driver.take().values()
         driver.commit(claim, used)
     name = fork(run, inputs={"topic": "bats"})
@@ -96,7 +96,7 @@ def test_another_input_does_again_what_used_it(driver: Driver, fork: Any) -> Non
     uses = {"b": frozenset(["n"]), "c": frozenset(["topic", "absent"])}
     while claims := driver.take():
         for key, claim in claims.items():
-            driver.commit(claim, Used(frozenset(), uses.get(key, frozenset())))
+            driver.commit(claim, ReadSet(frozenset(), uses.get(key, frozenset())))
     same = fork(run, inputs={"n": 3, "unknown": 1})
     assert driver.runs.branch(run, same).left == 0
     assert driver.runs.branch(run, same).inputs == {"unknown": 1}
@@ -289,13 +289,13 @@ def test_a_fork_decided_by_a_plan_that_is_no_longer_there_is_decided_anew(driver
     where = forks.position(redis, run)
     plan = plan_of("a", "b: a", "f: b")
     assert driver.resume(run, plan=plan, fields={"plan": plan.digest}) == "resumed"
-    todo = frozenset(DIAMOND.by_key)
-    assert forks.create(redis, where, "x", todo=todo, kept=todo, edits={}, overrides={}) == "changed"
+    rerun = frozenset(DIAMOND.by_key)
+    assert forks.create(redis, where, "x", rerun=rerun, kept=rerun, edits={}, overrides={}) == "changed"
     assert driver.runs.branches(run) == ["main"]
 
 
 def test_new_code_is_not_taken_by_who_did_not_see_a_fork(driver: Driver, fork: Any, monkeypatch: Any) -> None:
-    """Its todo would be left as bits of the old plan."""
+    """Its rerun mask would be left as bits of the old plan."""
     run = whole(driver)
     plan = plan_of("new", "a", "b: a", "c: a", "d: b c", "e: d")
     committed = driver.runs.committed

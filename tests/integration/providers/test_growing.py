@@ -9,7 +9,7 @@ import pytest
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.growth import Growth
+from runner.core.plan.expansion import Expansion
 from runner.core.states import RunStatus
 from runner.providers.redis.dynamic_plan import GrowingBranch
 
@@ -19,8 +19,8 @@ from .driver import Driver
 GROWS = Plan("a flow", (PlannedTask("a"), PlannedTask("b")), grows={"name": "F", "methods": []})
 
 
-def growth(task: str, ready: Iterable[str] = (), put: dict[str, str] | None = None, **more: Any) -> Growth:
-    return Growth(json.dumps({"raw": task}), tuple(map(PlannedTask, ready)), put or {}, **more)
+def expansion(task: str, ready: Iterable[str] = (), put: dict[str, str] | None = None, **more: Any) -> Expansion:
+    return Expansion(json.dumps({"raw": task}), tuple(map(PlannedTask, ready)), put or {}, **more)
 
 
 def begun(driver: Driver, **options: str) -> tuple[str, dict[str, Claim]]:
@@ -32,20 +32,20 @@ def branch_of(driver: Driver, run: str, name: str = "main") -> GrowingBranch:
     return GrowingBranch(driver.redis, run, name)
 
 
-def grow(driver: Driver, claim: Claim, one: Growth, version: str) -> bool:
-    return driver.task(claim).grow(one, version, replayed=0)
+def expand(driver: Driver, claim: Claim, one: Expansion, version: str) -> bool:
+    return driver.task(claim).expand(one, version, replayed=0)
 
 
 def test_a_task_brings_others_and_the_last_one_ends_the_branch(driver: Driver) -> None:
     run, claims = begun(driver)
-    assert grow(driver, claims["a"], growth("a", ["c", "a#2"], {"x": "1"}), "")
+    assert expand(driver, claims["a"], expansion("a", ["c", "a#2"], {"x": "1"}), "")
     assert driver.states(run) == {"a#2": "queued", "b": "running", "c": "queued"}
     shared = branch_of(driver, run).shared()
     assert (shared.version, shared.fields) == ("4", {"x": "1"})  # three checkpoints came before it
-    assert grow(driver, claims["b"], growth("b", put={"y": "2"}, gone=("x",)), shared.version)
+    assert expand(driver, claims["b"], expansion("b", put={"y": "2"}, gone=("x",)), shared.version)
     assert branch_of(driver, run).shared().fields == {"y": "2"}
     for task, claim in driver.take("c", "a#2").items():
-        assert grow(driver, claim, growth(task), branch_of(driver, run).shared().version)
+        assert expand(driver, claim, expansion(task), branch_of(driver, run).shared().version)
     assert driver.runs.get(run).status is RunStatus.completed
     assert list(driver.outputs(run)) == ["a", "b", "c", "a#2"]
     assert [one.key for one in branch_of(driver, run).history()] == ["a", "b", "c", "a#2"]
@@ -53,18 +53,18 @@ def test_a_task_brings_others_and_the_last_one_ends_the_branch(driver: Driver) -
 
 def test_a_growth_of_an_older_version_changes_nothing(driver: Driver) -> None:
     run, claims = begun(driver)
-    assert grow(driver, claims["a"], growth("a", put={"x": "1"}), "")
+    assert expand(driver, claims["a"], expansion("a", put={"x": "1"}), "")
     before = contents(driver.redis)
-    assert not grow(driver, claims["b"], growth("b", ["never"], {"x": "2"}), "")
+    assert not expand(driver, claims["b"], expansion("b", ["never"], {"x": "2"}), "")
     assert contents(driver.redis) == before
-    assert grow(driver, claims["b"], growth("b", put={"x": "2"}), branch_of(driver, run).shared().version)
+    assert expand(driver, claims["b"], expansion("b", put={"x": "2"}), branch_of(driver, run).shared().version)
     assert branch_of(driver, run).shared().fields == {"x": "2"}
 
 
 def test_a_growth_whose_answer_is_lost_is_made_once(driver: Driver, line: Any) -> None:
     run, claims = begun(driver)
     line.lose = 1
-    assert grow(driver, claims["a"], growth("a", ["c"], {"x": "1"}), "")
+    assert expand(driver, claims["a"], expansion("a", ["c"], {"x": "1"}), "")
     assert driver.states(run) == {"b": "running", "c": "queued"}
     assert len(driver.events(run, "task_completed")) == 1
     assert driver.redis.hget(f"runner:{{p0}}:run:{run}:branch:main", "left") == "2"
@@ -74,7 +74,7 @@ def test_who_lost_the_claim_grows_nothing(driver: Driver) -> None:
     run, claims = begun(driver)
     driver.task(claims["a"]).release(replayed=0)
     with pytest.raises(ClaimLost):
-        grow(driver, claims["a"], growth("a", ["c"], {"x": "1"}), "")
+        expand(driver, claims["a"], expansion("a", ["c"], {"x": "1"}), "")
     with pytest.raises(ClaimLost):
         driver.task(claims["a"]).ask("?", "{}", replayed=0)
     assert branch_of(driver, run).shared().fields == {}
@@ -84,7 +84,7 @@ def test_who_lost_the_claim_grows_nothing(driver: Driver) -> None:
 def test_a_straggler_grows_what_is_shared_and_unlocks_nothing(driver: Driver) -> None:
     run, claims = begun(driver)
     driver.task(claims["b"]).fail("no", replayed=0)
-    assert grow(driver, claims["a"], growth("a", ["c"], {"x": "1"}), "")
+    assert expand(driver, claims["a"], expansion("a", ["c"], {"x": "1"}), "")
     assert driver.states(run) == {"b": "failed"}
     assert branch_of(driver, run).shared().fields == {"x": "1"}
     assert all(driver.redis.pttl(key) > 0 for key in driver.redis.keys(f"*{run}*"))
@@ -95,7 +95,7 @@ def test_a_straggler_grows_what_is_shared_and_unlocks_nothing(driver: Driver) ->
 
 def test_notes_are_told_with_the_commit(driver: Driver) -> None:
     run, claims = begun(driver)
-    assert grow(driver, claims["a"], growth("a", notes=(("flow_state_conflict", "x, y.z"),)), "")
+    assert expand(driver, claims["a"], expansion("a", notes=(("flow_state_conflict", "x, y.z"),)), "")
     (told,) = driver.events(run, "flow_state_conflict")
     assert (told["task"], told["text"]) == ("a", "x, y.z")
 
@@ -119,7 +119,7 @@ def test_a_branch_waits_when_all_that_is_left_has_asked(driver: Driver) -> None:
     run, claims = asked(driver)
     assert driver.states(run) == {"a": "asked", "b": "running"}
     assert driver.runs.get(run).status is RunStatus.running
-    assert grow(driver, claims["b"], growth("b"), "")
+    assert expand(driver, claims["b"], expansion("b"), "")
     assert driver.runs.get(run).status is driver.runs.branch(run, "main").status is RunStatus.waiting
     assert [one.trigger for one in driver.runs.checkpoints(run, "main")][-1] == "flow_paused"
     assert all(driver.redis.pttl(key) == -1 for key in driver.redis.keys(f"*{run}*"))
@@ -134,9 +134,9 @@ def test_the_answer_is_in_the_journal_and_what_was_paid_is_too(driver: Driver) -
     assert claim.recorded == {"body#1": '"paid"', "?#1": '"yes"'}
     assert claim.job.attempt == 2
     assert driver.runs.questions(run, "main") == []
-    grow(driver, claims["b"], growth("b"), "")
+    expand(driver, claims["b"], expansion("b"), "")
     assert driver.runs.get(run).status is RunStatus.running
-    assert grow(driver, claim, growth("a"), branch_of(driver, run).shared().version)
+    assert expand(driver, claim, expansion("a"), branch_of(driver, run).shared().version)
     assert driver.runs.get(run).status is RunStatus.completed
 
 
@@ -181,14 +181,14 @@ def test_a_question_outlives_the_failure_of_another_task(driver: Driver) -> None
     assert answer(driver, run) == "failed"
     assert driver.resume(run, pending=[PlannedTask("a"), PlannedTask("b")]) == "resumed"
     assert driver.states(run) == {"a": "asked", "b": "queued"}
-    assert grow(driver, driver.take("b")["b"], growth("b"), "")
+    assert expand(driver, driver.take("b")["b"], expansion("b"), "")
     assert driver.runs.get(run).status is RunStatus.waiting
     assert answer(driver, run) == "answered"
 
 
 def test_a_waiting_run_is_not_resumed_and_may_be_cancelled(driver: Driver) -> None:
     run, claims = asked(driver)
-    grow(driver, claims["b"], growth("b"), "")
+    expand(driver, claims["b"], expansion("b"), "")
     assert driver.resume(run, pending=[PlannedTask("a")]) == "changed"
     assert driver.runs.cancel(run, "enough") == "waiting"
     assert driver.runs.get(run).status is RunStatus.cancelled
@@ -218,9 +218,9 @@ def test_the_history_of_a_fork_has_its_marks(driver: Driver, fork: Any) -> None:
     ]})  # fmt: skip
     run = driver.submit(plan, beginning='{"n": 1}')
     part = {"signal": "go", "patch": {"n": ["s", 2]}}
-    grow(driver, driver.take("a")["a"], Growth(json.dumps({"raw": "go", "flow": part}), (PlannedTask("b"),)), "")
+    expand(driver, driver.take("a")["a"], Expansion(json.dumps({"raw": "go", "flow": part}), (PlannedTask("b"),)), "")
     line = branch_of(driver, run)
-    grow(driver, driver.take("b")["b"], growth("b"), line.shared().version)
+    expand(driver, driver.take("b")["b"], expansion("b"), line.shared().version)
     name = fork(run, {"a": "stop"}, inputs={"m": 5})
     assert driver.states(run, name) == {"c": "queued"}
     assert driver.outputs(run, name) == {"a": "stop"}

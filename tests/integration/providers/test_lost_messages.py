@@ -30,9 +30,9 @@ OLD = 1000
 def test_what_was_lost_with_a_queue_comes_back_at_once(driver: Driver, clock: Clock, plan: Plan) -> None:
     driver.submit(plan)
     driver.redis.delete(QUEUE)
-    assert driver.workers.resend(OLD) == 0, "they were sent just now"
+    assert driver.workers.redeliver(OLD) == 0, "they were sent just now"
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 8
+    assert driver.workers.redeliver(OLD) == 8
     assert {job.task for job in driver.jobs()} == plan.by_key.keys()
 
 
@@ -40,11 +40,11 @@ def test_a_queue_that_is_not_empty_is_believed(driver: Driver, clock: Clock) -> 
     driver.submit(WIDE)
     driver.redis.rpop(QUEUE)
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 0
+    assert driver.workers.redeliver(OLD) == 0
     for job in driver.jobs():
         driver.commit(driver.claim(job))
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 1
+    assert driver.workers.redeliver(OLD) == 1
 
 
 def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock) -> None:
@@ -53,7 +53,7 @@ def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock)
     driver.submit(plan_of("a"), "r-lost")
     driver.redis.delete(QUEUE)
     clock.go_on(OLD)
-    assert [driver.workers.resend(OLD, limit=4) for _ in range(4)] == [0, 0, 1, 0]
+    assert [driver.workers.redeliver(OLD, limit=4) for _ in range(4)] == [0, 0, 1, 0]
     assert [job.run_id for job in driver.jobs()] == ["r-lost"]
 
 
@@ -72,7 +72,7 @@ def test_a_needless_copy_does_nothing(driver: Driver, clock: Clock) -> None:
     run = driver.submit(plan_of("a"))
     (job,) = driver.jobs()
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 1
+    assert driver.workers.redeliver(OLD) == 1
     claim = driver.claim(job)
     assert isinstance(claim, Claim)
     (copy,) = driver.jobs()
@@ -101,7 +101,7 @@ def test_a_job_refused_for_want_of_a_lease_is_sent_again(driver: Driver, clock: 
     (job,) = driver.jobs()
     assert driver.claim(job, worker="never registered") == Refusal("unregistered")
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 1
+    assert driver.workers.redeliver(OLD) == 1
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_another_broker_may_lose_them_too(driver: Driver, elsewhere: str, clock:
         (job,) = driver.workers.outbox()
         driver.workers.sent(job)
         clock.go_on(OLD)
-        assert driver.workers.resend(OLD) == 1
+        assert driver.workers.redeliver(OLD) == 1
         (again,) = driver.workers.outbox()
         assert again == job
         driver.workers.sent(again)
@@ -167,7 +167,7 @@ def test_another_broker_is_asked_how_many_wait(driver: Driver, elsewhere: str, c
 
     for sent in (0, 0, 1, 0):  # and then the one that was sent has twice the time
         clock.go_on(OLD)
-        assert driver.workers.resend(OLD, depth=depth) == sent
+        assert driver.workers.redeliver(OLD, depth=depth) == sent
     assert asked == [QUEUE] * 3
     assert driver.workers.outbox() == [job]
     assert len(driver.events(elsewhere, "job_resent")) == 1
@@ -178,10 +178,10 @@ def test_the_next_attempt_waits_for_no_copies_of_the_one_before(driver: Driver, 
         (job,) = driver.workers.outbox()
         driver.workers.sent(job)
         clock.go_on(OLD)
-        assert driver.workers.resend(OLD) == 1, elsewhere
+        assert driver.workers.redeliver(OLD) == 1, elsewhere
         driver.workers.sent(job)
         clock.go_on(OLD)
-        assert driver.workers.resend(OLD) == 0, "it has twice the time"
+        assert driver.workers.redeliver(OLD) == 0, "it has twice the time"
         claim = driver.claim(job)
         assert isinstance(claim, Claim)
         driver.task(claim).release(replayed=0)
@@ -196,7 +196,7 @@ def test_two_brokers_may_have_a_queue_of_one_name(driver: Driver, clock: Clock, 
     driver.workers.sent(job)
     driver.redis.delete(QUEUE)
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD, depth=lambda queue: 3) == 1
+    assert driver.workers.redeliver(OLD, depth=lambda queue: 3) == 1
     assert [job.run_id for job in driver.jobs()] == ["r-None"]
     assert driver.workers.outbox() == []
 
@@ -207,7 +207,7 @@ def test_another_broker_is_asked_once_for_each_queue(driver: Driver, clock: Cloc
         driver.workers.sent(job)
     asked: list[str] = []
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD, depth=lambda queue: asked.append(queue)) == 8
+    assert driver.workers.redeliver(OLD, depth=lambda queue: asked.append(queue)) == 8
     assert asked == [QUEUE]
 
 
@@ -216,7 +216,7 @@ def test_what_is_lost_here_again_and_again_is_sent_as_soon_each_time(driver: Dri
     for _ in range(3):
         driver.redis.delete(QUEUE)
         clock.go_on(OLD)
-        assert driver.workers.resend(OLD) == 1
+        assert driver.workers.redeliver(OLD) == 1
 
 
 @pytest.mark.parametrize("why", ["it is claimed", "its branch is over"])
@@ -230,5 +230,5 @@ def test_what_nobody_waits_for_is_not_sent_again(driver: Driver, clock: Clock, w
         task = keys.key("task_key", branch_key=keys.branch_key(run, "main"), name="a")
         driver.redis.hset(task, "state", "queued")
     clock.go_on(OLD)
-    assert driver.workers.resend(OLD) == 0
+    assert driver.workers.redeliver(OLD) == 0
     assert (driver.redis.exists(queued), list(driver.jobs())) == (0, [])

@@ -13,9 +13,9 @@ import pytest
 from redis.exceptions import RedisError
 
 from runner.providers.redis import keys, patience
-from runner.providers.redis.connection import Line, connect, patient, refusing
-from runner.providers.redis.pace import RunPace
+from runner.providers.redis.connection import PipelinedConnection, connect, patient, refusing
 from runner.providers.redis.patience import NotNow
+from runner.providers.redis.rate_limit import RunPace
 from runner.testing import RedisServer
 
 from .driver import plan_of
@@ -143,8 +143,8 @@ def by_transaction(url: str) -> Any:
 
 def by_line(url: str) -> Any:
     with patient(url) as client:
-        line = Line(client)
-        line.later("PING")
+        line = PipelinedConnection(client)
+        line.send_nowait("PING")
         answer = line.execute_command("GET", "key")
         line.close()
         return answer
@@ -205,7 +205,9 @@ def test_a_watcher_is_told_and_asks_again_itself(between: Between) -> None:
     with connect(between.url) as client:
         with pytest.raises(NotNow, match=r"^OOM command not allowed") as raised:
             client.get("key")
-        assert patience.in_words(raised.value).startswith("it refuses writes, because its memory is full (OOM command")
+        assert patience.format_store_error(raised.value).startswith(
+            "it refuses writes, because its memory is full (OOM command"
+        )
         assert client.get("key") == "value"
 
 
@@ -244,19 +246,21 @@ def test_what_was_said_and_not_answered_is_said_once(redis: Any, driver: Any, lo
 def test_a_turn_that_was_not_answered_is_taken_once(line: Any, clock: Any) -> None:
     pace = RunPace(line, "r-1")
     line.lose = 2
-    assert pace.turn([("", 2)]) == 0
-    assert pace.turn([("", 2)]) == 0
-    assert pace.turn([("", 2)]) == 60
+    assert pace.acquire([("", 2)]) == 0
+    assert pace.acquire([("", 2)]) == 0
+    assert pace.acquire([("", 2)]) == 60
 
 
 def test_whether_writes_are_refused_can_be_asked(redis: Any, own_server: RedisServer) -> None:
     with connect(own_server.url) as client:
         assert refusing(client) is None
         client.config_set("maxmemory", 1)
-        assert patience.in_words(refusing(client)).startswith("it refuses writes, because its memory is full (OOM ")
+        assert patience.format_store_error(refusing(client)).startswith(
+            "it refuses writes, because its memory is full (OOM "
+        )
         client.config_set("maxmemory", 0)
         client.config_set("min-replicas-to-write", 1)
-        assert patience.in_words(refusing(client)).startswith(
+        assert patience.format_store_error(refusing(client)).startswith(
             "it refuses writes, because too few replicas are connected to it (NOREPLICAS "
         )
         assert client.dbsize() == 0

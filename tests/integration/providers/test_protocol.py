@@ -11,9 +11,9 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from redis import Redis
 
 from runner.core.jobs import Claim, Job
-from runner.core.ledger import STEP, Entry
+from runner.core.ledger import STEP, AccountKey
 from runner.core.plan.branching import visible
-from runner.core.plan.dependencies import Used
+from runner.core.plan.dependencies import ReadSet
 from runner.providers.memory.state import Run
 
 from . import plans
@@ -35,7 +35,9 @@ step_ends = st.sampled_from(
     ["recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event"]
 )
 task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail", "ask"])
-entries = st.sampled_from([STEP, STEP, Entry("model", "A", "gpt"), Entry("model", "B", "gpt"), Entry("tool")])
+entries = st.sampled_from(
+    [STEP, STEP, AccountKey("model", "A", "gpt"), AccountKey("model", "B", "gpt"), AccountKey("tool")]
+)
 fates = st.sampled_from(
     [
         *("beats", "registers", "lost a process", "lapsed, maybe"),
@@ -253,12 +255,12 @@ class Protocol(Operations):
             case "fail":
                 self.fail(claim, **told)
 
-    def _used(self, data: Any, claim: Claim) -> Used:
+    def _used(self, data: Any, claim: Claim) -> ReadSet:
         """What the task looked at: some of what is earlier, or all of it; and inputs."""
         earlier = self.runs[claim.job.run_id].plan.earlier(claim.job.task)
         some = st.lists(st.sampled_from(earlier), max_size=2) if earlier else st.just([])
         tasks = data.draw(st.one_of(some, some, st.just(["*"])), label="used")
-        return Used(frozenset(tasks), frozenset(data.draw(st.sampled_from(["", "", "*", ["topic"], ["added"]]))))
+        return ReadSet(frozenset(tasks), frozenset(data.draw(st.sampled_from(["", "", "*", ["topic"], ["added"]]))))
 
     def _claim(self, data: Any) -> Claim:
         """One that holds, mostly; else any that there ever was."""

@@ -203,7 +203,7 @@ def test_whatever_is_written_and_pruned_it_is_as_with_sqlite(
 
 
 def test_a_write_asked_twice_is_one_write(redis: Redis, location: str) -> None:
-    place = locations.place_of(location)
+    place = locations.parse_location(location)
     client = provider._client(place.url)
     asked = {"home": place.home, "branch": "main", "parent": "", "size": 2, "entry": b"x", "base": 0, "base_digest": ""}
     asked["lease"] = 0
@@ -292,26 +292,26 @@ def test_a_location_is_a_url_and_a_prefix(
     location: str, url: str, home: str, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(locations, "_known", {})
-    place = locations.place_of(location)
+    place = locations.parse_location(location)
     assert (place.url, place.home, place.shown) == (url, f"runner:{{states:{home}}}", shown)
     # What is given back can be given again, and then the password is known.
-    assert locations.place_of(place.shown) == place
+    assert locations.parse_location(place.shown) == place
     assert isinstance(detect_provider(place.shown), RedisProvider)
 
 
 def test_a_prefix_alone_is_at_the_providers_url_or_at_the_runners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locations, "_known", {})
     monkeypatch.delenv("RUNNER_REDIS_URL", raising=False)
-    assert locations.place_of("./.checkpoints", "redis://a/1").shown == "redis://a/1?prefix=.checkpoints"
+    assert locations.parse_location("./.checkpoints", "redis://a/1").shown == "redis://a/1?prefix=.checkpoints"
     with pytest.raises(
         UsageError, match=r"No Redis for 'x': give a location like redis://host:6379/0\?prefix=NAME, or"
     ):
-        locations.place_of("x")
+        locations.parse_location("x")
     monkeypatch.setenv("RUNNER_REDIS_URL", "redis://:secret@b/2")
-    assert locations.place_of("x").shown == "redis://b/2?prefix=x"
-    assert locations.place_of("x").url == "redis://:secret@b/2"
+    assert locations.parse_location("x").shown == "redis://b/2?prefix=x"
+    assert locations.parse_location("x").url == "redis://:secret@b/2"
     monkeypatch.setattr(locations, "_known", {})
-    assert locations.place_of("redis://b/2?prefix=x").url == "redis://:secret@b/2"
+    assert locations.parse_location("redis://b/2?prefix=x").url == "redis://:secret@b/2"
 
 
 def test_the_password_is_used_and_nowhere_to_be_seen(own_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import Entry, Usage
+from runner.core.ledger import AccountKey, Usage
 from runner.journal import acknowledged, task_marks
 from runner.journal.acknowledged import Acknowledged, Log, Logs
 from runner.providers.redis.claimed import ClaimedTask
@@ -15,7 +15,7 @@ from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of, task_of
 
-GPT = Entry("model", "A", "gpt")
+GPT = AccountKey("model", "A", "gpt")
 
 
 def test_no_token_is_given_twice(server: Any, driver: Driver, clock: Any, backup: Callable[[str], Any]) -> None:

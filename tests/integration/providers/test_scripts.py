@@ -11,14 +11,14 @@ from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Refusal
-from runner.core.ledger import Entry, Usage
+from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
 from runner.providers.redis import claimed, jobs, scripts
-from runner.providers.redis.connection import Line
+from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.keys import TEMPLATES
-from runner.providers.redis.pace import RunPace
+from runner.providers.redis.rate_limit import RunPace
 
 from .conftest import LossyLine
 from .driver import Driver, plan_of
@@ -251,7 +251,7 @@ def test_a_step_recorded_twice_is_paid_once(driver: Driver) -> None:
 def test_cached_tokens_are_apart_in_the_run_and_in_each_line(driver: Driver) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
-    cheap, dear = Entry("model", "Ann", "claude"), Entry("model", "Ann", "gpt")
+    cheap, dear = AccountKey("model", "Ann", "claude"), AccountKey("model", "Ann", "gpt")
     task.record_step("m#1", "1", replayed=0, entry=cheap, usage=Usage(100, 10, 80, 15, 5, 0))
     task.record_step("m#2", "1", replayed=0, entry=cheap, usage=Usage(50, 10, 40))
     task.record_step("m#3", "1", replayed=0, entry=dear, usage=Usage(7, 3, 0, 0, 0, 2))
@@ -271,7 +271,7 @@ def test_a_ledger_is_read_and_written_by_the_version_before_as_well(driver: Driv
     """It has six numbers a line, of which that version counts up some, and can read no more."""
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
-    task.record_step("m#1", "1", replayed=0, entry=Entry("model", "", "m"), usage=Usage(100, 10, 80))
+    task.record_step("m#1", "1", replayed=0, entry=AccountKey("model", "", "m"), usage=Usage(100, 10, 80))
     key = f"runner:{{p0}}:run:{run}:ledger"
     ((field, counts),) = redis.hgetall(key).items()
     assert json.loads(counts) == [1, 0, 0, 100, 10, 0]
@@ -289,11 +289,11 @@ def test_a_ledger_is_read_and_written_by_the_version_before_as_well(driver: Driv
 
 def test_answers_are_matched_to_their_questions(line: LossyLine) -> None:
     for i in range(5):
-        line.later("ECHO", f"nobody waits for {i}")
-        line.later("NONSENSE")
+        line.send_nowait("ECHO", f"nobody waits for {i}")
+        line.send_nowait("NONSENSE")
         assert line.execute_command("ECHO", i) == str(i)
-    line.later("ECHO", "left")
-    line.later("ECHO", "left too")
+    line.send_nowait("ECHO", "left")
+    line.send_nowait("ECHO", "left too")
     with pytest.raises(ResponseError):
         line.execute_command("NONSENSE")
     assert line.execute_command("ECHO", "after an error") == "after an error"
@@ -304,7 +304,7 @@ def test_answers_are_matched_to_their_questions(line: LossyLine) -> None:
 
 def test_answers_are_matched_after_the_connection_was_lost(line: LossyLine, redis: Redis) -> None:
     mine = line.execute_command("CLIENT", "ID")
-    line.later("ECHO", "left behind")
+    line.send_nowait("ECHO", "left behind")
     redis.client_kill_filter(_id=mine)
     assert line.execute_command("ECHO", "heard, and asked again") == "heard, and asked again"
     assert line.execute_command("CLIENT", "ID") != mine
@@ -313,18 +313,20 @@ def test_answers_are_matched_after_the_connection_was_lost(line: LossyLine, redi
 def test_what_is_left_on_a_lost_connection_raises_nothing(line: LossyLine, redis: Redis) -> None:
     redis.client_kill_filter(_id=line.execute_command("CLIENT", "ID"))
     for _ in range(3):
-        line.later("ECHO", "nobody waits")
+        line.send_nowait("ECHO", "nobody waits")
     assert line.execute_command("ECHO", "heard") == "heard"
 
 
-def test_an_interrupt_in_the_middle_costs_the_connection_not_the_order(line: Line, monkeypatch: Any) -> None:
+def test_an_interrupt_in_the_middle_costs_the_connection_not_the_order(
+    line: PipelinedConnection, monkeypatch: Any
+) -> None:
     class Interrupt(BaseException):
         pass
 
     def interrupted(*_: Any, **__: Any) -> Any:
         raise Interrupt
 
-    line.later("ECHO", "left behind")
+    line.send_nowait("ECHO", "left behind")
     with monkeypatch.context() as patch:
         patch.setattr(line._connection, "read_response", interrupted)
         with pytest.raises(Interrupt):
@@ -356,11 +358,11 @@ def test_a_call_that_never_left_a_killed_process_is_in_no_doubt(driver: Driver, 
     run = driver.submit(plan_of("a"))
     claim = driver.take()["a"]
     task = claimed.ClaimedTask(driver.line, claim, said.append)
-    gpt, other = Entry("model", "A", "gpt"), Entry("model", "B", "gpt")
+    gpt, other = AccountKey("model", "A", "gpt"), AccountKey("model", "B", "gpt")
     for one in (gpt, gpt, other):
-        task.begin_step(one, held=True)
-    task.leaves(gpt)
-    task.begin_step(Entry("tool"))
+        task.begin_step(one, intent_only=True)
+    task.mark_sent(gpt)
+    task.begin_step(AccountKey("tool"))
     driver.line.execute_command("PING")
     driver.workers.reap(
         "w0", process="p0", reason="its process died", max_attempts=5, out={"p0": said[-1]} if known else None
@@ -400,7 +402,7 @@ def test_what_begins_before_a_lost_claim_is_noticed_is_in_doubt(driver: Driver, 
     if lost == "its run is gone":
         driver.redis.flushall()
     task.begin_step()  # side by side with the first: nobody waits for the answer
-    for entry in (Entry("model", "A", "gpt"), Entry("tool")):  # these do not begin at all
+    for entry in (AccountKey("model", "A", "gpt"), AccountKey("tool")):  # these do not begin at all
         with pytest.raises(ClaimLost):
             task.begin_step(entry)
     task.drop_step()
@@ -418,12 +420,12 @@ def test_calls_of_a_minute_are_counted_for_all_workers(driver: Driver, clock: An
     run = driver.submit(plan_of("a"))
     here, there = RunPace(driver.redis, run), RunPace(driver.redis, run)
     both = [("crew", 3), ("agent A", 2)]
-    assert [here.turn(both), there.turn([("crew", 3)]), there.turn(both)] == [0, 0, 0]
+    assert [here.acquire(both), there.acquire([("crew", 3)]), there.acquire(both)] == [0, 0, 0]
     clock.go_on(20_000)
-    assert (here.turn([("crew", 3)]), there.turn([("agent A", 2)])) == (40, 40)
+    assert (here.acquire([("crew", 3)]), there.acquire([("agent A", 2)])) == (40, 40)
     clock.go_on(40_000)
-    assert [here.turn(both), there.turn(both)] == [0, 0]
-    assert here.turn(both) == 60
+    assert [here.acquire(both), there.acquire(both)] == [0, 0]
+    assert here.acquire(both) == 60
 
 
 def test_a_note_that_was_refused_is_given_again_before_the_task_ends(driver: Driver, redis: Redis) -> None:
@@ -445,7 +447,7 @@ def test_a_note_that_was_refused_is_given_again_before_the_task_ends(driver: Dri
 def test_a_tool_begins_when_the_store_knows_of_it(driver: Driver, redis: Redis) -> None:
     driver.submit(plan_of("a"))
     claim = driver.take()["a"]
-    for entry in (Entry("tool"), Entry("model", "", "m")):
+    for entry in (AccountKey("tool"), AccountKey("model", "", "m")):
         driver.task(claim).begin_step(entry)
         assert driver.line._unread == 0
 
@@ -456,10 +458,10 @@ def test_what_a_dead_process_was_unsure_of_is_in_doubt(driver: Driver) -> None:
     claim = driver.take()["a"]
     pages: list[str] = []
     task = claimed.ClaimedTask(driver.line, claim, pages.append)
-    task.begin_step(Entry("model", "", "m"), held=True)  # noted, and never left
+    task.begin_step(AccountKey("model", "", "m"), intent_only=True)  # noted, and never left
     task.begin_step()  # noted
     task._missed()
-    task._open[Entry("step")] += 1  # a note that was refused
+    task._open[AccountKey("step")] += 1  # a note that was refused
     task._missed()
     driver.workers.reap("w0", process="p0", reason="its process died", max_attempts=5, out={"p0": pages[-1]})
     assert driver.runs.get(run).in_doubt == 2

@@ -38,9 +38,9 @@ class OnMemory(StoreDriver):
     def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
         return self.store.runs.position(run_id, checkpoint=checkpoint, outputs=outputs)
 
-    def leave(self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str],
+    def leave(self, where: Position, name: str, *, rerun: frozenset[str], kept: frozenset[str],
               edits: Mapping[str, str]) -> str:  # fmt: skip
-        return self.store.runs.fork(where, name, todo=todo, kept=kept, edits=edits, overrides=where.overrides)
+        return self.store.runs.fork(where, name, rerun=rerun, kept=kept, edits=edits, overrides=where.overrides)
 
 
 class OnRedis(StoreDriver):
@@ -62,9 +62,9 @@ class OnRedis(StoreDriver):
     def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
         return forks.position(self.redis, run_id, checkpoint=checkpoint, outputs=outputs)
 
-    def leave(self, where: Position, name: str, *, todo: frozenset[str], kept: frozenset[str],
+    def leave(self, where: Position, name: str, *, rerun: frozenset[str], kept: frozenset[str],
               edits: Mapping[str, str]) -> str:  # fmt: skip
-        how = {"todo": todo, "kept": kept, "edits": edits, "overrides": where.overrides}
+        how = {"rerun": rerun, "kept": kept, "edits": edits, "overrides": where.overrides}
         return forks.create(self.redis, where, name, **how)
 
 

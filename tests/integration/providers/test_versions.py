@@ -93,7 +93,7 @@ def test_what_is_sent_again_of_a_run_of_before_stays_with_workers_of_before(driv
     run = of_before(driver, "a")
     (lost,) = driver.jobs()
     clock.go_on(5000)
-    assert driver.workers.resend(1000) == 1
+    assert driver.workers.redeliver(1000) == 1
     assert list(driver.jobs()) == [lost]
     assert driver.redis.hmget(keys.run_key(run), "envelope", "direct") == [ENVELOPE, None]
 

@@ -182,7 +182,7 @@ def test_what_is_wrong_with_an_answer_is_said(text, why):
 def test_tools_in_words_there_and_back():
     offered = [{"type": "function", "function": {"name": "look", "description": "Looks.", "parameters": {"a": 1}}}]
     calls = wants(call("look", 0, '{"q": "owls"}'))
-    system, task, asked, seen = text_tool_protocol.in_words([*BEGUN, calls, result(0, "3 pages")], offered)
+    system, task, asked, seen = text_tool_protocol.format_messages([*BEGUN, calls, result(0, "3 pages")], offered)
     assert system["content"].startswith("You are r.\n\nYou may use these tools:\n- look: Looks.")
     assert task == TASK
     assert asked == {"role": "assistant", "content": 'Action: look\nAction Input: {"q": "owls"}'}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.bundles.run_dir import HOME, OF_OTHERS, STORAGE, UNUSED, Home, homes, show_through, sweep
+from runner.bundles.run_dir import HOME, OF_OTHERS, STORAGE, UNUSED, Home, homes, overlay, sweep
 
 PARENTS = {"main": "", "fork": "main", "fork/2": "fork"}
 
@@ -99,12 +99,12 @@ def test_the_owners_home_shows_through_but_for_what_is_kept_apart(tmp_path: Path
         (real / name).write_text("theirs")
     (own / ".aws").mkdir()  # the run made one before
     for _ in range(2):
-        show_through(real, own, (".crewai", ".config/crewai"))
+        overlay(real, own, (".crewai", ".config/crewai"))
     assert (own / ".config/gh/hosts").read_text() == "theirs"
     assert not (own / ".config/crewai").exists()
     assert not (own / ".crewai").exists()
     assert list((own / ".aws").iterdir()) == []
-    show_through(tmp_path / "none", own, ())
+    overlay(tmp_path / "none", own, ())
 
 
 def test_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

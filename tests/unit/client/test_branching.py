@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from runner.core.errors import BadInput
 from runner.core.plan import Plan, PlannedTask, branching, frontier
-from runner.core.plan.branching import Done, Line
-from runner.core.plan.dependencies import EDITED, Used
+from runner.core.plan.branching import BranchHistory, Done
+from runner.core.plan.dependencies import EDITED, ReadSet
 
 KEYS = "abcdefghij"
 
@@ -27,24 +27,24 @@ def plans(draw: Any) -> Plan:
 
 
 @st.composite
-def situations(draw: Any) -> tuple[Plan, dict[str, Used], frozenset[str], frozenset[str]]:
+def situations(draw: Any) -> tuple[Plan, dict[str, ReadSet], frozenset[str], frozenset[str]]:
     """A plan, what is done of it and used by it, and what a fork changes."""
     plan = draw(plans())
-    done: dict[str, Used] = {}
+    done: dict[str, ReadSet] = {}
     for _ in range(draw(st.integers(0, len(plan.tasks)))):
         ready = frontier(plan, done.keys())
         key = draw(st.sampled_from([task.key for task in ready]))
         earlier = plan.earlier(key)
         some = draw(st.lists(st.sampled_from(earlier), max_size=2)) if earlier else []
         tasks = draw(st.sampled_from([some, some, ["*"]]))
-        done[key] = Used(frozenset(tasks), frozenset(draw(st.sampled_from(["", "x", "xy", "*"]))))
+        done[key] = ReadSet(frozenset(tasks), frozenset(draw(st.sampled_from(["", "x", "xy", "*"]))))
         if draw(st.integers(0, 9)) == 9:
             done[key] = EDITED
     edited = frozenset(draw(st.lists(st.sampled_from(sorted(done)), max_size=2))) if done else frozenset()
     return plan, done, edited, frozenset(draw(st.sampled_from(["", "", "x", "z"])))
 
 
-def depends(plan: Plan, key: str, used: Used, changed: set[str], inputs: frozenset[str]) -> bool:
+def depends(plan: Plan, key: str, used: ReadSet, changed: set[str], inputs: frozenset[str]) -> bool:
     if used.edited:
         return False
     read = set(plan.by_key[key].context or ()) | used.tasks
@@ -60,20 +60,20 @@ def test_what_used_a_change_is_done_again_and_nothing_else(found):
     changed = set(edited)
     while more := {k for k, used in done.items() if k not in changed and depends(plan, k, used, changed, inputs)}:
         changed |= more
-    assert branching.redone(plan, done, edited, inputs) == changed - edited
+    assert branching.invalidated(plan, done, edited, inputs) == changed - edited
 
 
 @settings(max_examples=3 * settings.default.max_examples, deadline=None, derandomize=True)
 @given(plans(), st.sets(st.sampled_from(KEYS)))
 def test_a_branch_keeps_the_order_of_what_it_does_whatever_lies_between(plan, wanted):
-    todo = wanted & plan.by_key.keys()
-    part = branching.part(plan, todo)
-    assert [task.key for task in part.tasks] == [task.key for task in plan.tasks if task.key in todo]
+    rerun = wanted & plan.by_key.keys()
+    part = branching.part(plan, rerun)
+    assert [task.key for task in part.tasks] == [task.key for task in plan.tasks if task.key in rerun]
     for task in part.tasks:
-        assert set(part.earlier(task.key)) == set(plan.earlier(task.key)) & todo
+        assert set(part.earlier(task.key)) == set(plan.earlier(task.key)) & rerun
         assert (task.context, task.timeout) == (plan.by_key[task.key].context, plan.by_key[task.key].timeout)
-    assert branching.starts(plan, todo) == [t for t in plan.tasks if t.key in {f.key for f in frontier(part, set())}]
-    assert branching.unpack(plan, branching.pack(plan, todo)) == todo
+    assert branching.starts(plan, rerun) == [t for t in plan.tasks if t.key in {f.key for f in frontier(part, set())}]
+    assert branching.unpack(plan, branching.pack(plan, rerun)) == rerun
 
 
 def test_a_todo_is_small():
@@ -84,13 +84,13 @@ def test_a_todo_is_small():
 def test_new_code_adds_its_new_tasks_to_what_is_to_be_done():
     old = Plan("crew", (PlannedTask("a"), PlannedTask("b"), PlannedTask("c")))
     new = Plan("crew", (PlannedTask("d"), PlannedTask("c"), PlannedTask("a")))
-    assert branching.carried_over({"b", "c"}, old, new) == {"c", "d"}
+    assert branching.rebase({"b", "c"}, old, new) == {"c", "d"}
 
 
 def test_a_branch_sees_its_own_and_its_parents_but_for_what_it_does_again():
     lines = [
-        Line("fork", "main", 3, frozenset("bc"), [Done("c", 4), Done("b", 6)]),
-        Line("main", "", 0, None, [Done("a", 1), Done("b", 2), Done("x", 3), Done("c", 4)]),
+        BranchHistory("fork", "main", 3, frozenset("bc"), [Done("c", 4), Done("b", 6)]),
+        BranchHistory("main", "", 0, None, [Done("a", 1), Done("b", 2), Done("x", 3), Done("c", 4)]),
     ]
 
     def seen(upto: float = float("inf")) -> dict[str, tuple[str, int]]:

@@ -7,7 +7,7 @@ import pytest
 
 from runner.core.clock import SYSTEM, Clock
 from runner.journal.acknowledged import WINDOW, Logs
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.providers.memory import MemoryStore
 from runner.testing import ManualClock
 
@@ -56,7 +56,7 @@ def test_what_was_acknowledged_is_remembered_for_so_long_by_the_clock() -> None:
 
 def test_a_gate_counts_the_time_with_a_person_by_the_clock() -> None:
     clock = ManualClock()
-    gate = Gate(clock)
-    with gate.person():
+    cancel_scope = CancelScope(clock)
+    with cancel_scope.person():
         clock.advance(30)
-    assert gate.with_person() == 30
+    assert cancel_scope.with_person() == 30

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
-from runner.core.field_errors import in_words
+from runner.core.field_errors import format_field_errors
 
 
 class Oven(BaseModel):
@@ -49,10 +49,10 @@ class Pair(BaseModel):
     ],
 )  # fmt: skip
 def test_it_is_said_in_a_line(fields: dict[str, Any], says: str) -> None:
-    assert in_words(refused(**fields)) == says
+    assert format_field_errors(refused(**fields)) == says
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(ValidationError) as found:
         Pair()  # type: ignore[call-arg]
-    assert in_words(found.value) == "Pair needs 'one' and 'other'"
+    assert format_field_errors(found.value) == "Pair needs 'one' and 'other'"

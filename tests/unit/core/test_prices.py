@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.core.errors import UsageError
-from runner.core.ledger import Line, Usage, costs, summed
+from runner.core.ledger import LedgerRow, Usage, costs, summed
 from runner.core.prices import NO_PRICES, cost_in_a_cell, cost_in_words, money
 from runner.llm.list_prices import VARIABLE, configured
 
@@ -85,10 +85,10 @@ def test_what_is_no_price_is_refused(given: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_nobody_paid_for_costs_nothing() -> None:
-    line = Line("main", "t", "", "gpt-4o", 0, 4, 0, 0, 0, replayed_tokens=100)
+    line = LedgerRow("main", "t", "", "gpt-4o", 0, 4, 0, 0, 0, replayed_tokens=100)
     assert line.cost(configured()) == 0
     assert line.cost(NO_PRICES) == 0
-    paid = Line("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0, cached_tokens=400)
+    paid = LedgerRow("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0, cached_tokens=400)
     assert paid.cost(NO_PRICES) is None
     both = summed([line, paid], configured())
     assert both["cost"] == pytest.approx(0.0015 + 0.0005)
@@ -96,10 +96,10 @@ def test_what_nobody_paid_for_costs_nothing() -> None:
 
 
 def test_a_part_of_the_cost_is_not_told_as_the_cost() -> None:
-    priced = Line("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0)
-    local = Line("main", "t", "", "mine", 2, 0, 0, 1000, 10)
-    silent = Line("main", "u", "", "gpt-4o", 1, 0, 0, 0, 0)  # its service told no tokens
-    served = Line("main", "u", "", "mine", 0, 3, 0, 0, 0)
+    priced = LedgerRow("main", "t", "", "gpt-4o", 1, 0, 0, 1000, 0)
+    local = LedgerRow("main", "t", "", "mine", 2, 0, 0, 1000, 10)
+    silent = LedgerRow("main", "u", "", "gpt-4o", 1, 0, 0, 0, 0)  # its service told no tokens
+    served = LedgerRow("main", "u", "", "mine", 0, 3, 0, 0, 0)
     for lines, known, unpriced in (
         ([priced, served], 0.0025, {}),
         ([priced, local], 0.0025, {"mine": 2}),

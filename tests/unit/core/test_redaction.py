@@ -12,7 +12,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from runner.core.errors import said
+from runner.core.errors import one_line
 from runner.core.redaction import RedactingFormatter, redact, redact_url
 from runner.events.work_events import TaskFailedEvent
 
@@ -114,8 +114,8 @@ def test_values_of_variables_named_as_secrets_are_masked(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLOUR", "burgundy-red")
     text = "correct horse; first line second line; short; /etc/account.json; battery-staple; burgundy-red"
     assert redact(text) == "***; ***; short; /etc/account.json; ***; burgundy-red"
-    assert said(ValueError("of correct\n")) == "of correct"
-    assert said(ValueError("correct horse\n")) == "***"
+    assert one_line(ValueError("of correct\n")) == "of correct"
+    assert one_line(ValueError("correct horse\n")) == "***"
     assert redact("a key of the caller's", "caller's") == "a key of the ***"
 
 

@@ -9,10 +9,10 @@ import pytest
 from runner import Crew, Task
 from runner.agents import Agent
 from runner.core.output import TaskOutput
-from runner.core.plan.dependencies import NOTHING, UNKNOWN, Used, Uses
+from runner.core.plan.dependencies import NOTHING, UNKNOWN, ReadSet, ReadTracker
 from runner.crews.adapter import NATIVE
 from runner.engine.work import Work
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
 
@@ -26,18 +26,18 @@ class Model(BaseLLM):
 
 class Steps:
     def begin_step(self, *entry: Any, **about: Any) -> None: ...
-    def leaves(self, entry: Any) -> None: ...
+    def mark_sent(self, entry: Any) -> None: ...
 
     def drop_step(self, *entry: Any, **about: Any) -> None: ...
     def record_step(self, step: str, value: str, **about: Any) -> None: ...
 
 
-def used_by(last: Task, *before: Task) -> Used:
+def used_by(last: Task, *before: Task) -> ReadSet:
     """What the last task of a crew uses."""
     crew = Crew(tasks=[*before, last])
     plan = NATIVE.plan(crew, "crew")
     key = plan.tasks[-1].key
-    work = Work("r-1", "main", 1, key, plan, GIVEN, Journal({}, Steps(), Gate()),
+    work = Work("r-1", "main", 1, key, plan, GIVEN, Journal({}, Steps(), CancelScope()),
                 lambda keys: {k: TaskOutput(name=k, raw=k) for k in keys}, lambda kind, text: None)  # fmt: skip
     NATIVE.perform(crew, work)
     planned = plan.by_key[key]
@@ -130,23 +130,23 @@ def test_a_declared_context_is_used_anyway_and_needs_no_word():
 def test_an_agent_is_told_its_texts_and_its_context_also_when_it_goes_on_from_a_recorded_conversation():
     agent = Agent(role="an expert on {topic}", goal="", backstory="", llm=Model(model="m"))
     told = Task(name="t", description="Say {n} things", agent=agent)
-    assert used_by(told, task("a"), task("b")) == Used(frozenset("*"), frozenset(["topic", "n"]))
+    assert used_by(told, task("a"), task("b")) == ReadSet(frozenset("*"), frozenset(["topic", "n"]))
 
 
 def test_of_a_task_that_nobody_watched_everything_counts_as_used():
-    assert Uses().found((), lambda: 3) == UNKNOWN
+    assert ReadTracker().found((), lambda: 3) == UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("used", "text"),
     [
         (NOTHING, ""),
-        (Used(frozenset(["b", "a"])), ',["a", "b"]'),
-        (Used(frozenset("*")), ',"*"'),
-        (Used(frozenset(), frozenset(["topic"])), ',[],["topic"]'),
+        (ReadSet(frozenset(["b", "a"])), ',["a", "b"]'),
+        (ReadSet(frozenset("*")), ',"*"'),
+        (ReadSet(frozenset(), frozenset(["topic"])), ',[],["topic"]'),
         (UNKNOWN, ',"*","*"'),
     ],
 )
 def test_it_is_stored_as_little_as_tells_it(used, text):
     assert used.to_json() == text
-    assert Used.from_json(json.loads(f"[{text[1:]}]")) == used
+    assert ReadSet.from_json(json.loads(f"[{text[1:]}]")) == used

@@ -15,7 +15,7 @@ from runner.core.plan import Plan
 from runner.crews.adapter import NATIVE
 from runner.engine.adapters import adapter_of, is_crew, required
 from runner.engine.work import Work
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 
 
@@ -46,7 +46,7 @@ def perform(crew: Crew, key: str, done: dict[str, Any] | None = None, **inputs: 
         have[name] = TaskOutput(name=name, raw=raw, json_dict=data)
     work = Work(
         run_id="r-1", branch="main", attempt=2, key=key, plan=made, inputs=inputs,
-        journal=Journal({}, _Forgets(), Gate()), fetch=lambda keys: {k: have[k] for k in keys},
+        journal=Journal({}, _Forgets(), CancelScope()), fetch=lambda keys: {k: have[k] for k in keys},
         note=lambda kind, text: notes.append((kind, text)),
     )  # fmt: skip
     notes: list[tuple[str, str]] = []
@@ -59,7 +59,7 @@ class _Forgets:
 
     def record_step(self, step: str, value: str, **about: Any) -> None: ...
 
-    def leaves(self, entry: Any) -> None: ...
+    def mark_sent(self, entry: Any) -> None: ...
 
     def drop_step(self, *entry: Any, **about: Any) -> None: ...
 

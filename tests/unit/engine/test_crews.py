@@ -194,8 +194,8 @@ def test_a_fork_with_an_edited_output_does_what_used_it(here: InProcess, begun: 
     here.work()
     where = here.runs.position(run, outputs=["count"])
     edits = {"count": '{"raw": "no pages"}'}
-    todo, nothing = frozenset({"join"}), frozenset[str]()
-    assert here.runs.fork(where, "side", todo=todo, kept=nothing, edits=edits, overrides={}) == "forked"
+    rerun, nothing = frozenset({"join"}), frozenset[str]()
+    assert here.runs.fork(where, "side", rerun=rerun, kept=nothing, edits=edits, overrides={}) == "forked"
     here.work()
     assert here.texts(run, "side")["join"] == "no pages: OWLS"
     assert done() == ["collect"]

@@ -14,14 +14,14 @@ from runner.client.submission import prepare, run_fields
 from runner.core.errors import BadCrew, BadInput, FlowLoop, TaskError
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.core.plan.growth import Committed, Shared
+from runner.core.plan.expansion import Committed, Shared
 from runner.crews.crew import CrewOutput
 from runner.engine import adapters
 from runner.engine.work import Work
 from runner.events.work_events import CrewKickoffStartedEvent, TaskCompletedEvent
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.adapter import FLOW
-from runner.journal.cancellation.gate import Gate
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 
 
@@ -128,13 +128,13 @@ def test_triggers_in_the_fleets_words():
 
 
 def test_the_beginning_of_a_run():
-    beginning = FLOW.beginning(Counts, {"count": 2})
+    beginning = FLOW.initial_state(Counts, {"count": 2})
     assert beginning["count"] == 2
     assert len(beginning["id"]) == 36
     with pytest.raises(BadInput, match=r"Tally\.count"):
-        FLOW.beginning(Counts, {"count": "many"})
+        FLOW.initial_state(Counts, {"count": "many"})
     with pytest.raises(BadInput, match="'lock' of the state is a object, which is not JSON"):
-        FLOW.beginning(Counts(initial_state={"lock": object()}), {})
+        FLOW.initial_state(Counts(initial_state={"lock": object()}), {})
 
 
 # -- performing
@@ -145,14 +145,14 @@ class FakeBranch:
 
     def __init__(self, flow: Any, inputs: Mapping[str, Any] | None = None) -> None:
         self.flow = flow
-        self.start = FLOW.beginning(flow, inputs or {})
+        self.start = FLOW.initial_state(flow, inputs or {})
         self.stored: dict[str, dict[str, Any]] = {}
         self.fields: dict[str, str] = {}
         self.version = 0
         self.ready = [task.key for task in FLOW.plan(flow, "x").tasks]
         self.notes: list[tuple[str, str]] = []
 
-    def beginning(self) -> Mapping[str, Any]:
+    def initial_state(self) -> Mapping[str, Any]:
         return self.start
 
     def shared(self) -> Shared:
@@ -165,18 +165,20 @@ class FakeBranch:
         return [Committed(key, record) for key, record in self.stored.items()]
 
     def do(self, key: str) -> Any:
-        journal = Journal({}, FakeRecorder(), Gate())
+        journal = Journal({}, FakeRecorder(), CancelScope())
         work = Work("r", "main", 1, key, FLOW.plan(self.flow, "x"), {}, journal, None, None, line=self)  # type: ignore[arg-type]
-        return FLOW.grow(self.flow, work)
+        return FLOW.expand(self.flow, work)
 
-    def commit(self, key: str, grow: Any) -> None:
-        growth = grow(self.shared())
+    def commit(self, key: str, expand: Any) -> None:
+        expansion = expand(self.shared())
         self.version += 1
-        self.stored[key] = json.loads(growth.output)
-        self.fields = {name: text for name, text in self.fields.items() if name not in growth.gone} | dict(growth.put)
-        self.notes += growth.notes
+        self.stored[key] = json.loads(expansion.output)
+        self.fields = {name: text for name, text in self.fields.items() if name not in expansion.gone} | dict(
+            expansion.put
+        )
+        self.notes += expansion.notes
         self.ready.remove(key)
-        self.ready += [task.key for task in growth.ready]
+        self.ready += [task.key for task in expansion.ready]
 
     def state(self) -> dict[str, Any]:
         return {name[6:]: json.loads(text) for name, text in self.fields.items() if name.startswith("state:")}
@@ -189,7 +191,7 @@ class FakeBranch:
 class FakeRecorder:
     def begin_step(self, *entry: Any, **about: Any) -> None: ...
 
-    def leaves(self, entry: Any) -> None: ...
+    def mark_sent(self, entry: Any) -> None: ...
 
     def drop_step(self, *entry: Any, **about: Any) -> None: ...
 
@@ -241,8 +243,8 @@ def test_a_conflict_is_noted_with_its_paths():
 
     branch = FakeBranch(Both)
     done = {key: branch.do(key) for key in ("one", "beside", "other")}
-    for key, grow in done.items():
-        branch.commit(key, grow)
+    for key, expand in done.items():
+        branch.commit(key, expand)
     text = "who.name: changed by one while other was at work; the values of other are kept, since it finished last"
     assert branch.notes == [("flow_state_conflict", text)]
     assert branch.state()["who"] == {"name": "other", "one": 1}
@@ -330,12 +332,12 @@ def test_a_method_that_the_code_no_longer_comes_to_says_so():
 
 def test_events_in_the_words_of_flows():
     output = TaskOutput(name="a", raw="text")
-    told = FLOW.in_words(Counts, "a#2", TaskCompletedEvent(output=output, event_id="e", started_event_id="s"))
+    told = FLOW.format_event(Counts, "a#2", TaskCompletedEvent(output=output, event_id="e", started_event_id="s"))
     assert (told.type, told.method_name, told.flow_name, told.result) == (
         "method_execution_finished", "a", "Counts", "text",
     )  # fmt: skip
     assert (told.event_id, told.started_event_id) == ("e", "s")
-    assert FLOW.in_words(Counts, "a", CrewKickoffStartedEvent()).type == "flow_started"
+    assert FLOW.format_event(Counts, "a", CrewKickoffStartedEvent()).type == "flow_started"
 
 
 @pytest.mark.slow

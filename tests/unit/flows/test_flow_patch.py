@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.core.plan.growth import Committed
+from runner.core.plan.expansion import Committed
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.definition import FlowDefinition
 from runner.flows.history import Standing, standing_after

@@ -17,8 +17,8 @@ import pytest
 from pydantic import BaseModel
 
 from runner.core.errors import Interrupted
-from runner.core.ledger import STEP, Tally
-from runner.journal.cancellation.gate import Gate
+from runner.core.ledger import STEP, Counters
+from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 
 
@@ -30,15 +30,15 @@ class Recorder:
         self.replayed = 0
         self.asked: list[str] = []
 
-    def begin_step(self, entry=STEP, *, instead_of=(), held=False) -> None:
+    def begin_step(self, entry=STEP, *, supersedes=(), intent_only=False) -> None:
         self.asked.append("begin")
 
-    def leaves(self, entry) -> None: ...
+    def mark_sent(self, entry) -> None: ...
 
-    def drop_step(self, entry=STEP, *, held=False) -> None:
+    def drop_step(self, entry=STEP, *, intent_only=False) -> None:
         self.asked.append("drop")
 
-    def record_step(self, step: str, value: str, *, replayed: Tally, **about: Any) -> None:
+    def record_step(self, step: str, value: str, *, replayed: Counters, **about: Any) -> None:
         assert step not in self.recorded, "each step is recorded once"
         self.asked.append("record")
         self.recorded[step] = value
@@ -54,8 +54,8 @@ def recorder() -> Recorder:
 def attempt(recorder):
     """A new attempt at the task: a journal of what was recorded so far. Gives ``step(name, fn, *args, **kwargs)``."""
 
-    def start(gate: Gate | None = None):
-        journal = Journal(recorder.recorded, recorder, gate or Gate())
+    def start(cancel_scope: CancelScope | None = None):
+        journal = Journal(recorder.recorded, recorder, cancel_scope or CancelScope())
 
         def step(name: str, fn: Any, *args: Any, **kwargs: Any) -> Any:
             return journal.step(name, fn, args, kwargs)
@@ -335,16 +335,16 @@ def test_a_stop_inside_a_step_leaves_it_in_doubt(attempt, recorder):
     assert recorder.asked == ["begin"], "begun, neither dropped nor recorded"
 
 
-def test_a_polite_stop_waits_for_the_record(attempt, recorder):
-    gate = Gate()
-    step = attempt(gate)
+def test_a_deferrable_stop_waits_for_the_record(attempt, recorder):
+    cancel_scope = CancelScope()
+    step = attempt(cancel_scope)
     with pytest.raises(Interrupted):
-        step("call", lambda: gate.ask(Interrupted("drain")))
+        step("call", lambda: cancel_scope.ask(Interrupted("drain")))
     assert recorder.asked == ["begin", "record"], "what was paid for is kept"
     fn = counted()
     for name in ("call", "next"):  # neither a replay nor a new step passes
         with pytest.raises(Interrupted):
-            attempt(gate)(name, fn)
+            attempt(cancel_scope)(name, fn)
     assert fn.calls == 0
 
 

@@ -24,7 +24,7 @@ def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
     """A child in this place of the pool, to its end; its pid."""
     pid = os.fork()
     if not pid:
-        say = sent_marks.page(place)
+        say = sent_marks.slot(place)
         if say is not None:
             does(say)
         os._exit(0)
@@ -35,18 +35,18 @@ def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
 def test_what_a_dead_child_said_is_read_though_another_took_its_place(path: str) -> None:
     first = child(lambda say: [say("7 one"), say("7 two")], 3)
     second = child(lambda say: say("8 else"), 3)
-    assert sent_marks.said(path) == {str(first): "7 two", str(second): "8 else"}
+    assert sent_marks.read_marks(path) == {str(first): "7 two", str(second): "8 else"}
     child(lambda say: None, 3)
-    assert sent_marks.said(path) == {str(second): "8 else"}
+    assert sent_marks.read_marks(path) == {str(second): "8 else"}
     sent_marks.remove(path)
-    assert sent_marks.said(path) == {}
+    assert sent_marks.read_marks(path) == {}
 
 
 def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> None:
     child(lambda say: [say("7 one"), say("x" * sent_marks.HALF)], 4)
     child(lambda say: say("7 one"), sent_marks.CHILDREN)
-    assert sent_marks.said(path) == {}
-    assert sent_marks.page(None) is None
+    assert sent_marks.read_marks(path) == {}
+    assert sent_marks.slot(None) is None
     other = tmp_path / "else"
     other.touch()
     sent_marks.remove(str(other))

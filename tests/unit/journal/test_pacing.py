@@ -10,8 +10,8 @@ import pytest
 from runner import Agent, BaseLLM, Crew, Task
 from runner.core.errors import Interrupted
 from runner.journal import rate_limit
-from runner.journal.cancellation.gate import Gate
-from runner.journal.rate_limit import RateLimiter, pauses
+from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.rate_limit import RateLimiter, delays
 from runner.testing import ManualClock, ModelServer
 
 
@@ -19,21 +19,21 @@ def test_a_turn_is_there_when_a_minute_has_gone_since_the_first() -> None:
     clock = ManualClock()
     pace = RateLimiter(clock=clock)
     both = [("crew", 3), ("agent A", 2)]
-    assert [pace.turn(both), pace.turn([("crew", 3)]), pace.turn(both)] == [0, 0, 0]
+    assert [pace.acquire(both), pace.acquire([("crew", 3)]), pace.acquire(both)] == [0, 0, 0]
     clock.advance(20)
-    assert pace.turn([("crew", 3)]) == 40
-    assert pace.turn([("agent A", 2)]) == 40, "nothing was taken in vain"
+    assert pace.acquire([("crew", 3)]) == 40
+    assert pace.acquire([("agent A", 2)]) == 40, "nothing was taken in vain"
     clock.advance(40)
-    assert [pace.turn(both), pace.turn(both)] == [0, 0]
-    assert pace.turn(both) == 60
+    assert [pace.acquire(both), pace.acquire(both)] == [0, 0]
+    assert pace.acquire(both) == 60
 
 
 def test_who_awaits_can_be_stopped() -> None:
-    gate, pace, clock = Gate(), RateLimiter(), ManualClock()
-    pace.turn([("crew", 1)])
-    slept = pauses(pace, [("crew", 1)], gate, clock)
+    cancel_scope, pace, clock = CancelScope(), RateLimiter(), ManualClock()
+    pace.acquire([("crew", 1)])
+    slept = delays(pace, [("crew", 1)], cancel_scope, clock)
     assert next(slept) == rate_limit.LOOK
-    gate.ask(Interrupted("the worker is draining"))
+    cancel_scope.ask(Interrupted("the worker is draining"))
     with pytest.raises(Interrupted):
         next(slept)
 
@@ -53,12 +53,16 @@ class Asleep:
 
 def test_a_stop_wakes_who_waits_who_does_not_look_for_it() -> None:
     clock: Any = Asleep()
-    gate, pace, stopped = Gate(clock), RateLimiter(clock=ManualClock()), Interrupted("the worker is draining")
-    pace.turn([("crew", 1)])
+    cancel_scope, pace, stopped = (
+        CancelScope(clock),
+        RateLimiter(clock=ManualClock()),
+        Interrupted("the worker is draining"),
+    )
+    pace.acquire([("crew", 1)])
     with ThreadPoolExecutor(1) as pool:  # not on the task's own thread, where it could be raised
-        waiting = pool.submit(rate_limit.wait, pace, [("crew", 1)], gate)
+        waiting = pool.submit(rate_limit.wait, pace, [("crew", 1)], cancel_scope)
         assert clock.begun.wait(30)
-        gate.ask(stopped)
+        cancel_scope.ask(stopped)
         assert waiting.exception(30) is stopped
     assert clock.waits == [60.0], "it is asleep until its turn"
 
@@ -67,7 +71,7 @@ def test_who_waits_has_its_turn_when_a_minute_has_gone() -> None:
     clock = ManualClock()
     pace, began = RateLimiter(clock=clock), clock.now()
     for _ in range(3):
-        rate_limit.wait(pace, [("crew", 1)], Gate(clock))
+        rate_limit.wait(pace, [("crew", 1)], CancelScope(clock))
     assert clock.now() - began == 120
 
 
@@ -78,11 +82,11 @@ def test_calls_in_this_process_wait(where: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(rate_limit, "LOOK", 0.01)
     waited: list[float] = []
 
-    def turn(pace: RateLimiter, limits: list[rate_limit.Limit]) -> float:
+    def acquire(pace: RateLimiter, limits: list[rate_limit.Limit]) -> float:
         waited.append(limits[0][1])
         return 0.0 if len(waited) % 2 == 0 else 0.001
 
-    monkeypatch.setattr(RateLimiter, "turn", turn)
+    monkeypatch.setattr(RateLimiter, "acquire", acquire)
 
     class Own(BaseLLM):
         def call(self, messages, tools=None, **options):

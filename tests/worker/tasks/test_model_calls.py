@@ -130,7 +130,7 @@ def test_cached_tokens_cost_what_they_cost(crew_of: Any, models: ModelServer, fl
     due = 2 * (2_000 * 2.5 + 8_000 * 1.25 + 100 * 10) / 1_000_000
     assert (ledger["cost"], ledger["currency"]) == (pytest.approx(due), "USD")
     assert [ledger[name] for name in ("prompt_tokens", "cached_tokens")] == [20_000, 16_000]
-    assert spending.in_words(ledger) == "; 20,200 tokens (16,000 of them cached); cost $0.0320"
+    assert spending.format_ledger(ledger) == "; 20,200 tokens (16,000 of them cached); cost $0.0320"
 
 
 def test_the_cost_of_some_calls_is_not_told_as_that_of_all(
@@ -160,7 +160,7 @@ def test_the_cost_of_some_calls_is_not_told_as_that_of_all(
         due | {"unpriced": {"home-made": 1}}, due | {"cost_known": 0, "unpriced": {"home-made": 1}},
     ]  # fmt: skip
     words = "cost at least $0.0250 (not known: 2 calls of home-made)"
-    assert spending.in_words(client.run(result["run_id"]).result().ledger) == f"; 30,000 tokens; {words}"
+    assert spending.format_ledger(client.run(result["run_id"]).result().ledger) == f"; 30,000 tokens; {words}"
     read = fleet.runner("show", result["run_id"]).stdout
     assert words in read
     assert "≥ $0.0250" in read

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from runner.core.jobs import Claim
-from runner.core.ledger import Entry, Usage
+from runner.core.ledger import AccountKey, Usage
 from runner.engine.decisions import Decision
 from runner.engine.observers import Observer
 
@@ -13,7 +13,7 @@ from runner.engine.observers import Observer
 class Meter(Observer):
     """One line for each step and each attempt. Lines of several processes do not mix: each is one write."""
 
-    def step_recorded(self, claim: Claim, step: str, entry: Entry, usage: Usage) -> None:
+    def step_recorded(self, claim: Claim, step: str, entry: AccountKey, usage: Usage) -> None:
         """What a call took."""
         tokens = usage.prompt_tokens + usage.completion_tokens
         _write(claim, {"step": step, "kind": entry.kind, "model": entry.model, "tokens": tokens})

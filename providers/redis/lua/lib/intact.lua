@@ -21,7 +21,7 @@ local function intact_checkpoints(branch, on)
 end
 local function intact_branch(branch)
   redis.call("HLEN", outputs_key(branch))
-  redis.call("LLEN", order_key(branch))
+  redis.call("LLEN", commit_log_key(branch))
   redis.call("SCARD", open_key(branch))
   redis.call("HLEN", waits_key(branch))
   intact_checkpoints(branch, "any")

@@ -6,7 +6,7 @@ local function each_key(run, act)
       act(task_key(branch, task))
       act(journal_key(branch, task))
     end
-    for _, k in ipairs({branch, outputs_key(branch), order_key(branch), shared_key(branch), waits_key(branch), open_key(branch), checkpoints_key(branch),
+    for _, k in ipairs({branch, outputs_key(branch), commit_log_key(branch), shared_key(branch), waits_key(branch), open_key(branch), checkpoints_key(branch),
                         lineage_key(branch)}) do act(k) end
   end
   for _, k in ipairs({run, plan_key(run), ledger_key(run), events_key(run), branches_key(run)}) do act(k) end

@@ -1,7 +1,7 @@
 """Where a task may be stopped from outside, and where not; and what it waits in, so that a stop wakes it.
 
 A task's code can be stopped at once; inside a call (a step) it is given time, so that what is being paid for ends and
-is recorded; inside a write to the store never. One gate stands beside one task in flight.
+is recorded; inside a write to the store never. Each task in flight has one cancellation scope.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ from typing import Self
 from runner.core.clock import SYSTEM, Clock
 
 
-class Gate:
-    """Asked by the one who stops (a signal handler, a timer, another thread) and passed by the task itself."""
+class CancelScope:
+    """Cancels one task: asked by a signal handler, a timer or another thread, and checked by the task itself."""
 
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Gate:
         return self._calls > 0
 
     def call(self) -> contextlib.AbstractContextManager[None]:
-        """The task is inside a step: a polite stop waits for its end."""
+        """The task is inside a step: a deferrable stop waits for its end."""
         return self._in_call
 
     def write(self) -> contextlib.AbstractContextManager[None]:
@@ -82,14 +82,14 @@ class Gate:
         self.check()
 
     def ask(self, stop: BaseException) -> None:
-        """Ask the task to stop. The first reason stands, but a lost claim overrides a polite stop."""
+        """Ask the task to stop. The first reason stands, but a lost claim overrides a deferrable one."""
         with self._lock:
-            if self._stop is None or not getattr(stop, "polite", False):
+            if self._stop is None or not getattr(stop, "deferrable", False):
                 self._stop = stop
         for one in list(self._asleep):
             one.wake()
 
-    def may_break_in(self, *, force: bool) -> bool:
+    def interruptible(self, *, force: bool) -> bool:
         """Whether the stop may be raised in the task right now; ``force`` breaks into calls too."""
         with self._lock:
             return self._stop is not None and self._writes == 0 and (force or self._calls == 0)

@@ -21,7 +21,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class Expansion:
     """The end of a task: its output, the tasks that are ready by it, texts to put and to drop, and lines to note."""
 
     output: str
@@ -31,14 +31,14 @@ class Growth:
     notes: tuple[tuple[str, str], ...] = ()
 
 
-class Grow(Protocol):
+class Expand(Protocol):
     """A task that is done."""
 
     @property
     def record(self) -> dict[str, Any]:
         """Its output as it is to be stored: the engine adds what it keeps beside."""
 
-    def __call__(self, shared: Shared, /) -> Growth:
+    def __call__(self, shared: Shared, /) -> Expansion:
         """What it makes of the texts as they stand; asked again when they changed before that was stored."""
 
 
@@ -56,7 +56,7 @@ class Committed:
 class Branch(Protocol):
     """What a task of a growing plan may read of its branch."""
 
-    def beginning(self) -> Mapping[str, Any]:
+    def initial_state(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
 
     def shared(self) -> Shared:

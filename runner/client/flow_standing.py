@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.core.plan import Plan, PlannedTask
-from runner.core.plan.growth import Committed
+from runner.core.plan.expansion import Committed
 from runner.flows.definition import FlowDefinition
 from runner.flows.history import Standing, follows_from, standing_after
 from runner.providers.redis.dynamic_plan import GrowingBranch
@@ -20,7 +20,7 @@ def standing_at(plan: Plan, branch: GrowingBranch, upto: int | None = None, *, r
     definition = FlowDefinition.from_data(plan.grows or {})
     if upto is None and not replanned and (shared := branch.shared()).version:
         return Standing.from_fields(definition, shared.fields, NO_LIMIT)
-    return standing_after(definition, branch.beginning(), branch.history(upto), NO_LIMIT)
+    return standing_after(definition, branch.initial_state(), branch.history(upto), NO_LIMIT)
 
 
 def standing_with(
@@ -32,7 +32,7 @@ def standing_with(
 ) -> Standing:
     """Where a branch would begin that left this one at a position, with inputs merged over and outputs replaced."""
     history: list[Committed] = [*branch.history(upto), Committed("", inputs=inputs, edits=edits)]
-    return standing_after(FlowDefinition.from_data(plan.grows or {}), branch.beginning(), history, NO_LIMIT)
+    return standing_after(FlowDefinition.from_data(plan.grows or {}), branch.initial_state(), history, NO_LIMIT)
 
 
 def ready(plan: Plan, standing: Standing) -> list[PlannedTask]:

@@ -15,7 +15,7 @@ class RunPace:
     def __init__(self, client: Client, run_id: str) -> None:
         self._client, self._run = client, keys.run_key(run_id)
 
-    def turn(self, limits: Sequence[Limit]) -> float:
+    def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear for how many seconds there is none: one round trip."""
         take = scripts.load("take_turn")
         about = {
