@@ -16,8 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from runner.core import fault_points
 from runner.core.errors import BadCheckpoint
-from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
@@ -121,7 +121,7 @@ class JsonProvider(BaseProvider):
             files = _files_of(folder, branch)
             held |= {file.id for file in files} - before
         for file in excess(files, max_keep, head, _complete, held):
-            reached("checkpoints pruned in part")
+            fault_points.reached("checkpoints pruned in part")
             with contextlib.suppress(FileNotFoundError):
                 file.path.unlink()
                 removed += 1
@@ -262,13 +262,13 @@ def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> bool:
             return False  # it was swept before it was locked
         half = len(data) // 2
         _write_all(fd, data[:half])
-        reached("checkpoint begun, not whole")
+        fault_points.reached("checkpoint begun, not whole")
         _write_all(fd, data[half:])
         # The id's own time, so that the order of times is the order of ids even where the clock went back.
         os.utime(fd, ns=(at_micros * 1000, at_micros * 1000))
-        reached("checkpoint whole, not synced")
+        fault_points.reached("checkpoint whole, not synced")
         os.fsync(fd)
-        reached("checkpoint synced, not named")
+        fault_points.reached("checkpoint synced, not named")
         inflight.mark_ahead(_mark(path.parent), path.stem.partition(_LINK)[0])
         hidden.rename(path)
     except BaseException:
@@ -277,7 +277,7 @@ def _write(path: Path, hidden: Path, data: bytes, at_micros: int) -> bool:
     finally:
         os.close(fd)
     _sync_folder(path.parent)
-    reached("checkpoint named, not told")
+    fault_points.reached("checkpoint named, not told")
     return True
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
+from runner.core import fault_points
 from runner.core.errors import BadCheckpoint, StoreUnreachable
-from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
@@ -70,12 +70,12 @@ class SqliteProvider(BaseProvider):
                 row = (checkpoint_id, checkpoint_id.partition("_")[0], parent_id, branch, data)
                 # Two processes may make one id in one microsecond.
                 with contextlib.suppress(sqlite3.IntegrityError), _transaction(database):
-                    reached("checkpoint begun, not whole")
+                    fault_points.reached("checkpoint begun, not whole")
                     database.execute(_INSERT, row)
                     inflight.mark_ahead(f"{location}-", checkpoint_id)
-                    reached("checkpoint whole, not synced")
+                    fault_points.reached("checkpoint whole, not synced")
                     break
-        reached("checkpoint named, not told")
+        fault_points.reached("checkpoint named, not told")
         return f"{location}#{checkpoint_id}"
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main", head: str | None = None) -> int:
@@ -93,7 +93,7 @@ class SqliteProvider(BaseProvider):
             gone = excess(rows, max_keep, head, lambda row: _seems_whole(database, row), held)
             for row in gone:
                 database.execute("DELETE FROM checkpoints WHERE id = ?", (row.id,))
-                reached("checkpoints pruned in part")
+                fault_points.reached("checkpoints pruned in part")
         return len(gone)
 
     def hold(self, location: str, instead_of: str | None = None) -> None:

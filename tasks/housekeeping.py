@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from runner.bundles import empty_folder, task_files, unpacked
+from runner.bundles import relative_paths, task_files, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
 from runner.journal import sent_marks
@@ -30,7 +30,7 @@ class Housekeeping(threading.Thread):
         while True:
             try:
                 unpacked.tidy(cache_dir() / "bundles", cache_limit())
-                empty_folder.sweep(cache_dir())
+                relative_paths.sweep(cache_dir())
                 with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
                     tidy(client, self._url)
             except TRANSIENT_ERRORS:

@@ -14,7 +14,7 @@ from celery import Task
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 
-from runner.bundles import empty_folder, relative_paths
+from runner.bundles import relative_paths
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
@@ -148,7 +148,7 @@ def _pool_child_starts(**_: Any) -> None:
     current_process()._config["daemon"] = False  # a task may use multiprocessing, which it may in a process of its own
     end_with_parent(signal.SIGKILL)  # its claims end with its main process: what it did after that would not count
     process(on_main_thread=True).stops.install()
-    empty_folder.enter(cache_dir())
+    relative_paths.enter(cache_dir())
     relative_paths.install()
 
 

@@ -11,7 +11,7 @@ def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
     # The identity must stand before the app reads it.
-    from runner.bundles import empty_folder, relative_paths
+    from runner.bundles import relative_paths
     from runner.core.settings import cache_dir
     from runner.providers.redis.protocol import served
     from runner.tasks import jobs, steps
@@ -27,7 +27,7 @@ def main() -> None:
     jobs.share()
     if pool == "threads":
         jobs.process(on_main_thread=False).stops.install_pauses()
-        empty_folder.enter(cache_dir())
+        relative_paths.enter(cache_dir())
         relative_paths.install()
     from runner.providers.redis.connection import connect
     from runner.providers.redis.workers import Workers

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, SecretStr
 from redis.exceptions import RedisError
 
+from runner.core import fault_points
 from runner.core.errors import StoreUnreachable
-from runner.core.fault_points import reached
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
@@ -96,7 +96,7 @@ class RedisProvider(BaseProvider):
             if answer[0] == b"missing":
                 # The parent was pruned, or Redis lost it: this one stands alone.
                 base = None
-        reached("checkpoint named, not told")
+        fault_points.reached("checkpoint named, not told")
         _recent.add((place.url, place.home, checkpoint_id), written)
         return f"{place.shown}#{checkpoint_id}"
 
@@ -187,7 +187,7 @@ def _put(
         if chain > 2 * len(alone):
             base, entry, state, chain, enough = None, alone, alone_state, len(alone), 0
     digest = _digest(data)
-    reached("checkpoint begun, not whole")
+    fault_points.reached("checkpoint begun, not whole")
     answer = _run(
         place,
         "put_state",

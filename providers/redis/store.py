@@ -6,7 +6,7 @@ from typing import Any
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
-from runner.journal.acknowledged import Log
+from runner.journal.task_marks import Log
 from runner.providers.redis import jobs
 from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask

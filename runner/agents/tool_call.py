@@ -15,7 +15,7 @@ from runner.agents.concurrently import run_concurrently
 from runner.agents.job import Job
 from runner.agents.machine import ERROR
 from runner.agents.tools import BadArguments, BaseTool, arguments_of, tool_name
-from runner.bundles import empty_folder
+from runner.bundles import relative_paths
 from runner.core.errors import DiskTrouble, ModelError, RelativePath, Stop, TaskError, one_line
 from runner.core.idempotency import keyed
 from runner.core.redaction import redact
@@ -118,8 +118,8 @@ class _Use:
                 raise  # nothing that a model could do something about
             if isinstance(error, RelativePath):
                 raise TaskError(f"the tool {self.name!r}: {error}") from error
-            if empty_folder.is_led_astray(error):
-                raise TaskError(f"the tool {self.name!r}: {one_line(error)}; {empty_folder.ADVICE}") from error
+            if relative_paths.is_led_astray(error):
+                raise TaskError(f"the tool {self.name!r}: {one_line(error)}; {relative_paths.ADVICE}") from error
             text = redact(" ".join(str(error).split()), getattr(self._job.model, "api_key", None))
             return f"{ERROR}{type(error).__name__}: {text[:ERROR_LENGTH]}"
 

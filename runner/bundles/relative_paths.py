@@ -1,31 +1,118 @@
-"""Refusing relative paths, and the working directory, to crews whose tasks share a process.
+"""Relative paths on a worker: they lead nowhere, and are refused to crews whose tasks share a process.
 
-Such a process is nowhere (`runner.bundles.empty_folder`), and an empty folder answers many calls without an error:
-nothing exists there, nothing is listed. So the functions of ``builtins``, ``os`` and ``sqlite3`` that take a path are
-wrapped once in a worker's process, and those of the standard library that are made of them (``os.path``, ``pathlib``,
-``glob``, ``shutil``) refuse as well. Absolute paths, open files and ``dir_fd`` pass, and so does all that no crew's
-code asks for. An audit hook would not do: it gets no ``stat``, sees no ``dir_fd``, and is called for much else.
+Processes that do tasks of many runs have an empty folder as their working directory. Otherwise relative paths would
+lead somewhere else on each machine, and where a crew is only tried they would lead to the right place.
+
+An empty folder answers many calls without an error: nothing exists there, nothing is listed. So the functions of
+``builtins``, ``os`` and ``sqlite3`` that take a path are wrapped once in a worker's process, and those of the standard
+library that are made of them (``os.path``, ``pathlib``, ``glob``, ``shutil``) refuse as well. Absolute paths, open
+files and ``dir_fd`` pass, and so does all that no crew's code asks for. An audit hook would not do: it gets no
+``stat``, sees no ``dir_fd``, and is called for much else.
 
 What a third-party library looks for on its own account (``.env``, ``matplotlibrc``) is its own affair: it may
 not list or change the working directory, opening fails as in any empty folder, and what it writes there is noticed.
 """
 
 import builtins
+import contextlib
+import fcntl
 import glob
 import io
 import os
+import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import FrameType, MethodType
 from typing import Any
 
-from runner.bundles import empty_folder
 from runner.bundles.isolation import PREFIX
 from runner.core.errors import RelativePath
+
+ADVICE = (
+    "relative paths do not work on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir a folder "
+    "whose files are kept; in a flow's method, self.path and self.workdir"
+)
+
+FRESH = 60.0  #: seconds that who made a folder may take to lock it
+
+_here: list[Path] = []
+
+
+def enter(cache: Path) -> None:
+    """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
+
+    Its name is unique: containers that share a cache have processes of the same number.
+    """
+    nowhere = _folders(cache)
+    nowhere.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=nowhere))
+    folder.chmod(0o500)
+    with contextlib.suppress(OSError):  # a file system without locks: nothing is swept there
+        fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_SH)
+    os.chdir(folder)
+    _here[:] = [folder]
+
+
+def sweep(cache: Path) -> None:
+    """Take away the folders of processes that are gone."""
+    with contextlib.suppress(OSError):
+        for folder in _folders(cache).iterdir():
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime > FRESH:
+                    _remove(folder)
+
+
+def leave() -> None:
+    """It was elsewhere for a while."""
+    if _here:
+        os.chdir(_here[0])
+
+
+def is_here() -> bool:
+    """Whether this process is nowhere just now."""
+    try:
+        return bool(_here) and Path.cwd().samefile(_here[0])
+    except OSError:
+        return False
+
+
+def stray_files() -> list[str]:
+    """What was written here by a relative path although that is not permitted: root can. It is removed."""
+    if not _here or not (found := os.listdir(_here[0])):  # noqa: PTH208 - for each task, and in nearly all nothing
+        return []
+    for name in found:
+        path = _here[0] / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    return sorted(found)
+
+
+def is_led_astray(error: BaseException | None) -> bool:
+    """Whether an error comes of a relative path, in a process that is nowhere."""
+    if not _here or not isinstance(error, OSError) or not isinstance(error.filename, str | bytes):
+        return False
+    try:
+        return not Path(os.fsdecode(error.filename)).is_absolute() and Path.cwd() == _here[0]
+    except OSError:
+        return False
+
+
+def _remove(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(handle)
+
+
+def _folders(cache: Path) -> Path:
+    return cache.absolute() / "nowhere"
+
 
 _ONE = (
     *("open", "stat", "lstat", "access", "listdir", "scandir", "mkdir", "rmdir", "remove", "unlink", "readlink"),
@@ -53,7 +140,7 @@ def refuse() -> list[str]:
     return found
 
 
-@contextmanager
+@contextlib.contextmanager
 def allowed() -> Iterator[None]:
     """While this is open they are not refused here: the working directory is the crew's own."""
     token = _refused.set(None)
@@ -143,12 +230,12 @@ def _look(name: str, path: Any, kwargs: dict[str, Any]) -> None:
         return
     noted = _refused.get()
     found = _asked_by(sys._getframe(2), name in _OF_LIBRARIES)
-    if found is None or (noted is None and not empty_folder.is_here()):  # a bare thread has no context of its task
+    if found is None or (noted is None and not is_here()):  # a bare thread has no context of its task
         return
     frame, line = found
     place = f"{PurePath(frame.f_code.co_filename).name}:{line}"
     what = "the working directory" if name in ("getcwd", "chdir") else f"the relative path {text[:200]!r}"
-    error = RelativePath(f"{what} ({place}): {empty_folder.ADVICE}")
+    error = RelativePath(f"{what} ({place}): {ADVICE}")
     if noted is not None:
         noted.append(str(error))
     raise error

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.bundles import empty_folder, loader, relative_paths, run_program, signing, unpacked
+from runner.bundles import loader, relative_paths, run_program, signing, unpacked
 from runner.bundles.program import CALL
 from runner.core.errors import BundleDamaged, DiskTrouble, Unsigned, needed_on_disk
 from runner.engine import adapters
@@ -38,7 +38,7 @@ def leave_folder() -> None:
     """A task is over: its process is nowhere again, unless another task's code is just being read at its folder."""
     if _loading.acquire(blocking=False):
         try:
-            empty_folder.leave()
+            relative_paths.leave()
         finally:
             _loading.release()
 

@@ -53,7 +53,7 @@ HANDLERS_WAIT = 5.0  #: seconds that a finished task waits for its crew's handle
 REMEMBERED = 10_000  #: how many of its events a task can name as relatives
 
 
-InWords = Callable[[Any, str, BaseEvent], BaseEvent]
+EventFormat = Callable[[Any, str, BaseEvent], BaseEvent]
 """An event of the store, as a kind of crew calls it: from the crew, the task's key, and the event."""
 
 
@@ -72,7 +72,7 @@ class TaskEvents:
             self._remember(number)
         self._source: Any = None
         self._crew: Any = None
-        self._in_words: InWords | None = None
+        self._format_event: EventFormat | None = None
 
     def begin(self) -> None:
         """Have the task's scope and numbers in this context; only its crew's handlers receive its events."""
@@ -83,7 +83,7 @@ class TaskEvents:
         known = (
             *((at.branch, "crew_kickoff_started"), (at.task, "task_started"), (at.agent, "agent_execution_started")),
         )
-        scope.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
+        kickoff.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
         if self._last:
             kickoff.set_last_event_id(self._id(self._last))
 
@@ -93,10 +93,10 @@ class TaskEvents:
 
     # -- what the store tells, told here
 
-    def started(self, crew: Any, source: Any, in_words: InWords | None = None) -> None:
-        """The task is claimed and its code is here; ``in_words`` says the same in the words of the crew's kind."""
-        self._crew, self._source, self._in_words = crew, source, in_words
-        if in_words is None and not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
+    def started(self, crew: Any, source: Any, format_event: EventFormat | None = None) -> None:
+        """The task is claimed and its code is here; ``format_event`` says the same in the words of the crew's kind."""
+        self._crew, self._source, self._format_event = crew, source, format_event
+        if format_event is None and not event_bus.listens("crew_kickoff_started", "task_started", "task_resumed"):
             return
         at = self._claim.scope
         if at.first:
@@ -108,7 +108,7 @@ class TaskEvents:
 
     def completed(self, record: Mapping[str, Any]) -> None:
         """It is committed."""
-        if self._in_words is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
+        if self._format_event is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
         ended, over = self._task.told
         output = outputs.from_record(record, name=self._key)
@@ -189,7 +189,7 @@ class TaskEvents:
 
     def _tell(self, source: Any, event: BaseEvent) -> None:
         with self._cancel_scope.write():
-            event_bus.tell(source, self._in_words(self._crew, self._key, event) if self._in_words else event)
+            event_bus.tell(source, self._format_event(self._crew, self._key, event) if self._format_event else event)
 
     def _ending(self, number: int) -> dict[str, Any]:
         return self._about(number, parent=self._claim.scope.branch, started=self._claim.scope.task)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from traceback import walk_tb
 from types import FrameType
 
-from runner.bundles import empty_folder, loader
+from runner.bundles import loader, relative_paths
 from runner.bundles.isolation import PREFIX
 from runner.core.errors import RunnerError, one_line
 from runner.core.redaction import redact
@@ -34,7 +34,7 @@ def describe(error: BaseException) -> str:
     frame, line = loader.last_frame(error)
     where = f" ({Path(frame.f_code.co_filename).name}:{line})" if frame else ""
     where += longer_than_waited(error)
-    where += f"; {empty_folder.ADVICE}" if empty_folder.is_led_astray(error) else ""
+    where += f"; {relative_paths.ADVICE}" if relative_paths.is_led_astray(error) else ""
     return f"{type(error).__name__}: {text}{where}" if text else f"{type(error).__name__}{where}"
 
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from runner.bundles import empty_folder, relative_paths, task_files
+from runner.bundles import relative_paths, task_files
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
 from runner.core import output as outputs
@@ -47,8 +47,8 @@ class AttemptFolder:
         """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""
         if self._refused:  # and the code carried on as if there were no such file
             raise RelativePath(self._refused[0])
-        if found := empty_folder.stray_files():
-            raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {empty_folder.ADVICE}")
+        if found := relative_paths.stray_files():
+            raise TaskError(f"it wrote {', '.join(map(repr, found[:3]))} by a relative path: {relative_paths.ADVICE}")
         return self._work.changed()
 
     def not_kept(self) -> str:

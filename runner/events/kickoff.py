@@ -1,12 +1,14 @@
-"""What the contexts of one outermost kickoff share: the state, the sequence, the last event.
+"""What a context knows of the events around it: its kickoff, the events that are open, and the one that caused it.
 
-A context variable holds it, so that every copy of the context (asyncio tasks, threads that were given one) counts on
-the same counter, and two kickoffs side by side know nothing of each other.
+The contexts of one outermost kickoff share the state, the sequence, and the last event. A context variable holds it, so
+that every copy of the context (asyncio tasks, threads that were given one) counts on the same counter, and two kickoffs
+side by side know nothing of each other. The open events are a stack of (event id, type) in a context variable: every
+context has its own, and threads that were given a copy continue from there.
 """
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -19,13 +21,20 @@ __all__ = [
     "Kickoff",
     "RuntimeStateLike",
     "current",
+    "event_stack",
+    "get_current_parent_id",
     "get_emission_sequence",
+    "get_enclosing_parent_id",
     "get_last_event_id",
     "get_next_emission_sequence",
+    "get_triggering_event_id",
     "reset_emission_counter",
     "reset_last_event_id",
+    "restore_event_scope",
     "set_emission_counter",
     "set_last_event_id",
+    "set_triggering_event_id",
+    "triggered_by_scope",
     "use_sequence",
 ]
 
@@ -64,6 +73,7 @@ class BareState:
             self.root.append(entity)
 
 
+Stack = tuple[tuple[str, str], ...]
 Source = Callable[[BaseEvent], int]
 Guard = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -183,3 +193,50 @@ def set_last_event_id(event_id: str) -> None:
 def reset_last_event_id() -> None:
     """The next event follows none."""
     current().last_event_id = None
+
+
+_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
+_triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
+
+
+def get_current_parent_id() -> str | None:
+    """The id of the innermost open event."""
+    stack = _event_id_stack.get()
+    return stack[-1][0] if stack else None
+
+
+def get_enclosing_parent_id() -> str | None:
+    """The id of the open event around the innermost one."""
+    stack = _event_id_stack.get()
+    return stack[-2][0] if len(stack) > 1 else None
+
+
+def event_stack() -> Stack:
+    """All that is open, the outermost first."""
+    return _event_id_stack.get()
+
+
+def restore_event_scope(stack: Stack) -> None:
+    """Make this all that is open in this context."""
+    _event_id_stack.set(tuple((event_id, kind) for event_id, kind in stack))
+
+
+def get_triggering_event_id() -> str | None:
+    """The id of the event that caused what runs now."""
+    return _triggering_event_id.get()
+
+
+def set_triggering_event_id(event_id: str | None) -> None:
+    """What runs from here on was caused by this event."""
+    _triggering_event_id.set(event_id)
+
+
+@contextlib.contextmanager
+def triggered_by_scope(event_id: str) -> Iterator[None]:
+    """What is emitted in this context was caused by this event."""
+    before = _triggering_event_id.get()
+    _triggering_event_id.set(event_id)
+    try:
+        yield
+    finally:
+        _triggering_event_id.set(before)

@@ -1,7 +1,6 @@
-"""The scope: which events are open around the one that happens now.
+"""The scope: how events open and close it, and what an event is given by it.
 
-A stack of (event id, type) in a context variable. An event that starts something is pushed, the one that ends it pops
-it, so every context has its own and threads that were given a copy continue from there.
+An event that starts something is pushed on its context's stack (`kickoff`), the one that ends it pops it.
 """
 
 import logging
@@ -14,6 +13,18 @@ from typing import Any
 
 from runner.events import kickoff
 from runner.events.base import BaseEvent
+from runner.events.kickoff import (
+    Stack,
+    _event_id_stack,
+    _triggering_event_id,
+    event_stack,
+    get_current_parent_id,
+    get_enclosing_parent_id,
+    get_triggering_event_id,
+    restore_event_scope,
+    set_triggering_event_id,
+    triggered_by_scope,
+)
 from runner.events.pairs import SCOPE_STARTING_EVENTS, VALID_EVENT_PAIRS
 
 __all__ = [
@@ -42,8 +53,6 @@ __all__ = [
 ]
 
 logger = logging.getLogger("runner.events")
-
-Stack = tuple[tuple[str, str], ...]
 
 
 class MismatchBehavior(Enum):
@@ -75,8 +84,6 @@ class EmptyStackError(Exception):
     """An event ends something where nothing is open."""
 
 
-_event_id_stack: ContextVar[Stack] = ContextVar("runner_event_id_stack", default=())
-_triggering_event_id: ContextVar[str | None] = ContextVar("runner_triggering_event_id", default=None)
 _event_context_config: ContextVar[EventContextConfig | None] = ContextVar("runner_event_context_config", default=None)
 _default_config = EventContextConfig()
 
@@ -88,28 +95,6 @@ def set_event_context_config(config: EventContextConfig | None) -> None:
 
 def _config() -> EventContextConfig:
     return _event_context_config.get() or _default_config
-
-
-def get_current_parent_id() -> str | None:
-    """The id of the innermost open event."""
-    stack = _event_id_stack.get()
-    return stack[-1][0] if stack else None
-
-
-def get_enclosing_parent_id() -> str | None:
-    """The id of the open event around the innermost one."""
-    stack = _event_id_stack.get()
-    return stack[-2][0] if len(stack) > 1 else None
-
-
-def event_stack() -> Stack:
-    """All that is open, the outermost first."""
-    return _event_id_stack.get()
-
-
-def restore_event_scope(stack: Stack) -> None:
-    """Make this all that is open in this context."""
-    _event_id_stack.set(tuple((event_id, kind) for event_id, kind in stack))
 
 
 def push_event_scope(event_id: str, event_type: str = "") -> None:
@@ -142,27 +127,6 @@ def event_scope(event_id: str, event_type: str = "") -> Iterator[None]:
         yield
     finally:
         _event_id_stack.set(before)
-
-
-def get_triggering_event_id() -> str | None:
-    """The id of the event that caused what runs now."""
-    return _triggering_event_id.get()
-
-
-def set_triggering_event_id(event_id: str | None) -> None:
-    """What runs from here on was caused by this event."""
-    _triggering_event_id.set(event_id)
-
-
-@contextmanager
-def triggered_by_scope(event_id: str) -> Iterator[None]:
-    """What is emitted in this context was caused by this event."""
-    before = _triggering_event_id.get()
-    _triggering_event_id.set(event_id)
-    try:
-        yield
-    finally:
-        _triggering_event_id.set(before)
 
 
 def handle_empty_pop(event_type_name: str) -> None:

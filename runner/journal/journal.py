@@ -18,14 +18,13 @@ from runner.core import fault_points
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
-from runner.journal import frames, rate_limit, values
+from runner.journal import progress, rate_limit, values
 from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.files import Kept, NoFiles, StepFiles
-from runner.journal.frames import Frame, Made, supersede
 from runner.journal.nested import ChildJournal
-from runner.journal.progress import JournalProgress
+from runner.journal.progress import Frame, JournalProgress, Made, supersede
 from runner.journal.recorder import Recorder, StepObserver
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -57,7 +56,7 @@ class Journal:
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
-        self._doing = frames.Doing()
+        self._doing = progress.Doing()
         self._lock = threading.Lock()
         self.watched = watched
         self.replay_from_start = replay_from_start
@@ -113,7 +112,7 @@ class Journal:
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """Mark a step as done so many times by the part that this task skips: the next one is another."""
         with self._lock:
-            identity = self._within(frames.current.get()) + values.identity(name, args, {})
+            identity = self._within(progress.current.get()) + values.identity(name, args, {})
             self._occurrences[identity] = max(self._occurrences[identity], times)
 
     def take_replayed(self) -> Counters:
@@ -143,7 +142,7 @@ class Journal:
         ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
         own, and those alone are in the account. ``before`` is called first, if it is really done.
         """
-        outer = frames.current.get()
+        outer = progress.current.get()
         entry = (
             AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
         )
@@ -209,7 +208,7 @@ class Journal:
 
         ``digest`` is the hash of its request. One that is ``unattributed`` comes from a thread without context.
         """
-        outer = self._doing.sole() if unattributed else frames.current.get()
+        outer = self._doing.sole() if unattributed else progress.current.get()
         entry = AccountKey("model", caller.get().agent, model)
         with self._lock:
             self.calls += 1
@@ -244,7 +243,7 @@ class Journal:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
-            identity = self._within(frames.current.get()) + values.identity(name, about, {})
+            identity = self._within(progress.current.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
             self._progress.mark_passed(name)
@@ -354,7 +353,7 @@ class Journal:
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._cancel_scope.write(), frames.account:
+        with self._cancel_scope.write(), progress.account:
             for entry in list(supersede(outer)):
                 self._recorder.drop_step(entry)
 
@@ -362,7 +361,7 @@ class Journal:
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
-        with frames.account:
+        with progress.account:
             supersedes = list(supersede(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
             self._refuse_if_over()

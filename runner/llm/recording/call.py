@@ -5,8 +5,8 @@ import threading
 
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.journal.call_slots import CallSlot
-from runner.journal.frames import Frame
 from runner.journal.journal import Journal
+from runner.journal.progress import Frame
 
 
 class Call:

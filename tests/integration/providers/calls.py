@@ -13,7 +13,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
-from runner.journal.acknowledged import Acknowledged
+from runner.journal.task_marks import Acknowledged
 from runner.providers.records import HeldClaim
 from runner.providers.redis import jobs, keys, scripts
 from runner.providers.redis.forks import create, position

@@ -8,8 +8,8 @@ import pytest
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
-from runner.journal import acknowledged, task_marks
-from runner.journal.acknowledged import Acknowledged, Log, Logs
+from runner.journal import task_marks
+from runner.journal.task_marks import Acknowledged, Log, Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.rewound import LookBack
 
@@ -251,19 +251,19 @@ def test_what_is_there_is_in_no_doubt(driver: Driver, logs: Logs, caplog: pytest
 
 
 def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acknowledged, "LARGEST", acknowledged.SMALLEST)
+    monkeypatch.setattr(task_marks, "LARGEST", task_marks.SMALLEST)
     logs = Logs(1)
     log = logs.log(0)
     for i in range(1000):
         claim = log.claimed(f"r|main|t{i}", i)
         claim.recorded("s", "", "")
-        claim.recorded("x" * acknowledged.SMALLEST, "", "")
+        claim.recorded("x" * task_marks.SMALLEST, "", "")
         claim.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200
     assert kept[-1] == Acknowledged("r|main|t999", 999, {"s": ""}, 1, "", "commit")
     assert [claim.token for claim in kept] == list(range(1000 - len(kept), 1000))
-    monkeypatch.setattr(acknowledged, "WINDOW", -1)
+    monkeypatch.setattr(task_marks, "WINDOW", -1)
     assert logs.claims() == []
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.bundles import empty_folder
+from runner.bundles import relative_paths
 from runner.engine import code_cache
 from runner.engine.folder import AttemptFolder
 
@@ -52,8 +52,8 @@ def test_processes_of_one_number_have_folders_of_their_own(
     process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In containers that share a cache: whoever came second removed the working directory of the first.
-    monkeypatch.setattr(empty_folder.os, "getpid", lambda: 7)
-    first, second = (process(lambda: empty_folder.enter(tmp_path)) for _ in range(2))
+    monkeypatch.setattr(relative_paths.os, "getpid", lambda: 7)
+    first, second = (process(lambda: relative_paths.enter(tmp_path)) for _ in range(2))
     there = {Path(f"/proc/{pid}/cwd").readlink() for pid in (first, second)}
     assert len(there) == 2
     assert all(folder.is_dir() for folder in there)
@@ -63,13 +63,13 @@ def test_processes_of_one_number_have_folders_of_their_own(
 def test_folders_of_dead_processes_go_and_others_stay(
     process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead, alive = (process(lambda: empty_folder.enter(tmp_path)) for _ in range(2))
+    dead, alive = (process(lambda: relative_paths.enter(tmp_path)) for _ in range(2))
     stays = Path(f"/proc/{alive}/cwd").readlink()
     kill(dead)
-    empty_folder.sweep(tmp_path)
+    relative_paths.sweep(tmp_path)
     assert len(list((tmp_path / "nowhere").iterdir())) == 2, "it may have been made just now"
-    monkeypatch.setattr(empty_folder, "FRESH", -1)
-    empty_folder.sweep(tmp_path)
+    monkeypatch.setattr(relative_paths, "FRESH", -1)
+    relative_paths.sweep(tmp_path)
     assert list((tmp_path / "nowhere").iterdir()) == [stays]
 
 
@@ -78,8 +78,8 @@ def test_a_task_that_ends_takes_no_code_that_is_read_away_from_its_folder(
 ) -> None:
     # In a pool of threads: a crew file that opened "data.txt" failed its run if another task ended meanwhile.
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(empty_folder, "_here", [])
-    empty_folder.enter(tmp_path / "cache")
+    monkeypatch.setattr(relative_paths, "_here", [])
+    relative_paths.enter(tmp_path / "cache")
     here, root = Path.cwd(), tmp_path / "root"
     root.mkdir()
     claim: Any = SimpleNamespace(adapter="native")
