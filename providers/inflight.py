@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from runner.core.held_files import unheld
+
 _END = ".live"
 _LOOKS = 20
 
@@ -146,18 +148,12 @@ def _lives(path: str) -> bool:
         if path in _marks:
             return True
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(path)  # noqa: PTH108
+            with unheld(path, os.O_RDWR):
+                os.unlink(path)  # noqa: PTH108
         except BlockingIOError:
             return True
         except OSError:  # a file system without locks, or another process removed it
-            return False
-        finally:
-            os.close(fd)
+            pass
         return False
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from runner.core import fault_points
 from runner.core.errors import BadCheckpoint
+from runner.core.held_files import unheld
 from runner.providers import inflight
 from runner.providers.base import (
     BaseProvider,
@@ -322,12 +323,9 @@ def _sweep_once(folder: Path) -> None:
 
 
 def _sweep_one(path: str) -> None:
-    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)  # noqa: PTH108  (as opened)
+        with unheld(path, os.O_RDWR):
+            os.unlink(path)  # noqa: PTH108  (as opened)
     except OSError:
-        if os.fstat(fd).st_mtime < time.time() - _ABANDONED:
+        if Path(path).stat().st_mtime < time.time() - _ABANDONED:
             os.unlink(path)  # noqa: PTH108
-    finally:
-        os.close(fd)

@@ -32,6 +32,7 @@ from typing import Any
 
 from runner.bundles.isolation import PREFIX
 from runner.core.errors import RelativePath
+from runner.core.held_files import unheld
 
 ADVICE = (
     "relative paths do not work on a worker: ctx.path('data/x.csv') is a file beside the crew, ctx.workdir a folder "
@@ -102,12 +103,8 @@ def is_led_astray(error: BaseException | None) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with unheld(folder, os.O_DIRECTORY):
         shutil.rmtree(folder, ignore_errors=True)
-    finally:
-        os.close(handle)
 
 
 def _folders(cache: Path) -> Path:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from runner.bundles.unpacking import unpack
+from runner.core.held_files import unheld
 
 UNUSED = 7 * 24 * 3600.0  #: seconds after which an unused bundle is removed
 HALF = 60.0  #: seconds that who unpacks may take to lock its folder
@@ -68,18 +69,12 @@ def tidy(cache: Path, limit: float) -> None:
 
 def _remove(path: Path) -> bool:
     """Remove a folder that no process has locked. Returns whether it is gone."""
+    gone = path.with_name(f".gone-{uuid.uuid4().hex}")
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:  # another worker of this machine was first
+        with unheld(path, os.O_DIRECTORY):
+            path.rename(gone)
+    except OSError:  # it is used, or another worker of this machine was first
         return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        gone = path.with_name(f".gone-{uuid.uuid4().hex}")
-        path.rename(gone)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
     shutil.rmtree(gone, ignore_errors=True)
     return True
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from runner.core.clock import SYSTEM, Clock
+from runner.core.held_files import unheld
 from runner.core.ledger import AccountKey, Counters
 
 CHILDREN = 128  #: of a pool that have pages, two each; those beyond have none
@@ -163,15 +164,12 @@ def _abandoned(path: Path) -> bool:
     pid = path.name.removeprefix(_PREFIX).partition("-")[0]
     if pid.isdigit() and _runs(pid):
         return False
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a worker elsewhere may share this folder, not our pids
-        if os.fstat(handle).st_mode & 0o200:
-            os.fchmod(handle, 0o400)
+        with unheld(path, os.O_NOFOLLOW) as handle:  # a worker elsewhere may share this folder, not our pids
+            if os.fstat(handle).st_mode & 0o200:
+                os.fchmod(handle, 0o400)
     except BlockingIOError:
         return False
-    finally:
-        os.close(handle)
     return True
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from runner.core import fault_points
 from runner.providers import BaseProvider, JsonProvider, SqliteProvider, inflight, sqlite
 from runner.testing.writers import ids_of, over, write_line
 
@@ -61,14 +62,13 @@ def test_a_write_that_fails_leaves_no_mark(
     place: tuple[BaseProvider, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider, location = place
-    module = type(provider).__module__
 
     def reached(point: str) -> None:
         if point == "checkpoint named, not told":
             assert left(tmp_path), "marked by now"
             raise OSError("no more space")
 
-    monkeypatch.setattr(f"{module}.reached", reached)
+    monkeypatch.setattr(fault_points, "reached", reached)
     with pytest.raises(OSError, match="no more space"), inflight.marking_ahead():
         provider.checkpoint("{}", location)
     assert not left(tmp_path)
