@@ -25,6 +25,21 @@ EVENTS_KEPT, EVENTS_PER_TASK = 2000, 50
 
 
 @dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run of a batch that is to be created: its place among the inputs, and these as they are stored."""
+
+    id: str
+    number: int
+    inputs: str
+    initial_state: str = ""  #: what the tasks of a plan that grows begin with
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What it does not share with the others."""
+        return {"inputs": self.inputs, **({"beginning": self.initial_state} if self.initial_state else {})}
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run as it stands. Times are the server's, in milliseconds."""
 

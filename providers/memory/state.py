@@ -205,6 +205,16 @@ class Bundle:
     expires_at: int | None = None
 
 
+@dataclass
+class Batch:
+    """Runs that were submitted together, by their place among the inputs; and those that ended, in order."""
+
+    runs: dict[str, int] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    active: int = 0
+    expires_at: int | None = None
+
+
 class Memory:
     """All of it. Readers and writers hold ``changed``, which is notified of each event and message."""
 
@@ -219,6 +229,7 @@ class Memory:
         self.outbox: dict[Job, int] = {}
         self.queues: defaultdict[str, deque[Job]] = defaultdict(deque)
         self.bundles: dict[str, Bundle] = {}
+        self.batches: dict[str, Batch] = {}
         self.leader: tuple[str, int] = ("", 0)
 
     def now(self) -> int:
@@ -239,6 +250,13 @@ class Memory:
         if found is not None and found.expires_at is not None and found.expires_at <= self.now():
             del self.bundles[sha]
             return None
+        return found
+
+    def batch(self, name: str) -> Batch:
+        """A batch that is still kept, or a new one."""
+        found = self.batches.setdefault(name, Batch())
+        if found.expires_at is not None and found.expires_at <= self.now():
+            found = self.batches[name] = Batch()
         return found
 
     def has_code(self, sha: str) -> bool:

@@ -13,6 +13,7 @@ from runner.core.states import RunStatus, TaskState
 from runner.journal.rate_limit import RateLimiter
 from runner.journal.task_marks import Log
 from runner.providers.memory import transitions
+from runner.providers.memory.batches import MemoryBatches
 from runner.providers.memory.claims import given, take
 from runner.providers.memory.reading import GrowingBranch
 from runner.providers.memory.runs import MemoryRuns
@@ -35,6 +36,7 @@ class MemoryStore:
         self._memory = self.memory = Memory(clock)
         self.runs = MemoryRuns(self._memory)
         self.workers = MemoryWorkers(self._memory)
+        self.batches = MemoryBatches(self._memory, self.runs)
 
     # -- claims
 

@@ -137,6 +137,9 @@ def begin(memory: Memory, run: Run, name: str) -> None:
     if not was_live:
         run.expires_at = None
         use_bundle(memory, run)
+        if of := run.fields.get("batch"):
+            batch = memory.batch(of)
+            batch.active, batch.expires_at = batch.active + 1, None
 
 
 def use_bundle(memory: Memory, run: Run) -> None:
@@ -167,6 +170,12 @@ def finish(memory: Memory, run: Run, name: str, status: RunStatus, error: str = 
     if run.live:
         return
     run.expires_at = at + int(run.fields["keep"])
+    if of := run.fields.get("batch"):
+        batch = memory.batch(of)
+        batch.ended.append(run.id)
+        batch.active = max(batch.active - 1, 0)
+        batch.expires_at = None if batch.active else run.expires_at
+        memory.changed.notify_all()
     bundle = memory.bundle(run.fields["bundle"])
     if bundle is not None:
         bundle.needed_until = max(bundle.needed_until, run.expires_at)

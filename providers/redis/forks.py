@@ -45,7 +45,7 @@ def position(
         Runs(client).branch(run_id, branch or "")  # raises, with the names of those that are there
         raise NotFound(f"there is no run {run_id}")
     (_, digest, bundle, queue, inputs, shapes), text, newest, seq, *found = found
-    plan = history.plan_from(text, run_id)
+    plan = history.plan_from(text, run_id, bundle)
     lines = [
         Ancestor(name, dict(zip(fields[::2], fields[1::2], strict=True)), commits) for name, fields, commits, _ in found
     ]

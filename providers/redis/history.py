@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from runner.core import output as outputs
-from runner.core.errors import NotFound
+from runner.core.errors import Conflict, NotFound
 from runner.core.plan import Plan
 from runner.core.plan.branching import BranchHistory, Done, unpack, visible
 from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
@@ -60,16 +60,25 @@ def _parsed(text: str) -> Plan:
     return Plan.from_json(text)
 
 
-def plan_from(text: str | None, run_id: str) -> Plan:
-    """A stored plan, parsed once. Raises `NotFound` where there is none."""
+def plan_from(text: str | None, run_id: str, bundle: str | None) -> Plan:
+    """A stored plan, parsed once. Raises `NotFound`, or `Conflict` if it went with its ``bundle``."""
+    if text is None and bundle:
+        raise Conflict(f"the code of run {run_id} is no longer in the store: submit the crew again")
     if text is None:
         raise NotFound(f"there is no run {run_id}")
     return _parsed(text)
 
 
 def read_plan(client: Client, run_id: str) -> Plan:
-    """The run's plan. Raises `NotFound`."""
-    return plan_from(client.get(keys.key("plan_key", run=keys.run_key(run_id))), run_id)
+    """The run's plan: its bundle's, or where it has none, or is of a version before, its own. Raises `NotFound`."""
+    run, home = keys.run_key(run_id), keys.home_of(run_id)
+    pipe = client.pipeline(transaction=False)
+    pipe.get(keys.key("plan_key", run=run))
+    pipe.hmget(run, "bundle", "plan")
+    text, (sha, digest) = pipe.execute()
+    if text is None and sha:
+        text = client.hget(keys.key("bundle_key", home=home, sha=sha), f"plan:{digest}")
+    return plan_from(text, run_id, sha)
 
 
 def commit_log(client: Client, run_id: str, branch: str) -> list[Ancestor]:

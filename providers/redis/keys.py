@@ -18,12 +18,16 @@ key                                  type     holds, and how long
 ``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
 ``HOME:leader``                      string   the supervisor that leads; expires in seconds
 ``HOME:monitors``                    string   set while a Flower watches; expires in seconds
-``HOME:bundle:SHA``                  hash     a packed crew: data, and how many running runs use it; kept while any
-                                              run that may be resumed needs it
+``HOME:bundle:SHA``                  hash     a packed crew: data, how many running runs use it, their plans as JSON;
+                                              kept while any run that may be resumed needs it
+``HOME:batch:ID``                    hash     runs that were submitted together: how many are active; kept for as long
+                                              as the last of them
+``HOME:batch:ID:runs``               zset     their ids by their place among the inputs; likewise
+``HOME:batch:ID:ended``              stream   those that are over, newest 1,000 or so, for who waits; likewise
 ``HOME:run:RUN``                     hash     the run: current branch and its status, how many branches are live, crew,
                                               bundle, inputs, options, counters, protocol; of lines of the ledger
                                               the tokens that were cached, written to a cache, or of reasoning
-``…RUN:plan``                        string   the plan as JSON
+``…RUN:plan``                        string   the plan as JSON, of a run without a bundle
 ``…RUN:ledger``                      hash     calls of models by branch, task, agent and model (a JSON list): how many
                                               are paid, replayed, in doubt; tokens
 ``…RUN:pace:WHOSE``                  zset     calls of models by their time, where only so many may be made in a minute;
@@ -112,6 +116,9 @@ TEMPLATES: dict[str, str] = {
     "leader_key": "{home}:leader",
     "monitors_key": "{home}:monitors",
     "bundle_key": "{home}:bundle:{sha}",
+    "batch_key": "{home}:batch:{batch}",
+    "batch_runs_key": "{home}:batch:{batch}:runs",
+    "batch_ended_key": "{home}:batch:{batch}:ended",
     "entries_key": "{home}:entries",
     "chains_key": "{home}:chains:{bucket}",
     "counter_key": "{home}:counter",

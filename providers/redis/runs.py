@@ -32,6 +32,7 @@ from runner.providers.redis.records import (
     run_record,
 )
 from runner.providers.redis.scripts import specifications, stamp
+from runner.providers.redis.stream import entries_of
 
 BUNDLE_GRACE_MS = 3_600_000
 
@@ -230,8 +231,7 @@ class Runs:
             entries = self.client.xrange(key, min="-" if after == "0" else f"({after}")
         else:
             answer = self.client.xread({key: after}, block=block_ms, count=500)
-            streams = answer.values() if isinstance(answer, dict) else [entry[1] for entry in answer or []]
-            entries = [item for stream in streams for item in _flatten(stream)]
+            entries = entries_of(answer)
         for stream_id, fields in entries:
             yield event_record(run_id, stream_id, dict(fields))
 
@@ -386,12 +386,3 @@ class Runs:
                 tasks_left=left,
             )
         )
-
-
-def _flatten(stream: Any) -> Any:
-    """RESP3 nests a stream's entries once more than RESP2."""
-    return (
-        stream[0]
-        if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple)
-        else stream
-    )

@@ -8,6 +8,7 @@ of `SHORT` with just its fields, their values; else names and values.
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 MAIN, NO_BRANCH = "", "|"
 
@@ -48,3 +49,17 @@ def fields_of(entry: Mapping[str, str]) -> dict[str, str]:
     rest = [str(one) for one in json.loads(entry["r"] or "[]")]
     pairs = zip(names, rest, strict=True) if names else zip(rest[::2], rest[1::2], strict=True)
     return found | dict(pairs)
+
+
+def entries_of(answer: Any) -> list[Any]:
+    """The entries that XREAD gave: RESP3 names the streams, and nests their entries once more than RESP2."""
+    streams = answer.values() if isinstance(answer, dict) else [entry[1] for entry in answer or []]
+    return [item for stream in streams for item in _flatten(stream)]
+
+
+def _flatten(stream: Any) -> Any:
+    return (
+        stream[0]
+        if stream and isinstance(stream[0], list) and stream[0] and isinstance(stream[0][0], list | tuple)
+        else stream
+    )

@@ -115,7 +115,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
             raise BadInput(f"--inputs {file} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
             raise BadInput(f"--inputs {file} is not UTF-8 text") from None
-        found = _json(text, f"--inputs {file}")
+        found = json_of(text, f"--inputs {file}")
         if not isinstance(found, dict):
             raise BadInput(f"--inputs {file} must hold a JSON object, not a {type(found).__name__}")
         inputs.update(found)
@@ -126,7 +126,7 @@ def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:
         if not pair.isprintable() and pair.encode("utf-8", "replace").decode() != pair:
             raise BadInput(f"--input {name!r} is not UTF-8 text")
         if name.endswith(":"):
-            inputs[name[:-1]] = _json(value, f"--input {name[:-1]}")
+            inputs[name[:-1]] = json_of(value, f"--input {name[:-1]}")
         else:
             inputs[name] = value
     return inputs
@@ -140,7 +140,7 @@ def as_before(inputs: dict[str, Any], pairs: tuple[str, ...], before: Mapping[st
         kind = "a list" if isinstance(was, list) else "an object" if isinstance(was, dict) else ""
         if kind and isinstance(found[name], str):
             try:
-                found[name] = _json(found[name], name)
+                found[name] = json_of(found[name], name)
             except BadInput:
                 found[name] = None
             if type(found[name]) is not type(was):
@@ -164,7 +164,8 @@ def _bytes_of(file: str) -> bytes:
         return found
 
 
-def _json(text: str, where: str) -> Any:
+def json_of(text: str, where: str) -> Any:
+    """The value of a JSON text. Raises `BadInput`, which says where it is."""
     try:
         return json.loads(text, parse_constant=_no_json)
     except RecursionError:

@@ -2,11 +2,12 @@
 
 import click
 
-from runner.cli import options
+from runner.cli import each, options
 from runner.cli.stdio import only, print_json, say, tell
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
-from runner.core.errors import Exit
+from runner.client.batch import BATCH_ID
+from runner.core.errors import Exit, UsageError
 from runner.core.plain_text import json_text
 
 
@@ -36,10 +37,16 @@ def resume(
 ) -> int:
     """Resume RUN where it stopped. Committed tasks do not run again; recorded steps are replayed.
 
-    A resumed branch becomes the run's current branch, unless that one is still running.
+    A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
+    that failed or were cancelled are resumed.
     """
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
+        if BATCH_ID.fullmatch(run_id):
+            if checkpoint or branch or detach:
+                raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
+            again = client.resume_many(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
+            return each.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
         run_id = client.id_of(run_id)
         handle = client.resume(
             run_id,

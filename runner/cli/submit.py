@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import click
 from runner.bundles import dotenv
 from runner.bundles.project import CREW_FILE, MAIN_FILE, environment_file
 from runner.bundles.target import parse_target
+from runner.cli import each as many
 from runner.cli import options, packing, spending
 from runner.cli.display import Display
 from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
+from runner.client.batch import AT_ONCE, submit_batch
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
@@ -36,6 +39,19 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 )
 @click.option(
     "--inputs", "inputs_file", type=options.TEXT, metavar="FILE", help="Inputs as a JSON object; - reads stdin."
+)
+@click.option(
+    "--each",
+    type=options.TEXT,
+    metavar="FILE",
+    help="One run for each line of FILE, a JSON object of inputs; results as JSON lines. - reads stdin.",
+)
+@click.option(
+    "--at-once",
+    type=options.Count(min=1),
+    default=AT_ONCE,
+    metavar="N",
+    help=f"With --each: how many of the runs are active at once ({AT_ONCE}).",
 )
 @click.option(
     "--id",
@@ -77,6 +93,8 @@ def submit(
     target: str,
     pairs: tuple[str, ...],
     inputs_file: str | None,
+    each: str | None,
+    at_once: int,
     key: str | None,
     as_json: bool,
     detach: bool,
@@ -97,8 +115,10 @@ def submit(
     reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
     """
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
-    with only(clean=True) as write:
+    with only(clean=True) as write, ExitStack() as stack:
         models = _stand_in(demo, offline)
+        if each is not None and detach:
+            raise UsageError("--each submits the next run when one is over, so it cannot --detach")
         inputs = options.read_inputs(pairs, inputs_file)
         file = parse_target(target).file
         _take_environment(file)
@@ -109,7 +129,10 @@ def submit(
         if dry_run:
             packing.show(prepared.packed, prepared.plan.crew, as_json, write)
             return 0
-        _refuse_missing(prepared, inputs)
+        if each is None:
+            _refuse_missing(prepared, inputs)
+        source = stack.enter_context(many.opened(each)) if each is not None else None
+        total, digest = many.check(source, str(each), inputs, prepared) if source is not None else (1, "")
         if line := packing.left_out(prepared.packed):
             say(line)
         configured()  # what is wrong with the prices is said before anything is paid
@@ -117,6 +140,14 @@ def submit(
         with Client() as client:
             if models == "offline" and client.store.membership is not None:  # the worker is here, and needs it
                 _make_ready()
+            if source is not None:
+                batch = submit_batch(
+                    client, prepared, many.lines(source, str(each), inputs), many.id_of(prepared, key, digest), at_once,
+                    max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep, models=models,
+                )  # fmt: skip
+                title = f"{prepared.plan.crew}  {batch.id}"
+                say(f"{title}: {counted(total, 'run')}, {at_once:,} at once")
+                return many.follow(batch, title, total, write, not as_json, "the same command")
             handle = client.submit(
                 prepared,
                 inputs,

@@ -6,14 +6,15 @@ import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
 from runner.client import comparing, flow_standing, forking, local_worker
+from runner.client.batch import AT_ONCE, Batch, batch_id_for, resumption, submit_batch
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
 from runner.client.store import Store, open_store
@@ -32,6 +33,8 @@ from runner.providers.redis import forks, scripts
 from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import name_of
+
+T = TypeVar("T")
 
 _RUN_ID = re.compile(r"r-[0-9a-f]{12}")
 
@@ -97,22 +100,45 @@ class Client:
         given = prepared.given(inputs)
         refuse_missing(prepared.plan.inputs, given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
-        answer = self._create(run_id, prepared, fields)
+        answer = self.accept(prepared, lambda: self.store.runs.create(run_id, prepared.plan, fields))
         fault_points.reached("run created, nothing waited for")
         if answer == "exists":
             self._refuse_other(run_id, id, fields)
         self.ensure_worker(fields["queue"])
         return RunHandle(self, run_id, created=answer == "created")
 
-    def _create(self, run_id: str, prepared: Prepared, fields: dict[str, str]) -> str:
+    def submit_many(
+        self,
+        target: str | Path | Prepared,
+        inputs: Iterable[Mapping[str, Any]],
+        *,
+        id: str | None = None,
+        at_once: int = AT_ONCE,
+        **options: Any,
+    ) -> Batch:
+        """Submit a crew once for each of ``inputs``, ``at_once`` at a time; ``options`` are those of `submit`.
+
+        Returns a `Batch`: iterate over it, which takes inputs as it goes, and gives ``(number, result)`` for each run
+        that is over. With the ``id`` and inputs of a batch from before, that continues: no input is submitted twice.
+        """
+        prepared = target if isinstance(target, Prepared) else prepare(str(target))
+        batch = batch_id_for(id if id is not None else secrets.token_hex(8))
+        return submit_batch(self, prepared, enumerate(inputs, 1), batch, at_once, **options)
+
+    def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
+        """Resume the runs of a batch that failed or were cancelled; ``how`` is as for `resume`. Raises `NotFound`."""
+        return Batch(self, batch, at_once, resumption(self, batch, **how))
+
+    def accept(self, prepared: Prepared, create: Callable[[], T]) -> T:
+        """What ``create`` answers, once the store has the crew's code."""
         runs, packed = self.store.runs, prepared.packed
         for _ in range(3):
             if packed.sha256 not in self._known_bundles:
                 if not runs.put_bundle(packed.sha256, None):
                     runs.put_bundle(packed.sha256, packed.data)
                 self._known_bundles.add(packed.sha256)
-            answer = runs.create(run_id, prepared.plan, fields)
-            if answer != "no bundle":
+            answer = create()
+            if answer not in ("no bundle", ["no bundle"]):
                 return answer
             self._known_bundles.discard(packed.sha256)
         raise Conflict("the store lost the bundle twice while the run was being created: submit again")

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import TracebackType
 
 from runner.client import embedded
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.connection import Client, check, connect, refusing, waiting
 from runner.providers.redis.patience import format_store_error
 from runner.providers.redis.runs import Runs
@@ -30,6 +31,11 @@ class Store:
     def runs(self) -> Runs:
         """The runs in it."""
         return Runs(self.client)
+
+    @property
+    def batches(self) -> Batches:
+        """Those that were submitted together."""
+        return Batches(self.client)
 
     @property
     def workers(self) -> Workers:

@@ -142,14 +142,17 @@ def code_digest(packed: Bundle) -> str:
 
 def run_fields(
     prepared: Prepared,
-    inputs: dict[str, Any],
+    inputs: dict[str, Any] | None,
     max_checkpoints: int | None,
     checkpoint_on: list[str] | None,
     queue: str,
     keep: float,
     models: str = "",
 ) -> dict[str, str]:
-    """The fields of a run of this crew, as they are stored. Raises `UsageError`."""
+    """The fields of a run of this crew, as they are stored; those of its inputs only if there are any.
+
+    Raises `UsageError`.
+    """
     if models and (why := adapters.own_models(prepared.adapter)):
         raise UsageError(f"--demo and --offline are for agents of runner itself: {why}")
     if not 1 <= keep <= settings.LONGEST:
@@ -181,14 +184,14 @@ def run_fields(
         "result_task": prepared.plan.result,
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
-        "inputs": stored(inputs),
+        **({"inputs": stored(inputs)} if inputs is not None else {}),
         "queue": queue_of(queue, pool=prepared.plan.pool),
         "keep": str(int(keep * 1000)),
         **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",
         "max_checkpoints": str(config.max_checkpoints or 0) if config else "0",
         "envelope": "" if os.environ.get("RUNNER_BROKER_URL") else DIRECT,
-        **({"beginning": _beginning(prepared, inputs)} if prepared.plan.grows else {}),
+        **({"beginning": _beginning(prepared, inputs)} if inputs is not None and prepared.plan.grows else {}),
     }
 
 

@@ -16,6 +16,7 @@ from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import ReadSet
 from runner.core.plan.expansion import Branch, Expansion
+from runner.core.states import RunStatus
 from runner.journal.rate_limit import Pacer
 from runner.journal.recorder import Recorder
 from runner.journal.task_marks import Log
@@ -27,6 +28,7 @@ from runner.providers.records import (
     Event,
     HeldClaim,
     InFlight,
+    NewRun,
     Question,
     RunRecord,
 )
@@ -205,6 +207,25 @@ class Runs(Protocol):
         pending: Sequence[PlannedTask] | None = None,
     ) -> str:
         """Resume a run. Returns "resumed", or why not."""
+
+
+class Batches(Protocol):
+    """Runs of one plan that are submitted together, as clients ask for them."""
+
+    def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
+        """Accept all of them or none. Returns for each "created", "exists" or "taken"; or ["no bundle"]."""
+
+    def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
+        """Its runs by their numbers, from the one that follows ``after``."""
+
+    def last_ended(self, batch: str) -> str:
+        """Where the list of those that are over ends now."""
+
+    def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
+        """The runs that were over since ``after``, and where the list ends now; waits that long for the first."""
+
+    def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
+        """How these runs stand; None for one that is gone."""
 
 
 class Workers(Protocol):

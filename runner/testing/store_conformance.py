@@ -2,6 +2,7 @@
 
 import pytest
 
+from runner.testing.store_batches import BatchConformance
 from runner.testing.store_branches import BranchConformance
 from runner.testing.store_claims import ClaimConformance
 from runner.testing.store_driver import NOTHING_SERVED as NONE
@@ -9,7 +10,7 @@ from runner.testing.store_driver import StoreDriver, plan_of
 from runner.testing.store_endings import EndingConformance
 
 
-class StoreConformance(ClaimConformance, EndingConformance, BranchConformance):
+class StoreConformance(ClaimConformance, EndingConformance, BranchConformance, BatchConformance):
     """A subclass gives the fixture ``driver``: a `StoreDriver` on an empty store."""
 
     @pytest.fixture

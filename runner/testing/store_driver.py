@@ -10,15 +10,17 @@ from runner.core.ledger import Counters
 from runner.core.plan import Plan, PlannedTask, branching
 from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
-from runner.engine.ports import ClaimedTask, Runs, Store, Workers
+from runner.engine.ports import Batches, ClaimedTask, Runs, Store, Workers
 from runner.providers.records import Position
 
 if TYPE_CHECKING:  # mypy holds both stores to their ports
+    from runner.providers.memory.batches import MemoryBatches
     from runner.providers.memory.runs import MemoryRuns
     from runner.providers.memory.workers import MemoryWorkers
-    from runner.providers.redis import runs, workers
+    from runner.providers.redis import batches, runs, workers
 
     _RUNS: tuple[type[Runs], ...] = (MemoryRuns, runs.Runs)
+    _BATCHES: tuple[type[Batches], ...] = (MemoryBatches, batches.Batches)
     _WORKERS: tuple[type[Workers], ...] = (MemoryWorkers, workers.Workers)
 
 QUEUE = "jobs"
@@ -45,6 +47,7 @@ class StoreDriver(ABC):
     store: Store
     runs: Runs
     workers: Workers
+    batches: Batches
     envelope: str
 
     def __init__(self) -> None:
@@ -74,13 +77,16 @@ class StoreDriver(ABC):
 
     def submit(self, plan: Plan, run_id: str = "r-1", **options: str) -> str:
         """Create a run that keeps every checkpoint, unless the options say otherwise."""
-        fields = {
+        assert self.runs.create(run_id, plan, {**self.fields_of(plan), **options}) == "created"
+        return run_id
+
+    def fields_of(self, plan: Plan) -> dict[str, str]:
+        """What a run of this plan is created with."""
+        return {
             **{"crew": plan.crew, "adapter": "native", "bundle": "", "module": "crew", "attr": "crew"},
             **{"plan": plan.digest, "inputs": "{}", "queue": QUEUE, "keep": str(KEEP), "envelope": self.envelope},
             **{"checkpoint_on": ",task_completed,", "max_checkpoints": "0"},
         }
-        assert self.runs.create(run_id, plan, {**fields, **options}) == "created"
-        return run_id
 
     def resume(self, run_id: str, branch: str = "main", **how: Any) -> str:
         """Resume a run."""

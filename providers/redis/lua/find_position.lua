@@ -24,7 +24,8 @@ if checkpoint ~= "" then
 end
 if name == "" then name = r[1] end
 local newest = redis.call("XREVRANGE", events_key(run), "+", "-", "COUNT", 1)[1]
-local found = {"there", r, redis.call("GET", plan_key(run)), newest and newest[1] or "0", 0}
+local shared = r[3] and redis.call("HGET", bundle_key(string.match(run, "^[^}]*}"), r[3]), "plan:" .. r[2])
+local found = {"there", r, redis.call("GET", plan_key(run)) or shared, newest and newest[1] or "0", 0}
 while name do
   local branch = branch_key(run, name)
   local fields, own = redis.call("HGETALL", branch), {}

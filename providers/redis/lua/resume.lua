@@ -22,6 +22,8 @@ if plan ~= "" and redis.call("SCARD", branches_key(run)) ~= tonumber(expected_br
 if (fields_text ~= "{}" or plan ~= "") and tonumber(r[5]) > 0 then return "busy" end
 local sha = fields.bundle or r[4]
 if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
+-- A plan that stays stands with the new code, too.
+local stays = plan == "" and fields.bundle and r[4] ~= "" and redis.call("HGET", bundle_key(home, r[4]), "plan:" .. r[3])
 intact_run(home, run, name)
 intact_ends(home, run, plan ~= "" and math.huge or 0)
 intact_branch(branch)
@@ -41,8 +43,14 @@ end
 for other, mask in pairs(rerun_masks) do redis.call("HSET", branch_key(run, other), "todo", mask) end
 begin(home, run, name, at)
 if parent ~= "" or plan ~= "" then redis.call("HINCRBY", run, "tasks", tasks_left) end
+if stays then redis.call("HSETNX", bundle, "plan:" .. r[3], stays) end
 if plan ~= "" then
-  redis.call("SET", plan_key(run), plan)
+  if sha == "" then
+    redis.call("SET", plan_key(run), plan)
+  else
+    redis.call("HSET", bundle, "plan:" .. (fields.plan or r[3]), plan)
+    redis.call("DEL", plan_key(run))
+  end
   -- What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so.
   for _, other in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     recall(home, run, other)

@@ -296,3 +296,31 @@ def test_a_queue_of_a_long_name(refused, write_crew):
     assert refused("submit", write_crew(GOOD), "--queue", "ä" * 101) == (
         f"{'ä' * 80!r} is not a queue name: it has 202 bytes: at most 200 are allowed"
     )
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("{topic: 1}", "line 3 is not JSON: Expecting property name"),
+        ("[1]", "line 3 must hold a JSON object, not a list"),
+        ('{"topic": NaN}', "line 3 is not JSON: NaN is not a JSON value"),
+        (b"\xff", "line 3 is not UTF-8 text"),
+        ('{"tone": "dry"}', "line 3: the crew needs the input 'topic'"),
+        ('{"topic": "\\ud800"}', "line 3: the input 'topic' contains half of a surrogate pair"),
+    ],
+)
+def test_a_line_of_many_inputs(refused, write_crew, tmp_path, content, error):
+    """Before any of the others is submitted."""
+    each = tmp_path / "inputs.jsonl"
+    line = content if isinstance(content, bytes) else content.encode()
+    each.write_bytes(b'{"topic": "a"}\n\n' + line + b'\n{"topic": "b"}\n')
+    assert f"--each {each}, {error}" in refused("submit", write_crew(NEEDY), "--input", "tone=dry", "--each", each)
+
+
+def test_no_inputs_at_all(refused, write_crew, tmp_path):
+    each = tmp_path / "inputs.jsonl"
+    each.write_text("\n")
+    path = write_crew(GOOD)
+    assert "holds no inputs" in refused("submit", path, "--each", each)
+    assert "cannot be read: No such file" in refused("submit", path, "--each", tmp_path / "none.jsonl")
+    assert "cannot --detach" in refused("submit", path, "--each", each, "--detach")

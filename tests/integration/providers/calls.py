@@ -14,8 +14,9 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
 from runner.journal.task_marks import Acknowledged
-from runner.providers.records import HeldClaim
+from runner.providers.records import HeldClaim, NewRun
 from runner.providers.redis import jobs, keys, scripts
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.provider import RedisProvider
 from runner.providers.redis.rate_limit import RunPace
@@ -201,6 +202,20 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     for _ in range(2):  # and asked again, as if its answer had been lost
         task.commit('{"raw":"a"}', driver.runs.plan("r-5").dependents["a"], replayed=0, process="p0")
     assert task.next is not None
+    one, two = (NewRun(f"r-{number}", number, '{"n": 1}') for number in (6, 7))
+    plan = plan_of("a")
+    fields = {
+        **{"crew": "many", "bundle": "sha", "plan": plan.digest, "queue": "jobs", "keep": "60000", "inputs": "{}"},
+        **{"envelope": "direct", "checkpoint_on": ",*,", "max_checkpoints": "0"},
+    }
+    Batches(driver.redis).create("b-1", plan, fields, [one, two])
+    (first, *_) = [driver.claim(job) for job in driver.jobs()]
+    assert isinstance(first, Claim)
+    driver.commit(first)
+    runs.cancel(two.id, "enough")
+    driver.resume(two.id)
+    fork = position(driver.redis, one.id)
+    create(driver.redis, fork, "f", rerun=frozenset(("a",)), kept=frozenset(), edits={}, overrides={"x": 1})
     clock.go_on(7 * 24 * 3600 * 1000 + 1)
     workers.trim()
     provider = RedisProvider()

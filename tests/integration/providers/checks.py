@@ -81,7 +81,9 @@ def _branch_agrees(seen: ObservedBranch, run: Run, name: str, expected: Branch) 
         key: output.used for key, output in expected.outputs.items() if output.used not in (NOTHING, EDITED)
     }
     assert json.loads(seen.fields.get("inputs", "{}")) == json.loads(expected.inputs)
-    assert unpack(run.plan, seen.fields["todo"]) == run.rerun(name) if "todo" in seen.fields else expected.rerun == ""
+    assert (
+        unpack(run.plan, seen.fields["todo"]) == run.rerun(name) if "todo" in seen.fields else expected.rerun_mask == ""
+    )
     assert (seen.shared.get("version", ""), {k[1:]: v for k, v in seen.shared.items() if k != "version"}) == (
         expected.version,
         expected.shared,

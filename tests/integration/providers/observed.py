@@ -130,6 +130,11 @@ def look(redis: Redis, queues: set[str]) -> World:
     for key, entry in entries.items():
         if "run_id" in entry.parts:
             _file(runs.setdefault(entry.parts["run_id"], ObservedRun()), key, entry)
+    bundles = {entry.parts["sha"]: entry.value for entry in entries.values() if entry.name == "bundle_key"}
+    for run in runs.values():
+        if run.plan is None and "plan" in run.fields:
+            text = bundles.get(run.fields["bundle"], {}).get(f"plan:{run.fields['plan']}")
+            run.plan = Plan.from_json(text) if text else None
     return World(entries, runs)
 
 

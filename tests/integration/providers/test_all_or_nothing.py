@@ -173,4 +173,7 @@ def test_on_a_server_that_refuses(
 
 def done(redis: Redis) -> dict[bytes, Any]:
     """All that is stored, but for the times in the events."""
-    return {name: redis.xlen(name) if name.endswith(b":events") else value for name, value in contents(redis).items()}
+    return {
+        name: redis.xlen(name) if name.endswith((b":events", b":ended")) else value
+        for name, value in contents(redis).items()
+    }

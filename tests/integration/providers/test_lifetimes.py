@@ -3,7 +3,7 @@
 import pytest
 from redis import Redis
 
-from runner.core.errors import ClaimLost, NotFound
+from runner.core.errors import ClaimLost, Conflict, NotFound
 from runner.core.states import RunStatus
 
 from ...conftest import eventually
@@ -101,10 +101,16 @@ def test_a_run_whose_bundle_is_gone_is_not_resumed(driver: Driver, redis: Redis)
     driver.runs.put_bundle("sha", b"packed")
     run = driver.submit(plan_of("a"), bundle="sha")
     driver.runs.cancel(run, "enough")
-    redis.delete(BUNDLE)
+    with_plan = redis.hgetall(BUNDLE)
+    redis.hdel(BUNDLE, "data")
     assert driver.resume(run) == "no bundle"
+    redis.delete(BUNDLE)
+    with pytest.raises(Conflict, match="the code of run r-1 is no longer in the store: submit the crew again"):
+        driver.resume(run)
     assert driver.runs.get(run).status is RunStatus.cancelled
     assert not redis.exists(BUNDLE)
+    redis.hset(BUNDLE, mapping=with_plan)
+    assert driver.resume(run) == "resumed"
 
 
 def test_events_are_numbered_in_one_sequence(driver: Driver) -> None:

@@ -9,6 +9,7 @@ from runner.core.jobs import Job
 from runner.providers.memory import MemoryStore
 from runner.providers.records import Position
 from runner.providers.redis import forks
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
@@ -26,7 +27,7 @@ class OnMemory(StoreDriver):
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = MemoryStore(self.clock)
-        self.runs, self.workers = self.store.runs, self.store.workers
+        self.runs, self.workers, self.batches = self.store.runs, self.store.workers, self.store.batches
         super().__init__()
 
     def receive(self) -> Job | None:
@@ -49,7 +50,7 @@ class OnRedis(StoreDriver):
     def __init__(self, url: str, redis: Redis, clock: Clock) -> None:
         self.redis, self.clock = redis, clock
         self.store = RedisStore(url, name="runner:w0:p0", replicas=Replicas())
-        self.runs, self.workers = Runs(redis), self.store.workers
+        self.runs, self.workers, self.batches = Runs(redis), self.store.workers, Batches(redis)
         super().__init__()
 
     def receive(self) -> Job | None:

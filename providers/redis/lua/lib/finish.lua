@@ -13,8 +13,14 @@ local function settle(run)
   if redis.call("XLEN", events) > 200 then return end
   if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
 end
+-- Who waits for the runs of a batch hears of each that is over. It is kept for as long as the last of them.
+local function leave_batch(home, batch, id, status, active, keep)
+  redis.call("XADD", batch_ended_key(home, batch), "MAXLEN", "~", 1000, "*", "run", id, "status", status)
+  if redis.call("HINCRBY", batch_key(home, batch), "active", active) > 0 then return end
+  for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
+end
 local function finish(home, run, name, status, err, at)
-  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch")
+  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch")
   local branch = branch_key(run, name)
   local was = redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
@@ -31,6 +37,7 @@ local function finish(home, run, name, status, err, at)
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
   settle(run)
+  if r[5] then leave_batch(home, r[5], r[1], redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
   each_key(run, function(k) redis.call("PEXPIRE", k, keep) end)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.

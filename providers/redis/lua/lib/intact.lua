@@ -39,15 +39,21 @@ local function intact_open(home, branch)
     end
   end
 end
+local function intact_batch(home, batch)
+  redis.call("HLEN", batch_key(home, batch))
+  redis.call("ZCARD", batch_runs_key(home, batch))
+  redis.call("XLEN", batch_ended_key(home, batch))
+end
 -- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.
 local function intact_ends(home, run, live)
-  local r = redis.call("HMGET", run, "bundle", "live")
+  local r = redis.call("HMGET", run, "bundle", "live", "batch")
   for _, index in ipairs({queued_key(home), due_key(home), outbox_key(home), active_key(home), expiring_key(home)}) do
     redis.call("ZCARD", index)
   end
   redis.call("SCARD", branches_key(run))
   if tonumber(r[2]) > live then return end
   redis.call("HLEN", bundle_key(home, r[1]))
+  if r[3] then intact_batch(home, r[3]) end
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     local branch = branch_key(run, name)
     redis.call("HLEN", branch)

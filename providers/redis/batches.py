@@ -1,0 +1,63 @@
+"""Runs that are submitted together: one plan, many inputs."""
+
+import json
+from collections.abc import Sequence
+
+from runner.core.plan import Plan, frontier
+from runner.core.states import RunStatus
+from runner.providers.records import NewRun
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import Client
+from runner.providers.redis.scripts import specifications, stamp
+from runner.providers.redis.stream import entries_of
+
+
+class Batches:
+    """The batches in a store."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
+        """Accept runs of one plan, all of them or none; ``fields`` are what they share.
+
+        Returns for each "created", "exists", or "taken" where its id is another run's; or ["no bundle"] for all.
+        """
+        home = keys.home()
+        answers: list[str] = scripts.load("create_runs")(
+            self.client,
+            home=home,
+            bundle=keys.key("bundle_key", home=home, sha=fields["bundle"]),
+            batch=batch,
+            runs=json.dumps([{"id": one.id, "number": one.number, **one.fields} for one in runs]),
+            fields=json.dumps(fields),
+            plan=plan.to_json(),
+            ready=specifications(frontier(plan, frozenset())),
+            tasks_left=len(plan.tasks),
+            stamp=stamp(),
+        )
+        return answers
+
+    def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
+        """Its runs by their numbers, from the one that follows ``after``."""
+        key = keys.key("batch_runs_key", home=keys.home(), batch=batch)
+        found = self.client.zrangebyscore(key, f"({after}", "+inf", start=0, num=limit, withscores=True)
+        return [(int(number), str(run_id)) for run_id, number in found]
+
+    def last_ended(self, batch: str) -> str:
+        """Where the list of those that are over ends now; "0" if there is none."""
+        newest = self.client.xrevrange(keys.key("batch_ended_key", home=keys.home(), batch=batch), count=1)
+        return str(newest[0][0]) if newest else "0"
+
+    def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
+        """The runs that were over since ``after``, and where the list ends now; waits that long for the first."""
+        key = keys.key("batch_ended_key", home=keys.home(), batch=batch)
+        entries = entries_of(self.client.xread({key: after}, block=block_ms, count=500))
+        return [dict(fields)["run"] for _, fields in entries], entries[-1][0] if entries else after
+
+    def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
+        """How these runs stand; None for one that is gone. One round trip."""
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipe.hget(keys.run_key(run_id), "status")
+        return [RunStatus(status) if status else None for status in pipe.execute()]

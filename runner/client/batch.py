@@ -1,0 +1,170 @@
+"""Runs of one crew with many inputs: a stream of them, of which only so many are active at once."""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runner.client.handle import RunHandle, RunResult
+from runner.client.submission import KEEP, Prepared, run_fields
+from runner.core.errors import Conflict, NotFound
+from runner.core.inputs import refuse_missing, stored
+from runner.core.settings import default_queue, queue_name
+from runner.core.states import RunStatus
+from runner.providers.records import NewRun
+
+if TYPE_CHECKING:
+    from runner.client import Client
+
+T = TypeVar("T")
+
+BATCH_ID = re.compile(r"b-[0-9a-f]{12}")
+AT_ONCE = 100  #: runs that are active, unless it is said otherwise
+CHUNK = 250  #: runs that one script creates at most: others wait meanwhile
+LOOK_EVERY = 5.0  #: seconds between two looks at all active runs: no event says that one awaits input
+
+Numbered = tuple[int, Mapping[str, Any]]
+Begun = list[tuple[int, str, bool]]  #: numbers and ids of runs, and whether they are active
+
+
+def batch_id_for(key: str) -> str:
+    """The id of the batch that is known by this key."""
+    return "b-" + hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+class Batch:
+    """Runs that are submitted together. Iterate over it: that submits them, and gives each, with its number, when over.
+
+    At most ``at_once`` are active; the next is submitted when one is over or awaits input. Whoever stops iterating
+    leaves what is active running, and submits no more.
+    """
+
+    def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
+        self.id = id
+        self._client, self._at_once, self._begin = client, at_once, begin
+        self._active: dict[str, int] = {}
+        self._look_at = time.monotonic() + LOOK_EVERY
+
+    @property
+    def active(self) -> int:
+        """How many runs are active."""
+        return len(self._active)
+
+    def __iter__(self) -> Iterator[tuple[int, RunResult]]:
+        """Submit and wait until all are over. Raises what `Client.submit` raises for the input that is next."""
+        after = self._client.store.batches.last_ended(self.id)
+        more = True
+        while True:
+            while more and len(self._active) < self._at_once:
+                begun = self._begin(self._at_once - len(self._active))
+                more = begun is not None
+                self._active |= {run_id: number for number, run_id, active in begun or () if active}
+                for number, run_id, active in begun or ():
+                    if not active:
+                        yield number, RunHandle(self._client, run_id).result()
+            if not self._active:
+                return
+            ended, after = self._ended(after)
+            for run_id in ended:
+                if run_id in self._active:
+                    result = RunHandle(self._client, run_id).result()
+                    if result.status != RunStatus.running:
+                        yield self._active.pop(run_id), result
+
+    def _ended(self, after: str) -> tuple[Iterable[str], str]:
+        """Those that are over, as far as was heard after ``after``; waits a while for the first."""
+        batches = self._client.store.batches
+        ended, last = self._patient(lambda: batches.ended(self.id, after, 500))
+        if time.monotonic() > self._look_at:
+            self._look_at = time.monotonic() + LOOK_EVERY
+            active = list(self._active)
+            statuses = self._patient(lambda: batches.statuses(active))
+            ended += [run_id for run_id, status in zip(active, statuses, strict=True) if status is None or status.over]
+        return dict.fromkeys(ended), last
+
+    def _patient(self, call: Callable[[], T]) -> T:
+        found: T = self._client.patient(call, RunHandle(self._client, next(iter(self._active))))
+        return found
+
+
+def submit_batch(
+    client: "Client",
+    prepared: Prepared,
+    inputs: Iterable[Numbered],
+    batch: str,
+    at_once: int = AT_ONCE,
+    *,
+    max_checkpoints: int | None = None,
+    checkpoint_on: list[str] | None = None,
+    queue: str | None = None,
+    keep: float = KEEP,
+    models: str = "",
+) -> Batch:
+    """The batch with this id, of these inputs, each with its number."""
+    name = queue_name(queue or default_queue())
+    fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, name, keep, models)
+    return Batch(client, batch, at_once, submission(client, prepared, inputs, fields, batch))
+
+
+def submission(
+    client: "Client",
+    prepared: Prepared,
+    inputs: Iterable[Numbered],
+    fields: dict[str, str],
+    batch: str,
+) -> Callable[[int], Begun | None]:
+    """What submits the next few of these inputs. Those that were submitted before stay as they are."""
+    source = iter(inputs)
+
+    def new_run(number: int, given: Mapping[str, Any]) -> NewRun:
+        values = prepared.given(given)
+        refuse_missing(prepared.plan.inputs, values)
+        text = stored(values)
+        run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
+        beginning = prepared.reader.initial_state(values) if prepared.plan.grows else None
+        return NewRun(run_id, number, text, json.dumps(beginning, ensure_ascii=False) if beginning is not None else "")
+
+    def begin(room: int) -> Begun | None:
+        runs = [new_run(number, given) for number, given in islice(source, min(room, CHUNK))]
+        if not runs:
+            return None
+        batches = client.store.batches
+        answers = client.accept(prepared, lambda: batches.create(batch, prepared.plan, fields, runs))
+        if "taken" in answers:
+            raise Conflict(
+                f"the id {runs[answers.index('taken')].id} is another run's: choose another id for the batch"
+            )
+        client.ensure_worker(fields["queue"])
+        there = [run.id for run, answer in zip(runs, answers, strict=True) if answer == "exists"]
+        over = {run_id for run_id, status in zip(there, batches.statuses(there), strict=True) if status and status.over}
+        return [(run.number, run.id, run.id not in over) for run in runs]
+
+    return begin
+
+
+def resumption(client: "Client", batch: str, **how: Any) -> Callable[[int], Begun | None]:
+    """What resumes the next few runs of a batch that failed or were cancelled. Raises `NotFound`."""
+    batches = client.store.batches
+    if not batches.runs(batch, limit=1):
+        raise NotFound(f"there is no batch {batch} (a finished one is only kept for a while)")
+
+    def again() -> Iterator[tuple[int, str, RunStatus | None]]:
+        after = 0
+        while found := batches.runs(batch, after):
+            after = found[-1][0]
+            statuses = batches.statuses([run_id for _, run_id in found])
+            yield from ((*one, status) for one, status in zip(found, statuses, strict=True))
+
+    source = ((n, run, s) for n, run, s in again() if s not in (None, RunStatus.completed, RunStatus.waiting))
+
+    def begin(room: int) -> Begun | None:
+        begun = list(islice(source, room))
+        for _, run_id, status in begun:
+            if status is not RunStatus.running:
+                client.resume(run_id, **how)
+        return [(number, run_id, True) for number, run_id, _ in begun] or None
+
+    return begin

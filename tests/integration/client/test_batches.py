@@ -1,0 +1,144 @@
+"""Many inputs: a stream of them, so many runs at once, and a submitter that may be killed."""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.client import Client, Prepared, prepare
+from runner.core.errors import BadInput, Conflict, NotFound
+from runner.core.jobs import Claim, Job
+from runner.providers.redis import keys
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.jobs import claim
+from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.workers import Workers
+
+CREW = """
+    from runner import Crew, Task
+    crew = Crew(tasks=[Task(name="write", description="About {topic}", run=lambda ctx: "done")])
+"""
+
+
+@pytest.fixture
+def read(write_crew: Any) -> Prepared:
+    """A crew that needs a topic."""
+    return prepare(str(write_crew(CREW)))
+
+
+@pytest.fixture
+def work(redis: Redis) -> Iterator[Callable[[], int]]:
+    """Does what is queued, in this process. Gives how many runs were active at most."""
+    line = PipelinedConnection(redis)
+    Workers(redis).beat("w", 60_000, "{}")
+
+    def do(fail: str = "") -> int:
+        active = redis.zcard(keys.key("active_key", home=keys.home()))
+        while message := redis.rpop(queue_of("runner")):
+            given = json.loads(json.loads(message)["body"])[1]
+            found = claim(
+                line, Job(given["run"], given["branch"], given["task"], given["attempt"]), worker="w", process="p"
+            )
+            assert isinstance(found, Claim)
+            if fail and found.inputs["topic"] == fail:
+                ClaimedTask(line, found).fail("it is bad", replayed=0)
+            else:
+                ClaimedTask(line, found).commit(json.dumps({"raw": f"on {found.inputs['topic']}"}), [], replayed=0)
+        return active
+
+    yield do
+    line.close()
+
+
+def topics(count: int) -> Iterator[dict[str, str]]:
+    return ({"topic": f"t{number}"} for number in range(1, count + 1))
+
+
+def test_so_many_are_active_and_the_inputs_come_as_they_are_needed(client: Client, read: Prepared, work: Any) -> None:
+    taken, given = [], {}
+    inputs = ({"topic": f"t{taken.append(n) or n}"} for n in itertools.count(1))
+    batch = iter(client.submit_many(read, inputs, at_once=5))
+    for _ in range(6):
+        helper = threading.Timer(0.05, work)
+        helper.start()
+        for number, result in itertools.islice(batch, 5):
+            given[number] = result.result
+        helper.join()
+        assert len(taken) <= len(given) + 5
+    assert given == {n: f"on t{n}" for n in range(1, 31)}
+
+
+def test_a_batch_goes_on_where_its_submitter_was_killed(
+    client: Client, read: Prepared, work: Any, redis: Redis
+) -> None:
+    first = iter(client.submit_many(read, topics(20), id="all of them", at_once=8))
+    helper = threading.Timer(0.05, work)
+    helper.start()
+    next(first)  # and no more: eight were submitted, and are done
+    helper.join()
+    assert redis.zcard(keys.key("runs_key", home=keys.home())) == 8
+    given = dict(drive(client.submit_many(read, topics(20), id="all of them", at_once=8), work))
+    assert {number: result.result for number, result in given.items()} == {n: f"on t{n}" for n in range(1, 21)}
+    runs = redis.zrange(keys.key("runs_key", home=keys.home()), 0, -1)
+    assert sorted(runs) == sorted(result.run_id for result in given.values())
+    # Once more, all is there
+    assert len(list(client.submit_many(read, topics(20), id="all of them"))) == 20
+    assert redis.zcard(keys.key("runs_key", home=keys.home())) == 20
+
+
+def drive(batch: Any, work: Callable[..., int], **how: Any) -> list[Any]:
+    """All of a batch, with somebody at work beside it."""
+    over = threading.Event()
+
+    def serve() -> None:
+        while not over.wait(0.02):
+            work(**how)
+
+    helper = threading.Thread(target=serve)
+    helper.start()
+    try:
+        return list(batch)
+    finally:
+        over.set()
+        helper.join()
+
+
+def test_those_that_failed_are_resumed(client: Client, read: Prepared, work: Any) -> None:
+    batch = client.submit_many(read, topics(6), at_once=4)
+    found = dict(drive(batch, work, fail="t3"))
+    assert {number: result.status for number, result in found.items() if result.status != "completed"} == {3: "failed"}
+    again = drive(client.resume_many(batch.id, keep_code=True), work)
+    assert [(number, result.result) for number, result in again] == [(3, "on t3")]
+    assert drive(client.resume_many(batch.id), work) == []
+    with pytest.raises(NotFound, match="no batch b-123456789012"):
+        client.resume_many("b-123456789012")
+
+
+def test_what_a_batch_shares_is_stored_once(client: Client, read: Prepared, work: Any, redis: Redis) -> None:
+    found = drive(client.submit_many(read, topics(300), at_once=300), work)
+    assert len(found) == 300
+    assert not list(redis.scan_iter("*:plan", 1000))
+    run = found[0][1].run_id
+    assert client.store.runs.plan(run) == read.plan
+    branch = client.fork(run, edits={"write": "edited"})
+    assert branch.wait(10).result == "edited"
+    assert [one.task for one in client.diff(run, "main", str(branch.branch)).tasks] == ["write"]
+    assert [one.id for one in client.runs(limit=400)].count(run) == 1
+
+
+def test_an_input_that_will_not_do_is_refused_when_it_comes(client: Client, read: Prepared, redis: Redis) -> None:
+    with pytest.raises(BadInput, match="topic"):
+        list(client.submit_many(read, [{}]))
+    assert not list(redis.scan_iter("*:run:*"))
+
+
+def test_an_id_that_another_run_has_is_no_batch_s(client: Client, read: Prepared, redis: Redis, work: Any) -> None:
+    found = drive(client.submit_many(read, topics(1), id="x"), work)
+    redis.hset(keys.run_key(found[0][1].run_id), "batch", "b-other")
+    with pytest.raises(Conflict, match="is another run's"):
+        list(client.submit_many(read, topics(1), id="x"))

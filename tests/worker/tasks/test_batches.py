@@ -1,0 +1,75 @@
+"""``runner submit --each`` with real workers: lines in, lines out, whatever is killed in between."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.providers.redis import keys
+from runner.testing import eventually
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("started_afresh")]
+
+CREW = """
+    def run(ctx):
+        n = ctx.inputs["n"]
+        if n == 13 and not os.path.exists({fixed!r}):
+            raise ValueError("unlucky")
+        return str(ctx.step("work", work, "x", n, 0)["i"])
+    crew = Crew(tasks=[Task(name="one", run=run)])
+"""
+
+
+@pytest.fixture
+def crew(crew_of: Any, tmp_path: Path) -> Path:
+    """Each run leaves one line; that of 13 fails until ``fixed`` is there."""
+    path: Path = crew_of(CREW.replace("{fixed!r}", repr(str(tmp_path / "fixed"))))
+    (tmp_path / "inputs.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(1, 41)))
+    return path
+
+
+def test_a_killed_submitter_s_batch_goes_on_and_no_input_is_done_twice(
+    fleet: Any, crew: Path, tmp_path: Path, redis: Redis, trace: Any
+) -> None:
+    command = ("submit", str(crew), "--each", str(tmp_path / "inputs.jsonl"), "--at-once", "4")
+    # Given a submitter that is killed while four of its runs wait for a worker
+    first = fleet.popen(*command)
+    eventually(lambda: redis.zcard(keys.key("runs_key", home=keys.home())), why="runs are submitted")
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert redis.zcard(keys.key("runs_key", home=keys.home())) == 4
+    # When the same is submitted again, with a worker there
+    fleet.start("--concurrency", "2")
+    again = fleet.popen(*command)
+    out, err = again.communicate(timeout=60)
+    # Then each input was done once, and its result is a line
+    lines = {one["line"]: one for one in map(json.loads, out.splitlines())}
+    assert again.returncode == 1, err
+    assert lines.keys() == set(range(1, 41))
+    assert {line["status"] for n, line in lines.items() if n != 13} == {"completed"}
+    assert [line["result"] for _, line in sorted(lines.items()) if line["result"]] == [
+        str(n) for n in range(1, 41) if n != 13
+    ]
+    assert "ValueError: unlucky" in lines[13]["error"]
+    assert sorted(trace.lines()) == sorted(f"step x {n}" for n in range(1, 41) if n != 13)
+    assert redis.zcard(keys.key("runs_key", home=keys.home())) == 40
+    assert "40 of 40 over, 1 failed" in err
+    # And what failed is resumed by the id of the batch
+    (tmp_path / "fixed").touch()
+    (batch,) = {word for word in err.split() if word.startswith("b-") and not word.endswith(":")}
+    resumed = fleet.popen("resume", batch)
+    out, err = resumed.communicate(timeout=60)
+    assert (resumed.returncode, [json.loads(line)["line"] for line in out.splitlines()]) == (0, [13]), err
+
+
+def test_ctrl_c_leaves_what_is_active_running(fleet: Any, crew: Path, tmp_path: Path, redis: Redis) -> None:
+    submitter = fleet.popen("submit", str(crew), "--each", str(tmp_path / "inputs.jsonl"), "--at-once", "3")
+    eventually(lambda: redis.zcard(keys.key("runs_key", home=keys.home())), why="runs are submitted")
+    submitter.send_signal(signal.SIGINT)
+    out, err = submitter.communicate(timeout=30)
+    assert (submitter.returncode, out) == (130, ""), err
+    assert "no more runs are submitted, those that are active continue; to continue the batch: the same command" in err
+    assert redis.zcard(keys.key("active_key", home=keys.home())) == 3
