@@ -222,7 +222,7 @@ def test_a_setting_that_is_no_number(name, value, command, line, refused, write_
         (["submit", "crew.py", "--queue", "runner:{p0}:due"], "'runner:{p0}:due' is not a queue name"),
         (["worker", "--queue", "runner:{p0}:due"], "'runner:{p0}:due' is not a queue name"),
         (["worker", "--lease", "0.1"], "invalid value for '--lease': 0.1 is not in the range x>=0.3;"),
-        (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'prefork', 'threads';"),
+        (["worker", "--pool", "gevent"], "invalid value for '--pool': 'gevent' is not one of 'auto', 'prefork', "),
         (["flower", "--address", "0.0.0.0"], "Flower on 0.0.0.0 would let anyone stop workers: give --basic-auth"),
         (["flower", "--basic-auth", "me"], "--basic-auth must be USER:PASSWORD"),
     ],
