@@ -216,8 +216,11 @@ def main() -> int:
     known = learn(given)
     for crew, places in known.items():
         print(f"{crew}: {len(places)} commands", flush=True)
-    with ProcessPoolExecutor(given.rings, mp_context=multiprocessing.get_context("spawn")) as pool:
-        total = sum(pool.map(partial(share, given, known), range(given.rings)), Tally())
+    if given.rings == 1:
+        total = share(given, known, 0)
+    else:
+        with ProcessPoolExecutor(given.rings, mp_context=multiprocessing.get_context("spawn")) as pool:
+            total = sum(pool.map(partial(share, given, known), range(given.rings)), Tally())
     print(table(total))
     seconds = time.monotonic() - began
     print(

@@ -1,6 +1,7 @@
 """All that a task asks of the store waits where the store is away or refuses: there is one place that sees to it."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,12 +49,15 @@ MODULES = {"connection", "patience"}
 TRANSIENT = {"TRANSIENT_ERRORS", "REFUSED", "REFUSES", "NotNow", "retry_while_unavailable", "not_now", "noticing"}
 
 
-def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
-    for folder in ("runner", "tasks", "providers"):
-        for path in sorted((root / folder).rglob("*.py")):
-            name = path.relative_to(root).as_posix()
-            if not name.startswith(("runner/tasks/", "runner/providers/", "runner/testing/")) and name not in PLACE:
-                yield name, ast.parse(path.read_text("utf-8"))
+@functools.cache
+def sources(root: Path) -> list[tuple[str, ast.Module]]:
+    return [
+        (name, ast.parse(path.read_text("utf-8")))
+        for folder in ("runner", "tasks", "providers")
+        for path in sorted((root / folder).rglob("*.py"))
+        for name in [path.relative_to(root).as_posix()]
+        if not name.startswith(("runner/tasks/", "runner/providers/", "runner/testing/")) and name not in PLACE
+    ]
 
 
 def from_the_place(tree: ast.Module, wanted: set[str]) -> set[str]:
