@@ -91,7 +91,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What stands in the quick folder is fast, unless it is marked as slow or has a server; in the soak's, soak."""
     for item in items:
         if item.path.is_relative_to(SOAK):
@@ -99,6 +99,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_slow = item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))
         if _is_of_the_quick(item.path) and not is_slow:
             item.add_marker(pytest.mark.fast)
+    if not config.getoption("soak") and (left_out := [item for item in items if item.get_closest_marker("soak")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _is_of_the_quick(path: Path) -> bool:

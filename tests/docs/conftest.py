@@ -29,6 +29,8 @@ import pytest
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLLOWED = ("agents.md", "checkpointing.md")
 TYPED = ("python", "sh", "console")
+#: Sections that start many processes, for what the others start as well: they are followed in the soak.
+LONG = ("Fork and compare on the fleet", "Have a person approve what a task gives", "Use the tools of an MCP server")
 BROWSER = re.compile(r"runner checkpoint (?!list|show|diff|prune)")
 REDIS = "redis://localhost:6379"
 WAIT = "time.sleep(2)"
@@ -319,9 +321,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test for each section of each page that is followed."""
     if "section" in metafunc.fixturenames:
         found = [(DOCS / page, section) for page in FOLLOWED for section in sections(DOCS / page)]
+        assert {section.title for _, section in found} >= {*LONG}
         metafunc.parametrize(
-            ("page", "section"), found, ids=[f"{page.stem}: {section.title or section.part}" for page, section in found]
-        )
+            ("page", "section"),
+            [
+                pytest.param(
+                    page, section, id=f"{page.stem}: {section.title or section.part}",
+                    marks=[pytest.mark.soak] if section.title in LONG else [],
+                )
+                for page, section in found
+            ],
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -21,9 +21,20 @@ def test_no_signal_is_ignored_that_a_person_sends():
     assert signal.SIG_IGN not in {signal.getsignal(signum) for signum in sent}
 
 
-def test_the_soak_is_run_only_when_asked_for(request, root):
-    soak = [item.nodeid for item in request.session.items if item.path.is_relative_to(root / "tests/soak")]
+def test_the_soak_is_run_only_when_asked_for(request):
+    soak = [item.nodeid for item in request.session.items if item.get_closest_marker("soak")]
     assert request.config.getoption("soak") or not soak
+
+
+def test_what_is_left_to_the_soak_is_listed(root):
+    """A case that the test command leaves out is one that somebody can see it leaves out."""
+    listed = re.findall(r"(?m)^\| `(tests/[^`]+)` \|", (root / "CONTRIBUTING.md").read_text())
+    folders = [path for path in (root / "tests").rglob("*.py") if path.name != "test_session.py"]
+    marked = {path.relative_to(root).as_posix() for path in folders if "pytest.mark.soak" in path.read_text()}
+    assert marked - {"tests/conftest.py"} == {file for file in listed if not file.endswith("/")}
+    assert {file for file in listed if file.endswith("/")} == {"tests/soak/"}
+    command = (root / "ops/soak").read_text().splitlines()[-1]
+    assert command.endswith(' -m pytest --soak -m soak "$@"')
 
 
 def test_no_test_is_run_again_but_in_ci_which_names_it(root):

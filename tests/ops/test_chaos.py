@@ -26,6 +26,7 @@ def test_a_kill_at_some_calls_of_agents_and_of_functions(root: Path) -> None:
     assert last == "2 runs, 6 kills, 0 wrong"
 
 
+@pytest.mark.soak  # tests/worker/tasks/test_chaos.py kills at random as well
 def test_a_small_storm(root: Path) -> None:
     last = chaos(root, "run.py", "--runs", "3", "--kills", "8", "--workers", "1")
     assert last.startswith(

@@ -103,8 +103,15 @@ def nothing_happened(handle: Any, trace: Any, fleet: Fleet) -> None:
     assert "Traceback" not in fleet.log()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
-@pytest.mark.parametrize("seconds", [0.2, 2.0])
+@pytest.mark.parametrize(
+    ("seconds", "pool"),
+    [
+        (0.2, "threads"),
+        (2.0, "prefork"),
+        pytest.param(0.2, "prefork", marks=pytest.mark.soak),
+        pytest.param(2.0, "threads", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_a_refusal_that_passes_is_waited_for(
     kind: str, seconds: float, pool: str, admin: Redis, own_fleet: Fleet, at_work: Any, trace: Any, eventually: Any
