@@ -1,4 +1,4 @@
-"""What a long run costs to keep: bytes for each task, and the time of a commit early and late.
+"""What runs cost to keep: a long one for each task, and the time of its commits early and late; many short ones.
 
 The commits go through the store's own claim and commit, without Celery, so that nothing else is measured.
 """
@@ -6,18 +6,25 @@ The commits go through the store's own claim and commit, without Celery, so that
 import itertools
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from redis import Redis
 from servers import Server
 from table import Row
 from waiting import until
 
+from runner.client import prepare
+from runner.client.batch import CHUNK
+from runner.client.submission import KEEP, run_fields
 from runner.core import output
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
+from runner.providers.records import NewRun
 from runner.providers.redis import jobs, keys
+from runner.providers.redis.batches import Batches
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import PipelinedConnection, connect
 from runner.providers.redis.runs import Runs
@@ -25,6 +32,9 @@ from runner.providers.redis.workers import Workers
 
 WINDOW = 200
 PAYLOAD = 1024
+ONE_TASK = (
+    'from runner import Crew, Task\ncrew = Crew(name="small", tasks=[Task(name="work", run=lambda ctx: "done")])\n'
+)
 CONTROL = 'return redis.call("HSET", KEYS[1], ARGV[1], ARGV[2])'
 
 
@@ -42,6 +52,11 @@ class LongRun:
         }  # fmt: skip
         runs.create(run_id, Plan("long", tuple(self._tasks)), fields)
         self._next = 0
+
+    @property
+    def done(self) -> int:
+        """How many tasks are committed."""
+        return self._next
 
     def one(self) -> float:
         """Claim and commit the next task; gives the seconds of the commit alone."""
@@ -85,6 +100,61 @@ def measure(server: Server, tasks: int) -> Iterator[Row]:
     written = redis.info("persistence")["aof_current_size"] - aof_before
     yield bytes_row(redis, long.id, tasks, written)
     yield commit_row(times, tasks)
+    yield events_row(runs, long)
+    yield from batch_rows(server, 20_000 if tasks < 10_000 else 100_000)
+
+
+def events_row(runs: Runs, long: LongRun) -> Row:
+    told = sum(event.type == "task_completed" for event in runs.events(long.id))
+    return Row(
+        "events", f"tasks that completed, in the events of a run of {long.done:,}", told / long.done, f"{told:,}",
+        "all", told == long.done,
+    )  # fmt: skip
+
+
+def batch_rows(server: Server, many: int) -> Iterator[Row]:
+    """So many runs of one task: how they are accepted, what one takes when it is over, and a list of the newest."""
+    client = connect(server.url)
+    line, runs, batches = PipelinedConnection(client), Runs(client), Batches(client)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "crew.py").write_text(ONE_TASK)
+        read = prepare(f"{folder}/crew.py")
+    fields = run_fields(read, None, None, None, "small", KEEP)
+    runs.put_bundle(read.packed.sha256, read.packed.data)
+    scripts = []
+    for first in range(0, many, CHUNK):
+        some = [NewRun(f"r-{number:012x}", number, f'{{"n": {number}}}') for number in range(first, first + CHUNK)]
+        began = time.perf_counter()
+        batches.create("b-bench", read.plan, fields, some)
+        scripts.append(time.perf_counter() - began)
+    rate, one = many / sum(scripts), statistics.median(scripts) * 1e3
+    yield Row(
+        "accepted", f"{many:,} runs accepted, {CHUNK} by one script", rate, f"{rate:,.0f}/s; one script {one:.0f} ms",
+        samples={"scripts": scripts},
+    )  # fmt: skip
+    times = []
+    for _ in range(50):
+        began = time.perf_counter()
+        runs.newest(30)
+        times.append(time.perf_counter() - began)
+    middle = statistics.median(times) * 1e3
+    yield Row(
+        "listed",
+        f"the newest 30 of {many:,} runs",
+        middle,
+        f"{middle:.1f} ms",
+        "< 50 ms",
+        middle < 50,
+        samples={"listed": times},
+    )
+    run = "r-000000000001"
+    claim = jobs.claim(line, Job(run, "main", "work", 1), worker="w", process="1")
+    if isinstance(claim, Refusal):
+        raise RuntimeError(claim.reason)
+    ClaimedTask(line, claim).commit(output.dump("done 1", None), [], replayed=0, ms=5)
+    redis = server.client()
+    size = sum(redis.memory_usage(key, samples=0) or 0 for key in redis.scan_iter(f"{keys.run_key(run)}*", 1000))
+    yield Row("small", "memory of a finished run of one task", size, f"{size:,} bytes", "< 3,000", size < 3000)
 
 
 def bytes_row(redis: "Redis[str]", run_id: str, tasks: int, written: int) -> Row:

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 BATCH_ID = re.compile(r"b-[0-9a-f]{12}")
 AT_ONCE = 100  #: runs that are active, unless it is said otherwise
-CHUNK = 250  #: runs that one script creates at most: others wait meanwhile
+CHUNK = 200  #: runs that one script creates at most: others wait meanwhile
 LOOK_EVERY = 5.0  #: seconds between two looks at all active runs: no event says that one awaits input
 
 Numbered = tuple[int, Mapping[str, Any]]

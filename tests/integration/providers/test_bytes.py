@@ -13,14 +13,18 @@ from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan, PlannedTask
+from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
 from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of
 
 PRINTABLE = string.printable[:95]
+
+LISTING = 400  #: bytes for each run that is listed, however many there are
 
 A_SHORT_RUN = 2600  #: bytes that a finished run of one task takes, with all that it is submitted with
 
@@ -78,6 +82,28 @@ def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write
     last = client.store.runs.last_event(run)
     client.fork(run, inputs={"n": 2})
     assert next(iter(client.store.runs.events(run, after=last))).seq == 5
+
+
+def test_listing_the_newest_runs_costs_what_is_listed(client: Client, redis: Redis) -> None:
+    """One command for their ids and one for each; also of 3,000, that were accepted by 15 scripts."""
+    plan = plan_of("a")
+    fields = {
+        **{"crew": "many", "bundle": "", "plan": plan.digest, "queue": "jobs", "keep": "60000", "inputs": "{}"},
+        **{"envelope": DIRECT, "checkpoint_on": "", "max_checkpoints": "0"},
+    }
+    for first in range(0, 3000, 200):
+        runs = [NewRun(f"r-{number}", number, "{}") for number in range(first, first + 200)]
+        assert client.store.batches.create("b-1", plan, fields, runs) == ["created"] * 200
+    redis.config_resetstat()
+    told = redis.info("stats")["total_net_output_bytes"]
+    assert len(client.runs(limit=30)) == 30
+    told = redis.info("stats")["total_net_output_bytes"] - told
+    calls = {name: told["calls"] for name, told in redis.info("commandstats").items()}
+    assert {name: many for name, many in calls.items() if "info" not in name and "config" not in name} == {
+        "cmdstat_zrevrange": 1,
+        "cmdstat_hmget": 30,
+    }
+    assert told < 30 * LISTING + 10_000  # what INFO says among them
 
 
 @pytest.mark.parametrize(
