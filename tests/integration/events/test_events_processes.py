@@ -155,22 +155,23 @@ def test_a_lock_that_the_forking_thread_held_can_be_let_go():
 def test_what_handlers_do_is_done_before_the_process_ends():
     said = run(
         """
-        import atexit, threading
+        import atexit, sys, threading
         from runner.events import BaseEvent, event_bus
         go = threading.Event()
+        say = sys.stdout.write  # a line at once: print() writes its end apart, and two threads say something
 
         @event_bus.on("tea")
         def slowly(source, event):
             go.wait()
             event_bus.emit(None, BaseEvent(type="coffee"))
-            print("sync")
+            say("sync\\n")
 
         @event_bus.on("tea")
         async def aslowly(source, event):
             import asyncio
             while not go.is_set():
                 await asyncio.sleep(0.001)
-            print("async")
+            say("async\\n")
 
         event_bus.emit(None, BaseEvent(type="tea"))
         print("over")

@@ -1,5 +1,6 @@
 """Native crews on the executor: graphs, steps, retries, timeouts, crashes."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from runner.core.states import RunStatus
 from runner.engine.decisions import Commit, Fail, Lost, Retry
 from runner.engine.jobs import REGISTER_WAIT
+from runner.journal.cancellation import timing
+from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import LEASE, InProcess
 
@@ -110,12 +113,23 @@ def test_a_failed_run_is_resumed_from_what_was_paid(
     assert done() == ["first", "second"]
 
 
-def test_a_timeout_reaches_a_task_between_its_steps(here: InProcess, begun: Callable[..., str], done: Any) -> None:
-    run = begun(steps("while True: pass", "timeout=0.05"))
+def test_a_timeout_reaches_a_task_between_its_steps(
+    here: InProcess, begun: Callable[..., str], done: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Section(InterruptibleSection):
+        """Its minute is over once the task is between its steps."""
+
+        def wait(self, seconds: float) -> bool:
+            while seconds == 60 and "between" not in done():
+                time.sleep(0.001)
+            return super().wait(0 if seconds == 60 else seconds)
+
+    monkeypatch.setattr(timing, "InterruptibleSection", Section)
+    run = begun(steps("trace('between'); exec('while True: pass')", "timeout=60"))
     (found,) = here.work()
     assert isinstance(found[1], Fail)
-    assert "longer than its timeout of 0.05 s" in here.runs.get(run).error
-    assert done() == ["first"]
+    assert "longer than its timeout of 60 s" in here.runs.get(run).error
+    assert done() == ["first", "between"]
 
 
 def test_a_worker_that_drains_sends_its_job_on(here: InProcess, begun: Callable[..., str]) -> None:
