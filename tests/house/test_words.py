@@ -34,6 +34,7 @@ TEXTS = sorted(
         ("runner", "**/*.py"),
         ("tasks", "*.py"),
         ("providers", "**/*.py"),
+        ("providers", "**/*.lua"),
         ("docs", "*.md"),
         (".", "*.md"),
     )
@@ -44,7 +45,7 @@ TEXTS = sorted(
 
 def found(text: str) -> list[str]:
     """The banned phrases of a text, across the ends of its lines, each with what to write instead."""
-    flat = re.sub(r"\s*\n[\s#:]*", " ", text)
+    flat = re.sub(r"\s*\n(?:[\s#:]|--)*", " ", text)
     return [f"{hit[0]!r}: {instead}" for phrase, instead in PHRASES.items() for hit in phrase.finditer(flat)]
 
 
@@ -60,7 +61,15 @@ def test_no_text_has_a_banned_phrase(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["The run goes\n    on.", "Nobody asks.", "the how-manieth", "who hears\n# of it", "is laid over"]
+    "text",
+    [
+        "The run goes\n    on.",
+        "Nobody asks.",
+        "the how-manieth",
+        "who hears\n# of it",
+        "it goes\n-- on",
+        "is laid over",
+    ],
 )
 def test_a_banned_phrase_is_found(text: str) -> None:
     assert found(text)

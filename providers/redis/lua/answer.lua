@@ -1,10 +1,10 @@
--- A person's answer: it goes into the journal of the task that asked, which goes on, and so does its branch.
+-- Record a person's answer in the journal of the task that asked, and resume the task and its branch.
 --
 -- KEYS home run branch task journal
 -- ARGV name:text key:text step:text text:text
 -- USES now queued emit send intact goes_on take_along
 --
--- step: the question's, as it was read. text: the answer as JSON.
+-- step: that of the question which the person read. text: the answer as JSON.
 -- Returns "answered", or why not: "gone", "not asked", "changed" (another question by now) or the branch's status, if it is
 -- over.
 local status = redis.call("HGET", branch, "status")

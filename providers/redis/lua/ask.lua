@@ -1,4 +1,4 @@
--- A task asks a person something: it is given back, and goes on when there is an answer. Its journal stays.
+-- A task asks a person something: its claim is released, and it resumes when there is an answer. Its journal stays.
 --
 -- KEYS home run branch task journal
 -- ARGV name:text key:text token:int worker:text replayed:entries? step:text question:text stamp:text

@@ -1,4 +1,4 @@
--- A worker says that it lives. Its lease is one entry, scored with the time at which it lapses.
+-- A heartbeat: renew a worker's lease, which is one entry, scored with the time at which it lapses.
 --
 -- KEYS workers worker claims
 -- ARGV id:text lease_ms:int about:text
@@ -6,7 +6,7 @@
 --
 -- about: JSON of what it says of itself when it registers, or "". Returns {1 if the lease still stood, how often its
 -- claims were taken from outside, the server's time, claims as a flat list of reference, "token|process|deadline",
--- how many beats its record has counted: fewer than the worker was told before mean that the store went back in time}.
+-- how many heartbeats its record has counted: fewer than the worker was told before mean that the store lost writes}.
 local at = now()
 local stood = redis.call("ZSCORE", workers, id)
 local known = redis.call("HLEN", worker) > 0

@@ -5,7 +5,7 @@
 -- USES account
 --
 -- begun: all of them, as entries of the account; new: those of them that are done whatever this answers. Both "" for none.
--- Where the claim is lost, whoever took it back has counted those of before as in doubt; the new ones are counted here.
+-- Where the claim is lost, the earlier ones were counted as in doubt when it was taken back; the new ones are counted here.
 -- Returns 1, or 0 where the claim is lost (the step's own record will be refused).
 if redis.call("HGET", task, "token") ~= token then
   local lost = new ~= "" and entries(new, "new")

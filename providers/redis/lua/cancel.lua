@@ -1,11 +1,11 @@
--- Stop a run: claims are taken back, so nothing more of it is written, and their workers are told to look.
+-- Cancel a run: its claims are revoked, so nothing more of it is written, and their workers are told to check.
 --
 -- KEYS home run
 -- ARGV branch:text reason:text
 -- USES now queued emit send goes_on close account release recall lifetime finish intact
 --
 -- branch: "" for every branch that runs or waits, else that one alone.
--- Returns "running" or "waiting" if something was stopped by it; else how the run, or that branch, stands: "gone" if it
+-- Returns "running" or "waiting" if this stopped something; else the status of the run, or of that branch: "gone" if it
 -- is not there.
 local r = redis.call("HMGET", run, "status", "branch")
 if not r[1] then return "gone" end

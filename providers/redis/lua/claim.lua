@@ -1,12 +1,12 @@
--- Take the exclusive right to one task, and all that is needed to do it.
+-- Claim a task: take the exclusive right to it, and read all that is needed to perform it.
 --
 -- KEYS home run task
 -- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text
 -- USES now queued emit checkpoint intact send goes_on take_along take
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
--- it stands, even if the branch was over meanwhile, and whoever holds it must know.
--- unfit: the adapters that this worker cannot serve, with commas around. Their jobs come again a second later, to others.
+-- it still holds then, even if the branch ended meanwhile, and its holder must learn of it.
+-- unfit: the adapters that this worker cannot serve, with commas around. Their jobs are sent again a second later, for others.
 -- Returns {"claimed", token, {failures, failed}, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
 -- triggers of the run's checkpoints, the start of its agent, if that is at work, and whether the task is the first that was ever claimed

@@ -1,4 +1,4 @@
--- End a task: output, checkpoint and pruning, what it unlocks and their jobs, all or nothing.
+-- Commit a task: its output, the checkpoint and pruning, the tasks that it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
 -- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text nonce:text
@@ -8,7 +8,7 @@
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
 -- for this one, where needs is how many tasks each waits for in all. expansion: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
--- process: "", or the process of the worker that goes on with the first task that becomes ready: instead of being sent, it
+-- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
 -- is claimed as by claim.lua. nonce: one per commit, so that a claim whose answer was lost can be asked again.
 -- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
 -- one was claimed {task, attempt, what claim.lua returns}}, also when this very token committed before (the events' are 0
@@ -52,7 +52,7 @@ if tonumber(b[2]) + unlocked <= 1 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
 end
--- A worker without a lease claims nothing, nor does anybody before what waits is sent again for a newer protocol.
+-- A worker without a lease claims nothing, nor does any before what waits is sent again for a newer protocol.
 local going
 if process ~= "" and b[1] == "running" then
   local all = of_run(run)
@@ -93,7 +93,7 @@ if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 checkpoint(run, name, branch, "task_completed", key, stamp, at)
 local left = redis.call("HINCRBY", branch, "left", unlocked - 1)
 if b[1] ~= "running" then
-  -- What was paid for is kept. A resume finds what this unlocks.
+  -- The branch is over: the output, which was paid for, is kept. A resume finds the tasks that it unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
   return {"committed", seq, redis.call("HGET", branch, "status"), told, 0}

@@ -1,4 +1,4 @@
--- Accept a run: once this returned, the run ends or waits for a person.
+-- Accept a run: once this has returned, the run will end, or wait for a person.
 --
 -- KEYS home run bundle
 -- ARGV run_id:text fields:run_fields plan:text ready:tasks tasks_left:int stamp:text

@@ -1,4 +1,4 @@
--- Forget the data of a bundle that turned out to be damaged: who submits its crew again stores it again.
+-- Drop the data of a bundle that turned out to be damaged: the next submission of its crew stores it again.
 --
 -- KEYS bundle
 -- ARGV digest:text

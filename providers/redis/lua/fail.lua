@@ -1,4 +1,4 @@
--- A task failed for good: its branch fails with the reason. What else is running goes on to its commit.
+-- A task failed for good: its branch fails with the reason. Its other tasks in flight continue to their commit.
 --
 -- KEYS home run branch task
 -- ARGV name:text key:text token:int worker:text replayed:entries? reason:text trace:text stamp:text

@@ -1,9 +1,9 @@
--- Read a point in a run's history, and what a fork that leaves there is decided by. It writes nothing.
+-- Read a position in a run's history, and what a fork from there depends on. Writes nothing.
 --
 -- KEYS run
 -- ARGV name:text checkpoint:text tasks:texts
 --
--- name: a branch, "" for the run's current line. checkpoint: the whole id of one, on whichever branch it is; "" for the
+-- name: a branch, "" for the run's current branch. checkpoint: the whole id of one, on any branch; "" for the
 -- newest position. tasks: JSON list of those whose outputs are wanted.
 -- Returns {"gone"}, {"no branch"} or {"no checkpoint"}; else {"there", run fields, plan, id of the newest event, sequence,
 -- line, line, ...}: the branch, then its parent and so on, each as {name, its fields and their values, its commits up to

@@ -1,4 +1,4 @@
--- A new branch that leaves another one at a position, and goes on side by side with it. It costs the same wherever that is:
+-- Fork: make a branch that leaves another one at a position, and runs beside it. It costs the same wherever that is:
 -- what was committed up to there stays where it is, but for the outputs that were edited.
 --
 -- KEYS home run branch bundle

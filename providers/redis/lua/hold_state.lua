@@ -1,4 +1,4 @@
--- Say on which checkpoint a run in flight stands, for as long as a lease; and on which it stands no more.
+-- Protect the checkpoint that a run in flight stands on from pruning, for as long as a lease, and release the one before.
 --
 -- KEYS home
 -- ARGV id:text instead_of:text lease:int

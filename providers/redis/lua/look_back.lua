@@ -1,4 +1,4 @@
--- Look what the store still has of that which it acknowledged to one claim; what it forgot is told, and counted as in doubt.
+-- Compare what the store has of one claim with what it acknowledged to it. What it lost is reported, and counted as in doubt.
 --
 -- KEYS home run task journal outputs
 -- ARGV name:text key:text token:int ended:text steps:recorded recorded:int begun:entries? worker:text rewound:int still:int later:text
@@ -6,16 +6,16 @@
 --
 -- ended: the operation by which the claim was given up, or "". steps: those that were recorded, each with 1 if that worker's
 -- later claim recorded it once more; recorded: how many it recorded in all, also those that are not remembered. later: the token of the last of those, or "".
--- begun: what was under way. rewound: 1 if the store is known to have forgotten something of this run. still: 1 if nothing has
+-- begun: what was under way. rewound: 1 if the store is known to have lost something of this run. still: 1 if nothing has
 -- come to what the worker remembers of the claim since the last look at it.
 -- Returns {"gone"} if there is no such run, {"kept"} (or counted before), {"unclear"} (a later claim has the task, or
--- committed it: before the store went back, or since; or what was under way is not counted, and may just have ended),
--- {"counted"} (what was under way is now: its note never came, or was forgotten), or {"forgotten", how many steps, 1 if the
--- claim itself or its end was forgotten, else 0}.
+-- committed it: before the store was restored, or since; or what was under way is not counted, and may just have ended),
+-- {"counted"} (what was under way is counted now: its note never came, or was lost), or {"forgotten", how many steps, 1 if the
+-- claim itself or its end was lost, else 0}.
 local counted_in = "rewound:" .. name .. "|" .. key .. "|" .. token
 local r = redis.call("HMGET", run, "id", "token", counted_in, "rewound", seen_to(name, key, token))
 if not r[1] then return {"gone"} end
--- What was counted stands in the run, with the count: a store that goes back once more forgets both.
+-- What was counted stands in the run, with the count: a store that is restored once more loses both.
 local counted = cjson.decode(r[3] or '{"steps":{}}')
 local done = redis.call("HGET", outputs, key)
 local by = string.match(done or "", '^{"seq":%d+,"token":(%d+)')
@@ -24,8 +24,8 @@ if by == token then return {"kept"} end
 local at = now()
 local t = redis.call("HMGET", task, "token", "begun", "claims")
 local holds = t[1] == token
--- Whose the task was, oldest first, as far as that is kept, and how many steps each found. A claim that is not among them
--- was forgotten; and where the next one found fewer than there were after it, so were steps of it, whoever did them since.
+-- The claims of the task, oldest first, as far as they are kept, and how many steps each found. A claim that is not among them
+-- was lost; and where the next one found fewer than there were after it, so were steps of it, whichever claim did them since.
 local claims = of == "" and by .. ":0," or of or t[3] or ""
 local own, following, first, last, kept
 for one, found in string.gmatch(claims, "(%d+):(%d+),") do
@@ -40,8 +40,8 @@ local fewer = short > 0
 local whole = following and following >= own + recorded
 local lost = unheard or ended == "commit" or (ended ~= "" and holds) or (ended == "" and tonumber(r[2] or 0) < tonumber(token))
   or (done and tonumber(by) < tonumber(token))  -- by an earlier claim: this one would never have been given
--- A later claim may have found what is there, or done it again; one that committed took the journal along. What else was
--- forgotten of the run lately, to this worker or to another one, says that the store went back: then it counts as done again.
+-- A later claim may have found what is there, or done it again; one that committed removed the journal. If the store lately
+-- lost anything else of the run, of this worker's or another's, it was restored: then these steps count as done again.
 local theirs = by or t[1] or last
 local follows = theirs and tonumber(theirs) > tonumber(token)
 local certain = lost or fewer or rewound == "1" or (r[4] and at - r[4] < 60000)
@@ -60,10 +60,10 @@ for at_step, one in ipairs(steps) do
   end
 end
 local function kind_of(one) return cjson.encode({one[1], one[2], one[3]}) end
--- How many steps there are that were recorded under the claim, and not heard to be: their process died before, or has not yet.
+-- How many steps were recorded under the claim without the process having heard so: it died before, or has not yet.
 local there = following or (not done and redis.call("HLEN", journal))
 local unheard_of = own and there and math.max(there - own - recorded, 0) or 0
--- What was under way under a claim that is given up was noted, and seen to with that; or refused, and seen to.
+-- What was under way under a claim that is given up was noted, and accounted for with that; or refused, and accounted for.
 local broken_off = {}
 if not holds then
   local seen = {}
@@ -80,8 +80,8 @@ if not certain and still ~= "1" then
   open_questions = open_questions + #broken_off
   broken_off = {}
 end
--- What a claim that holds is to be counted by when it is taken back. What was under way at the time to which the store went
--- back, and recorded since, is counted already. And of what its process began last, the store may have forgotten the note.
+-- What counts for a claim that holds, when it is taken back. What was under way at the time to which the store was
+-- restored, and recorded since, is counted already. And the store may have lost the note of what its process began last.
 -- (Where it has more records than are remembered, the memory was read before the last one.)
 local function note_again()
   if not holds then return end

@@ -1,10 +1,10 @@
--- A signal came to the process that does this task: name the branch's position, if the run asked for that.
+-- A signal came to the process that performs this task: write a checkpoint of its branch, if the run asked for that.
 --
 -- KEYS run branch
 -- ARGV name:text key:text trigger:text stamp:text
 -- USES now goes_on checkpoint intact
 --
--- Returns 1, or 0 where the run does not go on on this branch.
+-- Returns 1, or 0 where the branch does not run.
 if not goes_on(run, name) then return 0 end
 intact_branch(branch)
 checkpoint(run, name, branch, trigger, key, stamp, now())

@@ -15,7 +15,7 @@ for _, ref in ipairs(refs) do
   if state ~= "delayed" then
     redis.call("ZREM", due, ref)
   elseif not pcall(intact_run, home, run, name) then
-    redis.call("ZADD", due, at + 1000, ref)  -- it does not hold up those of others
+    redis.call("ZADD", due, at + 1000, ref)  -- it does not hold up the tasks of others
   else
     redis.call("ZREM", due, ref)
     redis.call("HSET", record, "state", "queued")

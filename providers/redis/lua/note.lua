@@ -1,10 +1,10 @@
--- Put what a task logs, or how far it is, among the run's events.
+-- Append a task's log line, or its progress, to the run's events.
 --
 -- KEYS run task
 -- ARGV name:text key:text token:int kind:text text:text nonce:text
 -- USES emit
 --
--- nonce: one per line, so that one whose answer was lost can be noted again.
+-- nonce: one per line, so that one whose answer was lost can be sent again.
 -- Returns 1, or 0 where the claim is lost.
 local t = redis.call("HMGET", task, "token", "started", "told")
 if t[1] ~= token then return 0 end

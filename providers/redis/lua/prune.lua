@@ -1,4 +1,4 @@
--- Keep the newest few checkpoints of a branch. What it has done, and branches that left it, need none of them.
+-- Keep only the newest checkpoints of a branch. Its outputs, and branches that left it, need none of them.
 --
 -- KEYS checkpoints lineage
 -- ARGV keep:int

@@ -1,5 +1,5 @@
--- Store a packed crew, or learn that it is there. With empty data it only asks.
--- It lives an hour unless a run comes to need it.
+-- Store a bundle, or learn that it is stored. With empty data, it only asks.
+-- It expires after an hour unless a run uses it.
 --
 -- KEYS bundle
 -- ARGV data:text grace_ms:int

@@ -1,4 +1,4 @@
--- Store a checkpoint: its entry, its place on its branch, and its lineage. Asked twice, it is stored once.
+-- Store a checkpoint: its entry, its place on its branch, and its lineage. Sent twice, it is stored once.
 --
 -- KEYS home
 -- ARGV id:text branch:text parent:text digest:text size:int entry:text base:int base_digest:text lease:int

@@ -4,7 +4,7 @@
 -- ARGV id:text from:int? limit:int
 -- USES states
 --
--- ``from`` is the number of the entry to go on at, "" to begin; the answer ends when ``limit`` bytes are in it.
+-- ``from`` is the number of the entry to continue at, "" to begin; the answer ends when ``limit`` bytes are in it.
 -- Returns {} if there is no such checkpoint, else {record, number of the next entry or "0", entry, entry, ...}. An entry
 -- that should be there and is not comes as "".
 local record = redis.call("HGET", lineage_key(home), id)

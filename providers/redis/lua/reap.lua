@@ -1,12 +1,12 @@
 -- Take back the claims of a worker that is gone, or of one process of it, and make the tasks runnable elsewhere.
--- A task that took its workers with it max_attempts times without getting further fails its branch instead.
+-- A task whose workers died max_attempts times in a row without making progress fails its branch instead.
 --
 -- KEYS home workers worker claims
 -- ARGV id:text process:text about:text lapsed:int reason:text out:said max_attempts:int stamp:text
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
--- registered anew since, the judgement is void. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
+-- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
 -- process, where it is known: a token, and the calls of models of that claim that had left the process, as entries of the
 -- account.
 -- Returns {1 if it was done, references of the tasks handed back}.
@@ -38,7 +38,7 @@ for i = 1, #held, 2 do
     if redis.pcall("HGET", record, "token") ~= token then
       redis.call("HDEL", claims, ref)
     elseif not pcall(intact_end, home, run, name, record) then
-      whole = false  -- it does not hold up those of others
+      whole = false  -- it does not hold up the tasks of others
     else
       redis.call("HDEL", claims, ref)
       local attempt = give_up(home, run, name, key, id, true, of == token and noted(left))

@@ -1,19 +1,19 @@
--- Send again the jobs that nobody claimed although nothing is left in their queue: their messages are lost.
--- A needless copy is dropped at the claim. A job whose queue is not empty is looked at again after as long, so that
--- a queue that nobody serves does not keep the others from being looked at.
+-- Redeliver jobs that are not claimed although nothing is left in their queue: their messages are lost.
+-- A needless copy is discarded at the claim. A job whose queue is not empty is checked again after as long, so that
+-- a queue without workers does not keep the others from being checked.
 --
 -- KEYS home queued
 -- ARGV older_ms:int limit:int depths:depths
 -- USES now queued emit send goes_on intact
 --
--- depths: how many messages wait in the queues of another broker, which nobody sees from here: jobs for one of which it
--- does not tell are left as they are.
+-- depths: how many messages wait in the queues of another broker, which this script cannot see: jobs of a queue that
+-- is missing there are left as they are.
 -- Returns {how many, the queues that have to be asked for}.
 local at = now()
 local refs = redis.call("ZRANGEBYSCORE", queued, "-inf", at - older_ms, "LIMIT", 0, limit)
 local sent, here, long = 0, {}, {}
 local unknown, unseen = {}, {}
--- The jobs of a run that are in flight, by how the index names them: looked at where it does not give their names.
+-- The jobs of a run that are in flight, by their names in the index: read where those are digests.
 local function jobs_of(run_id)
   local found, run = {}, run_key(home, run_id)
   for _, name in ipairs(redis.pcall("SMEMBERS", branches_key(run))) do
@@ -36,7 +36,7 @@ for _, ref in ipairs(refs) do
   if t[1] ~= "queued" or not going then
     redis.call("ZREM", queued, ref)
   elseif not pcall(intact_run, home, run, name) then
-    redis.call("ZADD", queued, at, ref)  -- it does not hold up those of others
+    redis.call("ZADD", queued, at, ref)  -- it does not hold up the jobs of others
   else
     local queue, relayed = r[1], not is_direct(r[2], r[3])
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.

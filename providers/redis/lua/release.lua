@@ -1,5 +1,5 @@
--- Hand a task back: its worker drains, and another one goes on from the recorded steps. One that was handed over
--- max_handovers times without getting further fails its branch instead.
+-- Release a task: its worker drains, and another one continues from the recorded steps. One that was handed over
+-- max_handovers times without making progress fails its branch instead.
 --
 -- KEYS home run task
 -- ARGV name:text key:text token:int worker:text replayed:entries? max_handovers:int stamp:text

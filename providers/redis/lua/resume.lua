@@ -1,11 +1,11 @@
--- Let a run go on that failed, was cancelled or waits: on a branch where it stands, or on a new one that begins at a
--- checkpoint. That becomes its current line, unless the present one is still running.
+-- Resume a run that failed, was cancelled or waits: on a branch as it is, or on a new one that begins at a
+-- checkpoint. That becomes its current branch, unless the present one is still running.
 --
 -- KEYS home run branch bundle
 -- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int
 -- USES now queued emit send goes_on close account release recall lifetime begin intact take_along
 --
--- name: the branch. parent: "" to go on where it stands, else the branch that the new one leaves at parent_seq.
+-- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
 -- rerun_masks: JSON object of the rerun masks of branches that have one (stored as todo). waits: JSON list of {task, met}.
 -- All that was computed from what stood at expected_status (of the branch; of the run for a new one), expected_seq,
@@ -51,7 +51,7 @@ if plan ~= "" then
     redis.call("HSET", bundle, "plan:" .. (fields.plan or r[3]), plan)
     redis.call("DEL", plan_key(run))
   end
-  -- What still runs goes by the old plan: what it unlocks, and that it counts at all, may no longer be so.
+  -- What still runs follows the old plan: what it unlocks, and whether it counts at all, may have changed.
   for _, other in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     recall(home, run, other)
     redis.call("DEL", shared_key(branch_key(run, other)))

@@ -1,4 +1,4 @@
--- An attempt raised and another is allowed: it comes after a delay, and replays the recorded steps.
+-- An attempt failed and another is allowed: it follows after a delay, and replays the recorded steps.
 --
 -- KEYS home run task
 -- ARGV name:text key:text token:int worker:text replayed:entries? delay_ms:int reason:text trace:text

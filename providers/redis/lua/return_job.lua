@@ -1,4 +1,4 @@
--- A worker that is about to go received a job and does not claim it: send its message on.
+-- A worker that drains received a job and does not claim it: send its message again.
 --
 -- KEYS home run task
 -- ARGV name:text key:text attempt:int

@@ -1,11 +1,11 @@
--- Take back one claim of a worker that lives, and of which no process performs it. It cost nobody's life: no crash counts,
--- only that it was handed over; max_handovers times without getting further, and its branch fails.
+-- Take back a claim of a live worker of which no process performs it. No process died of it: no crash is counted,
+-- only a handover; after max_handovers of them without progress its branch fails.
 --
 -- KEYS home run task claims
 -- ARGV name:text key:text token:int ref:text worker:text reason:text max_handovers:int stamp:text
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact hand_over
 --
--- Returns 1 if the task was taken back, 0 where the claim holds no more.
+-- Returns 1 if the task was taken back, 0 where the claim does not hold any more.
 local listed = string.match(redis.call("HGET", claims, ref) or "", "^(%d+)|") == token
 local holds = redis.call("HGET", task, "token") == token
 if holds then intact_hand_over(home, run, name, task, max_handovers) end

@@ -1,10 +1,10 @@
--- Take a turn to call a model, if there is one: only so many calls may go out in a minute, from all workers together.
+-- Rate limit: take a turn to call a model, if one is free: only so many calls may be sent in a minute, by all workers together.
 --
 -- KEYS run
 -- ARGV limits:limits minute:int nonce:text
 -- USES now
 --
--- limits: JSON list of {whose calls, how many in a minute}; there has to be room under all of them. minute: in ms.
+-- limits: JSON list of {whose calls, how many in a minute}; all of them have to permit it. minute: in ms.
 -- nonce: one per turn, so that one whose answer was lost is not taken twice.
 -- Returns 0, or, where there is no turn, in how many ms to ask again.
 local at, wait, room = now(), 0, {}

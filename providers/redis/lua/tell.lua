@@ -1,4 +1,4 @@
--- Put an event that a task's code emitted among the run's: what it is and where, not what it says.
+-- Append an event that a task's code emitted to the run's: its type and place, not its content.
 --
 -- KEYS run branch task
 -- ARGV name:text key:text token:int kind:text about:text more:flat parent:int started:int cause:int ends:text trigger:text stamp:text nonce:text
@@ -6,7 +6,7 @@
 --
 -- about: the task to say. more: JSON list of further fields and their values. ends: "" or, if it opens a scope, the type
 -- that ends that when the task is interrupted. trigger: "" or the checkpoint trigger that it is.
--- nonce: one per event, so that one whose answer was lost can be told again.
+-- nonce: one per event, so that one whose answer was lost can be sent again.
 -- Returns its sequence, or 0 where the claim is lost.
 local t = redis.call("HMGET", task, "token", "open", "started", "told")
 if t[1] ~= token then return 0 end

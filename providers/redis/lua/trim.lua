@@ -1,4 +1,4 @@
--- Forget the runs whose keys have expired.
+-- Remove the runs whose keys have expired from the indexes.
 --
 -- KEYS runs expiring
 -- ARGV limit:int

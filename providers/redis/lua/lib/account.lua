@@ -2,15 +2,15 @@
 -- {kind, agent, model, how many, tokens served}. Tools are apart. A call of a model also counts where it was made, with
 -- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, tokens of prompt, of answer, served]. details: nil or,
 -- as a list, what of these tokens has a name in DETAILS. They stand in the run, by that name, and by line under "tokens":
--- clients of before could not read them in the ledger.
+-- clients of older versions could not read them in the ledger.
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
--- Entries as they were noted, unread. What should be entries and is not counts for nothing: it can break no other write.
+-- Entries as they were noted, decoded. What is not a list of entries counts as none: it can break no other write.
 local function noted(text)
   if not text or text == "" then return nil end
   local ok, found = pcall(entries, text, "noted")
   return ok and found or nil
 end
--- Where the run has what of the steps begun under a claim was seen to when that was given up, or refused.
+-- The field of the run with the begun steps of a claim that were accounted for when it was given up, or refused.
 local function seen_to(name, task, token) return "begun:" .. name .. "|" .. task .. "|" .. token end
 local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
 local function detail(run, field, details)
@@ -41,8 +41,8 @@ local function account(run, name, task, counter, entries, prompt_tokens, complet
     end
   end
 end
--- Steps that were begun, and of which nobody will hear, are in doubt. Of which claim they were stands beside the count, and
--- goes with it where the store goes back in time: a worker that remembers more knows (look_back.lua). known: those that
+-- Steps that were begun and whose outcome will not be known are in doubt. Their claim is stored beside the count, and
+-- is lost with it where the store is restored: a worker that remembers more detects it (look_back.lua). known: those that
 -- were begun, where some of them are in no doubt.
 local function doubt(run, name, task, token, entries, known)
   account(run, name, task, "in_doubt", entries)

@@ -1,4 +1,4 @@
--- A branch begins to run, or goes on. With the first one of a run, the run keeps its keys, and the bundle it needs.
+-- A branch starts to run, or resumes. With the first one of a run, the run's keys and its bundle expire no more.
 local function begin(home, run, name, at)
   local branch = branch_key(run, name)
   local r = redis.call("HMGET", run, "id", "branch", "bundle", "batch")

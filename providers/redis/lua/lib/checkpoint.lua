@@ -1,4 +1,4 @@
--- Name the branch's present position, if the run asked for it at this event, and keep the newest max_checkpoints only.
+-- Write a checkpoint of the branch, if the run asked for one at this event, and keep the newest max_checkpoints only.
 local function checkpoint(run, name, branch, trigger, task, stamp, at)
   local r = redis.call("HMGET", run, "checkpoint_on", "max_checkpoints", "id")
   local on = r[1] or ""

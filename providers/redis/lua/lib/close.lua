@@ -1,6 +1,6 @@
 -- What the code of a task began and did not end ends with the attempt, the innermost first, so that every start has one
 -- end. The record lists it in "open": sequence, parent, the type that ends it when it is interrupted, and its task.
--- goes_on: the task is handed on. A native agent stays at work then: whoever claims the task next goes on under its start.
+-- goes_on: the task is handed over. A native agent stays open then: the next claim continues under its start.
 local AGENT = "agent_execution_error"
 local function close_open(run, name, record, goes_on)
   local r = redis.call("HMGET", record, "open", "started")

@@ -1,4 +1,4 @@
--- End a branch: nothing of it is sent any more. With the last one that ran, the keys of the run get a lifetime.
+-- End a branch: none of its jobs are sent any more. With the last one that ran, the keys of the run get a lifetime.
 local function hold(home, run, name, task)
   local branch = branch_key(run, name)
   local id = redis.call("HGET", run, "id")
@@ -13,7 +13,7 @@ local function settle(run)
   if redis.call("XLEN", events) > 200 then return end
   if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
 end
--- Who waits for the runs of a batch hears of each that is over. It is kept for as long as the last of them.
+-- A client that waits for a batch is notified of each of its runs that ends. It is kept for as long as the last of them.
 local function leave_batch(home, batch, id, status, active, keep)
   redis.call("XADD", batch_ended_key(home, batch), "MAXLEN", "~", 1000, "*", "run", id, "status", status)
   if redis.call("HINCRBY", batch_key(home, batch), "active", active) > 0 then return end
@@ -25,7 +25,7 @@ local function finish(home, run, name, status, err, at)
   local was = redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
   redis.call("HSET", branch, "status", status, "error", err, "ended_at", at)
-  -- A run stands as its current line does.
+  -- A run has the status of its current branch.
   if r[4] == name then redis.call("HSET", run, "status", status, "error", err, "ended_at", at) end
   for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
     local state = redis.call("HGET", task_key(branch, task), "state")
@@ -33,7 +33,7 @@ local function finish(home, run, name, status, err, at)
   end
   if redis.call("HINCRBY", run, "live", ran and -1 or 0) > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
-  -- A run of before may be told to be kept for longer than Redis can count.
+  -- A run of an older version may ask to be kept for longer than Redis can count.
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
   settle(run)

@@ -1,5 +1,5 @@
--- Hand a task on to whoever claims it next. One that was handed over `most` times in a row without recording more than
--- before fails instead, so that its run ends: nobody can take it.
+-- Hand a task over to the next claim. One that was handed over `most` times in a row without recording more than
+-- before fails instead, so that its run ends: no worker can perform it.
 local function intact_hand_over(home, run, name, record, most)
   intact_run(home, run, name)
   if tonumber(redis.call("HGET", record, "handed") or "0") + 1 < tonumber(most) then return end

@@ -1,5 +1,5 @@
 -- Redis refuses a write to a key of another type, also in the middle of a script. So what a script may write is looked at
--- before its first write: where a key is somebody else's (a queue that is called like one of ours), it fails and has
+-- before its first write: where a key is not ours (a queue that is called like one of ours), it fails and has
 -- changed nothing. Each look costs the same, however much the key holds. What is called for each task and each step looks by
 -- itself, at no more than it needs.
 local function intact_queue(home, queue, direct, envelope)

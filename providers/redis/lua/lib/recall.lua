@@ -1,4 +1,4 @@
--- Take back every claim on a branch, and tell the workers to look.
+-- Revoke every claim on a branch, and tell the workers to check.
 local function recall(home, run, name)
   local branch = branch_key(run, name)
   for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do

@@ -1,4 +1,4 @@
--- A write that shows a token which no longer holds: it changes nothing, and the run says that it came.
+-- Refuse a write whose token no longer holds: it changes nothing, and an event of the run records it.
 local function refuse(run, name, task, token, operation)
   if redis.call("HLEN", run) > 0 then
     redis.call("XLEN", events_key(run))

@@ -1,6 +1,6 @@
 -- Take a claim back and make the task runnable elsewhere: the next attempt has a new number, the journal stays.
 -- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
--- goes_on: whether another worker goes on where this one was stopped. out: nil, or the calls of models that had left its
+-- goes_on: whether another worker continues where this one was stopped. out: nil, or the calls of models that had left its
 -- process: one that was noted and never left is in no doubt; and steps of which the note may be missing.
 -- Returns what is in doubt, and all that was begun.
 local function doubtful(begun, out)

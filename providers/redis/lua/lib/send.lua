@@ -1,7 +1,7 @@
 -- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run is then
--- "direct"), else it waits in the outbox for somebody to send it.
+-- "direct"), else it waits in the outbox for a worker to send it.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
--- Whether messages are pushed here. A run of before has a whole envelope, of the same message.
+-- Whether messages are pushed here. A run of an older version has a whole envelope, of the same message.
 local function is_direct(direct, envelope) return direct or envelope ~= "" end
 local function send(home, run, name, task, attempt, at)
   local r = redis.call("HMGET", run, "id", "direct", "queue", "crew", "envelope")

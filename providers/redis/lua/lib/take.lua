@@ -1,5 +1,5 @@
--- Give a process the exclusive right to a task, and all that is needed to do it. What is looked at before: claim.lua, and
--- commit.lua, whose process goes on with a task that its commit makes ready.
+-- Give a process the claim on a task, and all that is needed to perform it. What is checked before: claim.lua, and
+-- commit.lua, whose process continues with a task that its commit makes ready.
 --
 -- What is read of a run and of a task's record.
 local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
@@ -48,7 +48,7 @@ local function take(home, run, r, name, branch, key, task, t, worker, process, n
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   local token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
   redis.call("HSET", run, "token", token)
-  -- Whose the task was, and how many steps each found, is what tells later that the store forgot some, whatever came since.
+  -- The claims of the task, and how many steps each found, show later that the store lost some, whatever came since.
   local claims = string.gsub(t[13] or "", "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
   claims = claims .. token .. ":" .. #found.recorded / 2 .. ","
   local deadline = 0

@@ -1,4 +1,4 @@
--- A task whose prerequisites are committed may run: it is in flight from here on. Returns the number of its next attempt.
+-- Unlock a task whose prerequisites are committed: it is in flight from here on. Returns the number of its next attempt.
 local function open_task(branch, job)
   redis.call("SADD", open_key(branch), job.task)
   local record = task_key(branch, job.task)

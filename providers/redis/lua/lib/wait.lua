@@ -1,4 +1,4 @@
--- A branch waits, of which all that is left, or all that is in flight, has asked a person something. It stays live:
+-- A branch waits when all that is left of it, or all that is in flight, has asked a person something. It stays live:
 -- nothing of it expires.
 local function wait_if_asked(run, name, branch, left, stamp, at)
   local asked = tonumber(redis.call("HGET", branch, "asked") or "0")
