@@ -13,6 +13,7 @@ from runner.agents.tools import BaseTool
 from runner.engine.work import Conversation
 from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
+from runner.llm.recording.chain import Chain
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Job:
     ``tools`` are by the names that the model is told. ``origin`` is what the idempotency keys of its tools begin with,
     ``role`` what the ledger calls the agent.
     ``failed`` is how often it failed before, by what is replayed now.
-    ``usage`` gathers the tokens of the calls that were made here.
+    ``usage`` gathers the tokens of the calls that were made here; ``chain`` is that of the conversation.
     """
 
     agent: Agent
@@ -37,6 +38,7 @@ class Job:
     callbacks: tuple[Callable[[Any], Any], ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
     failed: int = 0
+    chain: Chain = field(default_factory=Chain)
 
     @property
     def about(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from runner.agents import Agent, model_call, structure, tool_call
 from runner.agents.job import Job, at_work
-from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Use, next_move
+from runner.agents.machine import REPAIRS, Ask, Done, Fail, Rules, Say, Summary, Use, next_move
 from runner.agents.steps import AgentAction, AgentFinish
 from runner.agents.tools import as_tools, schema_of
 from runner.core.errors import ModelError, TaskError
@@ -82,9 +82,10 @@ def work(job: Job) -> str:
         unfit=_unfit(job.response_model),
     )
     tool_call.recall(job)
+    summary = Summary()
     with at_work(job), calling(job.agent.role):
         while True:
-            match next_move(job.conversation.messages, rules):
+            match next_move(job.conversation.messages, rules, summary):
                 case Say(message):
                     job.conversation.say(message)
                 case Ask(tools):

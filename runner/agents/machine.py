@@ -80,30 +80,63 @@ class Rules:
     unfit: Callable[[str], str | None] | None = None
 
 
-def next_move(messages: Sequence[Message], rules: Rules) -> Move:
-    """What comes next."""
-    last = messages[-1]
+class Summary:
+    """What the next move depends on, of a conversation that only grows: each message is looked at once."""
+
+    def __init__(self) -> None:
+        self.last: Message = {}
+        self.calls = 0  #: of tools, in all messages
+        self.asked: Sequence[Message] = ()  #: the calls of the latest round
+        self.results: dict[str, Message] = {}  #: of that round, by the ids of its calls
+        self.rounds = self.empty = self.unfit = 0  #: since the last message that did not come from this machine
+        self.forced = False
+        self._read = 0
+
+    def read(self, messages: Sequence[Message]) -> "Summary":
+        """Take in what was added since."""
+        for message in messages[self._read :]:
+            self._take(message)
+        self._read = len(messages)
+        return self
+
+    def _take(self, message: Message) -> None:
+        self.last, content = message, message.get("content")
+        ours = content in (_NOW, _EMPTY) or str(content).startswith(_UNFIT)
+        if message["role"] in ("user", "system") and not ours:
+            self.rounds = self.empty = self.unfit = 0
+            self.forced = False
+        elif message["role"] == "user":
+            self.forced = self.forced or content == _NOW
+            self.empty += content == _EMPTY
+            self.unfit += content not in (_NOW, _EMPTY)
+        if calls := message.get("tool_calls"):
+            self.asked, self.results = calls, {}
+            self.calls += len(calls)
+            self.rounds += 1
+        elif message["role"] == "tool":
+            self.results[message["tool_call_id"]] = message
+
+
+def next_move(messages: Sequence[Message], rules: Rules, summary: Summary | None = None) -> Move:
+    """What comes next. A ``summary`` of the same conversation, as it was before, spares looking at all of it again."""
+    now = (summary or Summary()).read(messages)
+    last = now.last
     if last["role"] == "assistant":
         if calls := last.get("tool_calls"):
-            return Use(tuple(calls), _calls_before(messages, len(messages) - 1))
-        return _answered(messages, final(str(last.get("content") or "")), rules)
-    since = _since(messages)
-    forced = any(message["role"] == "user" and message["content"] == _NOW for message in since)
+            return Use(tuple(calls), now.calls - len(calls))
+        return _answered(now, final(str(last.get("content") or "")), rules)
     if last["role"] == "tool":
-        asked = max(i for i, message in enumerate(messages) if message.get("tool_calls"))
-        results = {message["tool_call_id"]: message for message in messages[asked + 1 :]}
-        missing = tuple(call for call in messages[asked]["tool_calls"] if call["id"] not in results)
+        missing = tuple(call for call in now.asked if call["id"] not in now.results)
         if missing:
             # Restored in the middle of a round: its other results are known.
-            done = len(messages[asked]["tool_calls"]) - len(missing)
-            return Use(missing, _calls_before(messages, asked) + done)
-        for call in messages[asked]["tool_calls"]:
-            result = str(results[call["id"]]["content"])
+            return Use(missing, now.calls - len(missing))
+        for call in now.asked:
+            result = str(now.results[call["id"]]["content"])
             if call["function"]["name"] in rules.answering and not result.startswith(ERROR):
-                return _answered(messages, result, rules)
-        if not forced and sum(bool(message.get("tool_calls")) for message in since) >= rules.max_iter:
+                return _answered(now, result, rules)
+        if not now.forced and now.rounds >= rules.max_iter:
             return Say({"role": "user", "content": _NOW})
-    return Ask(tools=not forced)
+    return Ask(tools=not now.forced)
 
 
 def final(answer: str) -> str:
@@ -111,31 +144,14 @@ def final(answer: str) -> str:
     return answer.rpartition(ANSWER)[2].strip() if ANSWER in answer else answer.strip()
 
 
-def _answered(messages: Sequence[Message], text: str, rules: Rules) -> Move:
-    told = [str(m["content"]) for m in _since(messages) if m["role"] == "user"]
+def _answered(now: Summary, text: str, rules: Rules) -> Move:
     if not text:
-        empty = sum(one == _EMPTY for one in told)
-        if empty >= rules.repairs:
-            return Fail(f"gave an empty answer {empty + 1} times")
+        if now.empty >= rules.repairs:
+            return Fail(f"gave an empty answer {now.empty + 1} times")
         return Say({"role": "user", "content": _EMPTY})
     why = rules.unfit(text) if rules.unfit is not None else None
     if why is None:
         return Done(text)
-    if sum(one.startswith(_UNFIT) for one in told) >= rules.repairs:
+    if now.unfit >= rules.repairs:
         return Fail(why)
     return Say({"role": "user", "content": f"{_UNFIT}{why}\n\nGive it again, corrected: the JSON alone."})
-
-
-def _since(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages since the last one that did not come from this machine."""
-    for i in range(len(messages) - 1, -1, -1):
-        content = messages[i].get("content")
-        if messages[i]["role"] in ("user", "system") and not (
-            content in (_NOW, _EMPTY) or str(content).startswith(_UNFIT)
-        ):
-            return messages[i:]
-    return messages
-
-
-def _calls_before(messages: Sequence[Message], end: int) -> int:
-    return sum(len(message.get("tool_calls") or ()) for message in messages[:end])

@@ -27,6 +27,7 @@ from runner.events.call_events import (
 from runner.llm.clients import Completion, ToolCalls
 from runner.llm.llm import LLM, BaseLLM
 from runner.llm.recording import CallResult
+from runner.llm.recording.chain import hashed, offering, replayed
 
 Message = dict[str, Any]
 
@@ -37,10 +38,14 @@ SMALLER = 3
 def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     """Return the model's answer to these messages; ``watch`` gets each real call. Raises what the model raises."""
     limit = _limit(job)
+    chain, completion = _recorded(job, messages, tools, limit)
+    if completion is not None:
+        watch.ended(completion)
+        return completion.message()
     fitted = fit(messages, limit, tools) if limit else list(messages)
     for left in range(SMALLER, -1, -1):
         try:
-            return _ask(job, fitted, tools, watch)
+            return _ask(job, fitted, tools, watch, chain if left == SMALLER else None)
         except ContextTooLong:
             smaller = fit(messages, tokens(fitted, tools) // 2, tools)
             if not left or not job.agent.respect_context_window or smaller == fitted:
@@ -49,10 +54,31 @@ def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: 
     raise AssertionError("unreachable")
 
 
-def _ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
+def _recorded(
+    job: Job, messages: Sequence[Message], tools: Sequence[Message], limit: int
+) -> tuple[str | None, Completion | None]:
+    """The call's chain, which is that of its messages before they are fitted; and the recorded answer, if there is one.
+
+    None for each that there is not.
+    """
+    model = job.model
+    if not isinstance(model, LLM) or not job.journal.code:
+        return None, None
+    conversation = job.chain.at(messages)
+    if conversation is None:
+        return None, None
+    settings = model.settings(tools, None if tools else job.response_model)
+    chain = None if settings is None else hashed(conversation, limit, *settings)
+    completion = None if chain is None else replayed(chain, model.recorded)
+    return chain, None if completion is None else model.counted(completion)
+
+
+def _ask(
+    job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver", chain: str | None
+) -> Message:
     model = job.model
     if is_ours(model):
-        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch)])[0]
+        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch, chain)])[0]
     native = model.supports_function_calling()
     said = list(messages) if native else text_tool_protocol.format_messages(messages, tools)
     extra = accepted(
@@ -89,13 +115,19 @@ def wait(job: Job) -> None:
 
 
 def _ask_ours(
-    job: Job, model: LLM, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver"
+    job: Job,
+    model: LLM,
+    messages: Sequence[Message],
+    tools: Sequence[Message],
+    watch: "StepObserver",
+    chain: str | None,
 ) -> Message:
     """The transport journals it: what is replayed comes back here as if it had just been answered."""
     try:
-        completion = model.complete(
-            list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
-        )
+        with offering(chain):
+            completion = model.complete(
+                list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
+            )
     except BaseException as error:
         watch.failed(error)
         raise
@@ -121,7 +153,7 @@ class StepObserver:
         if self._begun:
             return
         self._begun = True
-        messages = list(self._job.conversation.messages)
+        messages = [dict(message) for message in self._job.conversation.messages]  # a handler's own
         self._tell(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
 
     def heard(self, call: CallResult) -> None:

@@ -171,6 +171,8 @@ def _as_step(run: Callable[[], str]) -> Callable[[Any], str]:
 
 def _limited(job: Job, calls: Sequence[Message]) -> dict[int, str]:
     """Which of these calls are one too many of their tools, by place."""
+    if not any(tool.max_usage_count is not None for tool in job.tools.values()):
+        return {}
     used: dict[str, int] = {}
     for message in job.conversation.messages[:-1]:
         for call in message.get("tool_calls") or ():

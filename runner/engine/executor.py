@@ -25,7 +25,7 @@ from runner.engine.observers import Observers
 from runner.engine.ports import Clock
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import inside_of
+from runner.journal.enclosing import code_here, inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
 
@@ -61,8 +61,9 @@ class Executor:
         self._observers.task_started(claim)
         began = self._clock.monotonic()
         attempt = self._begin(claim)
+        steps = self._observers.steps(claim, attempt.recorder)
         journal = Journal(
-            claim.recorded, self._observers.steps(claim, attempt.recorder), attempt.cancel_scope, clock=self._clock
+            claim.recorded, steps, attempt.cancel_scope, code=claim.bundle or code_here(), clock=self._clock
         )
         try:
             try:

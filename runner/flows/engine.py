@@ -41,6 +41,7 @@ from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
+from runner.journal.enclosing import code_here
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running, settings_of, watching
 
@@ -205,7 +206,7 @@ class _Run:
             flow,
             flow.flow_definition().methods[call.method],
             call,
-            Journal(steps, local.Steps(steps), cancel_scope, watched=True),
+            Journal(steps, local.Steps(steps), cancel_scope, watched=True, code=code_here()),
             self._argument(call),
             self.flow.inputs.get(TRIGGER_PAYLOAD),
             cancel_scope,

@@ -48,6 +48,12 @@ def current_journal() -> tuple[Journal, bool] | None:
     return (default_journals[0], True) if len(default_journals) == 1 else None
 
 
+def code_here() -> str:
+    """Which code does the task around this, as its journal says; "" where that is not known."""
+    found = current_journal()
+    return found[0].code if found is not None and not found[1] else ""
+
+
 def nest(name: str, *about: Any) -> ChildJournal | None:
     """Where a kickoff that begins here records what it does, if it is inside of a task. The same kickoff finds the same
     records when the task restarts."""

@@ -36,7 +36,7 @@ class Journal:
 
     ``watched``: an observer wants its model calls; ``calls`` is how many came to it, recorded or made.
     ``replay_from_start``: the task restarts, and asks for all that is recorded; one that continues a conversation
-    does not.
+    does not. ``code``: which code does the task; "" where that is not known, and no call is found by its chain.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Journal:
         *,
         watched: bool = False,
         replay_from_start: bool = True,
+        code: str = "",
         clock: Clock = SYSTEM,
     ) -> None:
         self._recorded = dict(recorded)
@@ -59,7 +60,7 @@ class Journal:
         self._doing = progress.Doing()
         self._lock = threading.Lock()
         self.watched = watched
-        self.replay_from_start = replay_from_start
+        self.replay_from_start, self.code = replay_from_start, code
         # Gives who counts its calls, where only so many may be made in a minute.
         self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
         self.limits: dict[str, int] = {}  # how many of whose calls
@@ -203,23 +204,45 @@ class Journal:
             made.text = self._record(name, frame, made.value, result_type, watch)
         self._cancel_scope.check()
 
-    def place_call(self, digest: str, model: str, *, unattributed: bool = False) -> tuple[Frame, CallSlot, str | None]:
+    def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
+        """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
+        outer = self._doing.sole() if unattributed else progress.current.get()
+        with self._lock:
+            return self._calls.waits(self._within(outer), digest, unattributed=unattributed)
+
+    def place_call(
+        self, digest: str, model: Callable[[], str], *, unattributed: bool = False
+    ) -> tuple[Frame, CallSlot, Mapping[str, Any] | None]:
         """Where a call of a model belongs that is about to leave the process, and what was recorded of it.
 
-        ``digest`` is the hash of its request. One that is ``unattributed`` comes from a thread without context.
+        ``digest`` is its request's hash, ``model`` gives the name; ``unattributed``: of a thread without context.
         """
         outer = self._doing.sole() if unattributed else progress.current.get()
-        entry = AccountKey("model", caller.get().agent, model)
         with self._lock:
             self.calls += 1
             place = self._calls.reserve(self._within(outer), digest, unattributed=unattributed)
-            recorded = self._recorded[place.key] if place.recorded else None
+            recorded = json.loads(self._recorded[place.key]) if place.recorded else None
+            entry = AccountKey("model", caller.get().agent, model() if recorded is None else recorded["model"])
             if recorded is not None:
-                self._progress.serve(entry, usage_in(json.loads(recorded)))
-                self._progress.mark_passed(place.key)
+                self._progress.serve(place.key, entry, usage_in(recorded))
         if recorded is not None:
             self._supersede_enclosing(outer)
         return Frame(self, place.key, entry, outer), place, recorded
+
+    def serve_call(self, chain: str, read: Callable[[Mapping[str, Any]], Any]) -> tuple[AccountKey, Any] | None:
+        """Serve the call with this chain as `place_call` would, if it is recorded and ``read`` can read its record."""
+        outer = progress.current.get()
+        with self._lock:
+            digest, key = self._calls.find(self._within(outer), chain)
+            recorded = json.loads(self._recorded[key]) if key else {}
+            if not key or (value := read(recorded)) is None:
+                return None
+            self.calls += 1
+            self._calls.reserve(self._within(outer), digest)
+            entry = AccountKey("model", caller.get().agent, recorded["model"])
+            self._progress.serve(key, entry, usage_in(recorded))
+        self._supersede_enclosing(outer)
+        return entry, value
 
     def wait_for_turn(self) -> None:
         """Return when the next call of a model may be made: see `rate_limit`."""

@@ -108,9 +108,10 @@ class JournalProgress:
             calls.served(AccountKey("model", one["agent"], one["model"]), usage_in(one))
         self._replayed.add(calls or Counters([entry] if entry is not None else []))
 
-    def serve(self, entry: AccountKey, usage: Usage) -> None:
-        """A call was replayed."""
+    def serve(self, key: str, entry: AccountKey, usage: Usage) -> None:
+        """A call was replayed: its record is behind the task."""
         self._replayed.served(entry, usage)
+        self.mark_passed(key)
 
     def give(self, entry: AccountKey | None, usage: Usage) -> None:
         """A step was done, and counts if it has an entry."""

@@ -1,7 +1,9 @@
 """Language models: the seam that agents call, and `LLM`, which calls real ones through their vendors' clients."""
 
 import contextlib
+import functools
 import importlib
+import importlib.metadata
 import os
 import threading
 import time
@@ -15,6 +17,7 @@ from runner.core import backoff
 from runner.core.errors import ModelError, RunnerError
 from runner.llm.clients import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
 from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
+from runner.llm.clients.names import without_secrets
 from runner.modelserver import stubs
 
 Messages = str | list[dict[str, Any]]
@@ -159,7 +162,7 @@ class LLM(BaseLLM):
         client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
         for attempt in range(1, self.max_retries + 2):
             try:
-                return self._counted(client.complete(request))
+                return self.counted(client.complete(request))
             except RunnerError:
                 raise
             except Exception as error:
@@ -181,13 +184,40 @@ class LLM(BaseLLM):
         client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
         for attempt in range(1, self.max_retries + 2):
             try:
-                return self._counted(await client.acomplete(request))
+                return self.counted(await client.acomplete(request))
             except RunnerError:
                 raise
             except Exception as error:
                 request, pause = self._again(error, request, target, attempt)
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
+
+    def settings(self, tools: Sequence[Any] = (), response_model: Any = None) -> tuple[Any, ...] | None:
+        """All that the request for an answer depends on, beside the conversation; no key.
+
+        None where that cannot be told (of a subclass), and where `recorded` does not read the answer.
+        """
+        from runner.llm.clients import recorded
+
+        target = self._target()
+        if type(self) is not LLM or not recorded.can_read(target.client, self.stream):
+            return None
+        place = target.client, _version(target.client), target.model, without_secrets(target.base_url or "")
+        return *place, *self._options(response_model), self.stream, list(tools)
+
+    def recorded(self, body: bytes) -> Completion | None:
+        """What an answer says, as the vendor's client reads it; None where that client is needed to tell."""
+        from runner.llm.clients import recorded
+
+        return recorded.read(self._target().client, self.stream, body)
+
+    def counted(self, completion: Completion) -> Completion:
+        """The same; its tokens count."""
+        with self._lock:
+            self._usage["successful_requests"] += 1
+            for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+                self._usage[name] += completion.usage.get(name, 0)
+        return completion
 
     def warm(self) -> None:
         """Have its client imported and made: the first call is as quick as others. What is missing, that call tells."""
@@ -245,13 +275,17 @@ class LLM(BaseLLM):
         on_chunk: Callable[[str], None] | None,
     ) -> Request:
         said = sendable([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
+        options, schema = self._options(response_model)
+        return Request(said, tuple(tools or ()), options, schema, self.stream, on_chunk)
+
+    def _options(self, response_model: Any) -> tuple[dict[str, Any], tuple[str, dict[str, Any]] | None]:
         options = dict(self.options)
         if self.temperature is not None:
             options["temperature"] = self.temperature
         schema = None
         if isinstance(response_model, type) and issubclass(response_model, BaseModel):
             schema = (response_model.__name__, response_model.model_json_schema())
-        return Request(said, tuple(tools or ()), options, schema, self.stream, on_chunk)
+        return options, schema
 
     def _again(self, error: Exception, request: Request, target: Target, attempt: int) -> tuple[Request, float]:
         """What to ask next after this error, and in how many seconds. Raises `ModelError` where nothing more is to be
@@ -276,18 +310,17 @@ class LLM(BaseLLM):
         tries = self.max_retries + 1 if passes or status is None else 1
         raise format_failure(error, target, tries) from None
 
-    def _counted(self, completion: Completion) -> Completion:
-        with self._lock:
-            self._usage["successful_requests"] += 1
-            for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
-                self._usage[name] += completion.usage.get(name, 0)
-        return completion
-
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_clients")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock(), _clients={})
+
+
+@functools.cache
+def _version(client: str) -> str:
+    """That of a vendor's client: another one may make another request."""
+    return importlib.metadata.version(client)
 
 
 def _as_called(completion: Completion, functions: Mapping[str, Callable[..., Any]] | None, response_model: Any) -> Any:

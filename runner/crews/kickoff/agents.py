@@ -28,7 +28,7 @@ from runner.events.work_events import (
     LiteAgentExecutionStartedEvent,
 )
 from runner.journal.cancellation.timing import timed
-from runner.journal.enclosing import nest
+from runner.journal.enclosing import code_here, nest
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
 from runner.llm.recording import journaled
@@ -96,7 +96,7 @@ class _Asked:
         said = KeptConversation(flying, self._lock)
         asked = nest("agent", agent.role, agent.goal, self._asking.messages)
         steps = Steps(flying.steps, asked, _KEY)
-        journal = Journal(steps.recorded, steps, cancel_scope, watched=True, replay_from_start=False)
+        journal = Journal(steps.recorded, steps, cancel_scope, watched=True, replay_from_start=False, code=code_here())
         journal.pacing = lambda: agent.pace
         if not said.messages:
             said.say(*self._told(journal))

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from functools import lru_cache
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from runner.core.errors import ModelError
 
@@ -18,6 +19,7 @@ class _Service:
     needs_key: bool = False
 
 
+_SECRETS = frozenset({"key", "api_key", "api-key", "access_token", "token", "sig", "signature"})
 _OPENAI = "https://api.openai.com/v1"
 
 SERVICES: Mapping[str, _Service] = {
@@ -94,6 +96,14 @@ def resolve(
     return Target("openai", model, base.rstrip("/"), key or "none")
 
 
+@lru_cache(maxsize=64)
+def without_secrets(url: str) -> str:
+    """An address without user, password and keys."""
+    parts = urlsplit(url)
+    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+
+
 def _no_key(model: str, variable: str) -> ModelError:
     return ModelError(
         f"there is no key for the model {model!r}: set {variable} in the environment of the workers, "
@@ -117,6 +127,7 @@ _WINDOWS: tuple[tuple[str, int], ...] = (
 )
 
 
+@lru_cache(maxsize=64)
 def context_window(model: str) -> int | None:
     """How many tokens a model takes, where that is known."""
     name = model.rpartition("/")[2].lower()

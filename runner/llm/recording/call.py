@@ -2,6 +2,8 @@
 
 import contextlib
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.journal.call_slots import CallSlot
@@ -16,7 +18,7 @@ class Call:
     is in doubt), and `close`.
     """
 
-    def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: str | None) -> None:
+    def __init__(self, journal: Journal, frame: Frame, place: CallSlot, recorded: Mapping[str, Any] | None) -> None:
         self._journal, self._cancel_scope, self._frame, self._place = journal, journal.cancel_scope, frame, place
         self._entry = frame.entry or STEP
         self._held: contextlib.AbstractContextManager[None] | None = None

@@ -13,10 +13,12 @@ from runner.core import fault_points
 from runner.core.errors import RunnerError
 from runner.core.ledger import CallResult, Usage, caller
 from runner.journal.enclosing import current_journal
+from runner.journal.journal import Journal
 from runner.llm.clients import marks
 from runner.llm.recording import wire
 from runner.llm.recording.call import Call
 from runner.llm.recording.call_observer import CallObserver, observer_of
+from runner.llm.recording.chain import Link
 from runner.modelserver.stubs import chosen, named
 from runner.modelserver.stubs.redirect import redirect_request
 
@@ -34,7 +36,7 @@ def install(library: Any) -> None:
 
     def handle_request(self: Any, request: Any) -> Any:
         found = current_journal() if _may_be(request) else None
-        if found is None or (asked := _parse_request(request, request.read())) is None:
+        if found is None or (asked := _parse_request(request, request.read(), *found)) is None:
             return handle(self, redirect_request(library, request))
         call = _RecordedCall(library, request, asked, *found)
         if (answer := call.replay()) is not None:
@@ -51,7 +53,7 @@ def install(library: Any) -> None:
 
     async def handle_async_request(self: Any, request: Any) -> Any:
         found = current_journal() if _may_be(request) else None
-        if found is None or (asked := _parse_request(request, await request.aread())) is None:
+        if found is None or (asked := _parse_request(request, await request.aread(), *found)) is None:
             return await handle_async(self, redirect_request(library, request))
         call = _RecordedCall(library, request, asked, *found, asynchronous=True)
         if (answer := call.replay()) is not None:
@@ -85,8 +87,9 @@ def _may_be(request: Any) -> bool:
     return wire.may_be(request.method, request.url.path, lambda: str(request.url))
 
 
-def _parse_request(request: Any, body: bytes) -> wire.Request | None:
-    return wire.request(request.method, str(request.url), marks.without(body))
+def _parse_request(request: Any, body: bytes, journal: Journal, unattributed: bool) -> wire.Request | None:
+    recorded = partial(journal.has_call, unattributed=unattributed)
+    return wire.request(request.method, str(request.url), marks.without(body), recorded)
 
 
 class _RecordedCall:
@@ -97,7 +100,7 @@ class _RecordedCall:
         library: Any,
         request: Any,
         asked: wire.Request,
-        journal: Any,
+        journal: Journal,
         unattributed: bool,
         *,
         asynchronous: bool = False,
@@ -106,9 +109,9 @@ class _RecordedCall:
         self._journal, self.clock = journal, journal.clock
         self._call = Call(journal, *journal.place_call(asked.digest, asked.model, unattributed=unattributed))
         self._instead = chosen() or named(journal.standin or "")
-        self._asynchronous = asynchronous
+        self._asynchronous, self._unattributed = asynchronous, unattributed
+        self._link = Link()
         self._caller = caller.get()
-        self._observer: CallObserver = observer_of(self._call, self._caller, asked.model, unattributed=unattributed)
         self._whole = self._taken_over = False
         self.response: Any = None
 
@@ -139,6 +142,9 @@ class _RecordedCall:
         return found
 
     def __enter__(self) -> None:
+        self._observer: CallObserver = observer_of(
+            self._call, self._caller, self._call.entry.model, unattributed=self._unattributed
+        )
         self._call.open()
         self._observer.began()
         ours, theirs = self._trace, self._request.extensions.get("trace")
@@ -176,6 +182,7 @@ class _RecordedCall:
         if 200 <= response.status_code < 300:
             return None
         self._call.drop()
+        self._link.break_off()
         self._observer.failed(f"HTTP {response.status_code}")
         return response
 
@@ -221,7 +228,8 @@ class _RecordedCall:
         answer = wire.Answer(response.status_code, headers, body, usage)
         if self._call.diverged:
             self._observer.diverged()
-        self._call.record(answer.text(model=entry.model, agent=entry.agent), answer.usage, self._observer.tells)
+        text = answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
+        self._call.record(text, answer.usage, self._observer.tells)
         self._heard(answer, replayed=False)
         self._observer.ended(answer.usage)
         fault_points.reached("step recorded, task not ended")
@@ -234,6 +242,7 @@ class _RecordedCall:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
         if not self._call.has_left or (isinstance(error, Exception) and not self._whole):
             self._call.drop()
+        self._link.break_off()
         self._observer.failed(type(error).__name__)
 
     def over(self) -> None:

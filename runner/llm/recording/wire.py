@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
+from runner.llm.clients.names import without_secrets
 from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
@@ -43,7 +44,6 @@ _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
 
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
-_SECRETS = frozenset({"key", "api_key", "api-key", "access_token", "token", "sig", "signature"})
 _KEPT = frozenset({"content-type", "x-request-id", "request-id"})
 _OF_AN_ERROR = frozenset({"error", "user_id", "request_id", "type"})
 _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
@@ -51,13 +51,14 @@ _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding",
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call as it is asked: the hash of its request, the model's name, and what a stream of its answer ends with.
+    """One call as it is asked: the hash of its request, and what a stream of its answer ends with.
 
+    ``model`` gives the model's name: it stands in the request, which is parsed for that only if the call is to be made.
     ``chat``: its answer has choices, one at least. ``usage`` reads its tokens, where a parser knows how.
     """
 
     digest: str
-    model: str
+    model: Callable[[], str]
     ends: re.Pattern[bytes] | None
     chat: bool = False
     usage: Callable[[bytes], Usage | None] = lambda _: None
@@ -70,9 +71,10 @@ def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
     return bool(added := parsers()) and any(parser.may_be(method, url()) for parser in added)
 
 
-def request(method: str, url: str, body: bytes) -> Request | None:
-    """The call that a request is; None if it is none."""
-    return _known(method, url, body) or _added(method, url, body)
+def request(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
+    """The call that a request is; None if it is none. One that is ``recorded``, by its hash, was parsed when it was
+    made."""
+    return _known(method, url, body, recorded) or _added(method, url, body)
 
 
 def _added(method: str, url: str, body: bytes) -> Request | None:
@@ -81,28 +83,42 @@ def _added(method: str, url: str, body: bytes) -> Request | None:
         if parser.may_be(method, url) and (model := parser.model(url, body)) is not None:
             last = parser.last_line(url)
             ends = re.compile(last, re.MULTILINE) if last else None
-            return Request(_digest(method, _place(url)[0], body), model[:200], ends, usage=parser.usage)
+            name = partial(str, model[:200])
+            return Request(_digest(method, _place(url)[0], body), name, ends, usage=parser.usage)
     return None
 
 
-def _known(method: str, url: str, body: bytes) -> Request | None:
+def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
     plain, known, named, ends, chat = _place(url)
     if method != "POST" or not known:
         return None
+    digest = _digest(method, plain, body)
+    if recorded(digest):
+        return Request(digest, lambda: _model(body, named) or "", ends, chat)
+    model = _model(body, named)
+    return Request(digest, partial(str, model), ends, chat) if model is not None else None
+
+
+def _model(body: bytes, named: str | None) -> str | None:
+    """The model that a request asks, if it is one of a model: JSON that names it, or that is sent where it is
+    ``named``."""
     try:
         data = json.loads(body)
     except ValueError:
         return None
-    if not isinstance(data, dict):
-        return None
-    model = data.get("model") or named
-    if not isinstance(model, str):
-        return None
-    return Request(_digest(method, plain, body), model[:200], ends, chat)
+    model = (data.get("model") or named) if isinstance(data, dict) else None
+    return model[:200] if isinstance(model, str) else None
 
 
 def _digest(method: str, plain: bytes, body: bytes) -> str:
-    return hashlib.sha256(b"\n".join((method.encode(), plain, _ADDRESS.sub(b"", body)))).hexdigest()[:32]
+    found = hashlib.sha256(b"%b\n%b\n" % (method.encode(), plain))
+    found.update(without_addresses(body))
+    return found.hexdigest()[:32]
+
+
+def without_addresses(text: bytes) -> bytes:
+    """What objects a text shows as Python does, without where they are in this process."""
+    return _ADDRESS.sub(b"", text) if b" at 0x" in text else text
 
 
 @lru_cache(maxsize=64)
@@ -110,8 +126,7 @@ def _place(url: str) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None,
     """An address without secrets, if it is of a model, which it names, what a stream ends with, and if it is a chat."""
     parts = urlsplit(url)
     named = NAMED_IN_PATH.search(parts.path)
-    query = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].lower() not in _SECRETS])
-    plain = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+    plain = without_secrets(url)
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
     ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
     known = named is not None or parts.path.endswith(ENDINGS)
@@ -130,22 +145,22 @@ class Answer:
     body: bytes
     usage: Usage
 
-    def text(self, *, model: str, agent: str) -> str:
-        """As it stands in the journal."""
+    def text(self, *, model: str, agent: str, chain: str = "") -> str:
+        """As it stands in the journal. A ``chain`` by which it is found stands first (`runner.journal.call_slots`)."""
         try:
             body = {"body": self.body.decode()}
         except UnicodeDecodeError:
             body = {"base64": base64.b64encode(self.body).decode()}
         about = {"status": self.status, "headers": self.headers, "model": model, "agent": agent}
+        first = {"chain": chain} if chain else {}
         usage: dict[str, Any] = {"usage": self.usage[:2]}  # workers of before know these two
         if self.usage.details:
             usage["details"] = self.usage.details
-        return json.dumps({**about, **usage, **body}, ensure_ascii=False)
+        return json.dumps({**first, **about, **usage, **body}, ensure_ascii=False)
 
 
-def answer_of(text: str) -> Answer:
-    """The inverse of `Answer.text`."""
-    found = json.loads(text)
+def answer_of(found: Mapping[str, Any]) -> Answer:
+    """The inverse of `Answer.text`, of what is in that JSON."""
     body = base64.b64decode(found["base64"]) if "base64" in found else found["body"].encode()
     return Answer(found["status"], [(name, value) for name, value in found["headers"]], body, usage_in(found))
 

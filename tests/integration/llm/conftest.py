@@ -60,9 +60,8 @@ def attempt(account):
         for key in list(account.recorded)[len(account.recorded) - lose :]:
             del account.recorded[key]
         account.open.clear()
-        journal = Journal(
-            account.recorded, account, cancel_scope or CancelScope(), watched=options.pop("watched", False)
-        )
+        about = {"watched": options.pop("watched", False), "code": options.pop("code", "")}
+        journal = Journal(account.recorded, account, cancel_scope or CancelScope(), **about)
         with journaled(journal, **options):
             try:
                 return task()

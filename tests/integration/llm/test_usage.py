@@ -75,10 +75,10 @@ def test_a_stream(body: bytes, usage: Usage) -> None:
 @pytest.mark.parametrize("usage", [Usage(3, 4), OF_ANTHROPIC])
 def test_a_recorded_answer_keeps_them_and_workers_of_before_read_it(usage: Usage) -> None:
     text = Answer(200, [], b"{}", usage).text(model="m", agent="a")
-    assert answer_of(text).usage == usage
+    assert answer_of(json.loads(text)).usage == usage
     assert json.loads(text)["usage"] == list(usage[:2]), "all that a worker of before takes"
 
 
 def test_what_was_recorded_before_is_read() -> None:
     text = '{"status": 200, "headers": [], "model": "m", "agent": "a", "usage": [3, 4], "body": "{}"}'
-    assert answer_of(text).usage == Usage(3, 4)
+    assert answer_of(json.loads(text)).usage == Usage(3, 4)

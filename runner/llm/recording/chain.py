@@ -1,0 +1,132 @@
+"""By what a call of an agent's model is found before its request is built: a chain of hashes over its conversation.
+
+A conversation only grows, so each call hashes what was said since the last one, and no more. A chain finds no answer:
+it finds the hash of the request that was made of the same conversation with the same settings by the same code. That
+hash says which call it is, as for any other client. So a chain that is not found costs time, and is no other call.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+from runner.core.ledger import CallResult, caller
+from runner.journal.enclosing import code_here, current_journal
+from runner.llm.recording import wire
+
+T = TypeVar("T")
+
+FORM = 1
+"""Raised when `LLM` makes other requests of the same conversation: a test compares them."""
+
+
+class Chain:
+    """The chain of one conversation. Its messages are not changed once they are said."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self._last: Mapping[str, Any] | None = None
+        self._hashed = 0
+
+    def at(self, messages: Sequence[Mapping[str, Any]]) -> str | None:
+        """The hash of the conversation as far as it is; None if it is not JSON."""
+        if len(messages) < self._hashed or (self._last is not None and messages[self._hashed - 1] is not self._last):
+            self.__init__()  # type: ignore[misc]  # another conversation
+        for message in messages[self._hashed :]:
+            text = _text(message)
+            if text is None:
+                return None
+            self._hash.update(b"%d\n" % len(text))
+            self._hash.update(text)
+            self._last = message
+            self._hashed += 1
+        return self._hash.hexdigest()
+
+
+def hashed(*about: Any) -> str | None:
+    """The hash of what a call is found by, and of the code that does the task here.
+
+    None if that code is not known, or what the call is found by is not JSON.
+    """
+    code = code_here()
+    text = _text((FORM, code, *about)) if code else None
+    return None if text is None else hashlib.sha256(text).hexdigest()[:32]
+
+
+def _text(value: Any) -> bytes | None:
+    try:
+        text = json.dumps(value, ensure_ascii=False, check_circular=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return wire.without_addresses(text.encode("utf-8", "surrogatepass"))
+
+
+class _Offer:
+    """The chain of a call that is about to be made, until a request takes it."""
+
+    def __init__(self, chain: str) -> None:
+        self._chain: str = chain
+        self._taken = False
+
+    def take(self) -> str:
+        if self._taken:  # a call that an observer of this one makes
+            return ""
+        self._taken = True
+        return self._chain
+
+    def release(self) -> None:
+        self._taken = False
+
+
+_offered: ContextVar[_Offer | None] = ContextVar("runner_chain", default=None)
+
+
+@contextlib.contextmanager
+def offering(chain: str | None) -> Iterator[None]:
+    """The call of a model that is made in here is recorded with its chain."""
+    token = _offered.set(_Offer(chain) if chain else None)
+    try:
+        yield
+    finally:
+        _offered.reset(token)
+
+
+class Link:
+    """The chain of the request that is on its way here."""
+
+    def __init__(self) -> None:
+        self._offer = _offered.get()
+        self.chain = self._offer.take() if self._offer is not None else ""
+
+    def break_off(self) -> None:
+        """Nothing came of it: the client may make another one."""
+        if self._offer is not None and self.chain:
+            self._offer.release()
+
+
+def replayed(chain: str, read: Callable[[bytes], T | None]) -> T | None:
+    """What ``read`` gives for the recorded body of the answer to the call with this chain, which is then served.
+
+    Returns None, and nothing is served, where there is none, or ``read`` gives None.
+    """
+    found = current_journal()
+    if found is None:
+        return None
+    journal, _ = found
+    served = journal.serve_call(chain, lambda recorded: _both(wire.answer_of(recorded), read))
+    if served is None:
+        return None
+    entry, (answer, value) = served
+    journal.cancel_scope.check()
+    heard = caller.get().heard
+    if heard is not None:
+        heard(CallResult(entry.model, answer.usage, True))
+    given: T = value
+    return given
+
+
+def _both(answer: wire.Answer, read: Callable[[bytes], T | None]) -> tuple[wire.Answer, T] | None:
+    value = read(answer.body)
+    return None if value is None else (answer, value)
