@@ -111,6 +111,7 @@ class Server:
             *("--port", "0", "--unixsocket", os.fspath(socket_path), "--unixsocketperm", "700"),
             *("--dir", os.fspath(self._data), "--daemonize", "no", "--save", ""),
             *("--appendonly", "yes", "--appendfsync", fsync, "--aof-use-rdb-preamble", "no"),
+            *("--hash-max-listpack-value", "256"),  # as in ops/redis.conf
             *("--maxmemory-policy", "noeviction", "--logfile", os.fspath(self._log), "--loglevel", "notice"),
         ]
 

@@ -1,7 +1,10 @@
 """What a run costs to keep: its outputs, and not much beside them."""
 
+import json
 import random
+import re
 import string
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,8 @@ from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of
+
+ROOT = Path(__file__).resolve().parents[3]
 
 PRINTABLE = string.printable[:95]
 
@@ -82,6 +87,20 @@ def test_a_finished_run_of_one_task_is_small(client: Client, redis: Redis, write
     last = client.store.runs.last_event(run)
     client.fork(run, inputs={"n": 2})
     assert next(iter(client.store.runs.events(run, after=last))).seq == 5
+
+
+@pytest.mark.parametrize("file", ["ops/redis.conf", "runner/client/embedded/keeper.py"])
+def test_inputs_that_are_longer_leave_it_small_with_the_setting(driver: Driver, redis: Redis, file: str) -> None:
+    (most,) = re.findall(r'hash-max-listpack-value"?,? "?(\d+)', (ROOT / file).read_text())
+    before = redis.config_get("hash-max-listpack-value")
+    redis.config_set("hash-max-listpack-value", most)
+    try:
+        run = driver.submit(plan_of("a"), inputs=json.dumps({"topic": "x" * 200}), target="host:/" + "x" * 150)
+        driver.work()
+        costs = {key: redis.memory_usage(key, samples=0) for key in redis.scan_iter(f"{keys.run_key(run)}*")}
+    finally:
+        redis.config_set("hash-max-listpack-value", before["hash-max-listpack-value"])
+    assert sum(costs.values()) < A_SHORT_RUN, costs
 
 
 def test_listing_the_newest_runs_costs_what_is_listed(client: Client, redis: Redis) -> None:
