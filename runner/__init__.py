@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from runner.crews.task import ConditionalTask, Task
     from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
     from runner.flows import Flow, and_, human_feedback, listen, or_, router, start
+    from runner.journal.tool_uses import durable
     from runner.llm.llm import LLM, BaseLLM
     from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider
     from runner.providers.config import CheckpointConfig
@@ -47,6 +48,7 @@ __all__ = [
     "TaskContext",
     "TaskOutput",
     "and_",
+    "durable",
     "event_bus",
     "human_feedback",
     "listen",
@@ -80,6 +82,7 @@ _LATER = {
     ),
     **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flows"),
     "RuntimeState": "runner.snapshots",
+    "durable": "runner.journal.tool_uses",
 }
 
 

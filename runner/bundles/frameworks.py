@@ -15,6 +15,9 @@ class Framework:
     modules: Mapping[str, str] = {}
     """All top-level modules of it and its kin, each with what installs it, as pip has it."""
 
+    makers: tuple[str, ...] = ()
+    """Those of `modules` that crew files import to make a crew, beside `framework`."""
+
     entries: tuple[str, ...] = ()
     """The functions of a project's ``main.py`` that its own command calls."""
 
@@ -41,7 +44,7 @@ installed: list[Framework] = []
 
 def names() -> frozenset[str]:
     """The top-level modules that crew files import to make a crew."""
-    return frozenset(tables()) | {"runner"}
+    return frozenset(name for one in installed for name in (one.framework, *one.makers) if name) | {"runner"}
 
 
 def tables() -> list[str]:
@@ -65,9 +68,9 @@ def scripts() -> tuple[str, ...]:
 
 
 def imported(module: str) -> None:
-    """Tell the framework of that name, if it is one, that a crew file has imported it."""
+    """Tell the framework that is made with a module of that name, if one is, that a crew file has imported it."""
     for one in installed:
-        if one.framework == module:
+        if module == one.framework or any(name.partition(".")[0] == module for name in one.makers):
             one.imported()
 
 

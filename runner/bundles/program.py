@@ -10,11 +10,13 @@ CALL = "()"
 class Program:
     """What is done when ``name`` is called in its file; of ``__main__``, all that the file does as a script.
 
-    ``do`` does it and gives what it returns; there is none where the file is only read.
+    ``do`` does it and gives what it returns; there is none where the file is only read. ``adapter`` is the name of the
+    one that it was submitted with; "" where that is still to be found.
     """
 
     name: str
     do: Callable[[], object] | None = field(default=None, compare=False)
+    adapter: str = field(default="", compare=False)
 
     @property
     def attr(self) -> str:

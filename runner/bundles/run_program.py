@@ -10,7 +10,7 @@ from runner.bundles.arguments import Given, arguments, given, optional
 from runner.bundles.program import CALL, Program
 
 
-def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str, Any]) -> Program:
+def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str, Any], adapter: str = "") -> Program:
     """What a bundle has under the attribute of a program. Arguments that it takes are the inputs of their names."""
     called = attr.removesuffix(CALL)
 
@@ -21,7 +21,7 @@ def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str
         finally:
             given.reset(token)
 
-    return Program(called, do)
+    return Program(called, do, adapter)
 
 
 def _done(root: Path, module: str, called: str, key: str) -> object:

@@ -15,7 +15,8 @@ from runner.providers.config import CheckpointConfig
 class Adapter(Protocol):
     """One kind of crew.
 
-    An adapter with ``disposable = True`` has a process for each task, which ends after it.
+    An adapter with ``disposable = True`` has a process for each task, which ends after it; one with ``remembers =
+    True`` has the crew file loaded for each task, because its objects remember what they were asked.
     """
 
     name: str

@@ -83,7 +83,10 @@ def growing(adapter: Adapter) -> GrowingAdapter | None:
 
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
     """Of the crews of a file, those that are meant to be run: flows rather than the crews that they kick off, a flow
-    rather than its class, a class rather than those that it is made of."""
+    rather than its class, a class rather than those that it is made of, an agent rather than those that work for it."""
+    parts = [part for _, thing in things for plugin in plugins() for part in plugin.parts(thing) if part is not thing]
+    inner = {id(part) for part in parts}
+    things = [(name, thing) for name, thing in things if id(thing) not in inner] or things
     flows = [(name, thing) for name, thing in things if any(plugin.is_flow(thing) for plugin in plugins())]
     made = [(name, flow) for name, flow in flows if not isinstance(flow, type)]
     owners = [(name, flow) for name, flow in flows if isinstance(flow, type)]

@@ -116,8 +116,10 @@ class CodeCache:
         inputs: Mapping[str, Any] | None = None,
         *,
         root: Path | None = None,
+        adapter: str = "",
     ) -> Loaded:
-        """The crew ``attr`` of ``module`` in a bundle. Raises `BadCrew` or `MissingDependency`.
+        """The crew ``attr`` of ``module`` in a bundle, submitted with an adapter of that name. Raises `BadCrew` or
+        `MissingDependency`.
 
         A task with a process of its own has its code from its own copy of the bundle, at ``root``.
         """
@@ -131,12 +133,12 @@ class CodeCache:
         token = loader.given.set(given)
         try:
             found = replace(
-                self._load(sha, module, attr, name, given, root), made_with=given.used
+                self._load(sha, module, attr, name, given, root, adapter), made_with=given.used
             )  # unlocked: one slow import does not hold up others
         finally:
             loader.given.reset(token)
         with self._lock:
-            if getattr(found.adapter, "disposable", False):
+            if getattr(found.adapter, "disposable", False) or getattr(found.adapter, "remembers", False):
                 self._used.add(sha)
                 return found
             if given.used:  # it is of this run alone
@@ -147,14 +149,14 @@ class CodeCache:
         return found
 
     def _load(
-        self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None
+        self, sha: str, module: str, attr: str, name: str, inputs: Mapping[str, Any], root: Path | None, adapter: str
     ) -> Loaded:
         if sha in self._used:  # its crews are good for one task each
             loader.unload(sha)
         root = root or self.root(sha)
         with _at(root):
             if attr.endswith(CALL):
-                whole = run_program.program(root, module, attr, key=sha, inputs=inputs)
+                whole = run_program.program(root, module, attr, key=sha, inputs=inputs, adapter=adapter)
                 return _loaded(whole, name)
             found = loader.load(root, module, key=sha)
             _, crew = loader.find_crew(found, attr, adapters.is_crew, adapters.chosen, adapters.factories)

@@ -187,7 +187,9 @@ class JobAttempt(Attempt):
         for prepare in adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
         root = self._folder.enter(journal)
-        return jobs.code.get(claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root)
+        return jobs.code.get(
+            claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root, adapter=claim.adapter
+        )
 
     def plan(self, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

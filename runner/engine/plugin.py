@@ -35,6 +35,10 @@ class AdapterPlugin(Framework):
         """Whether it is a flow, or a class of flows: it is meant to be run rather than the crews that it kicks off."""
         return False
 
+    def parts(self, thing: object) -> list[object]:  # noqa: ARG002
+        """Those that ``thing`` has work for it, and that are no runs of their own where it is one."""
+        return []
+
     def factories(self, module: ModuleType) -> list[str]:  # noqa: ARG002
         """The names in a module of what makes a crew when it is called, the likeliest first."""
         return []

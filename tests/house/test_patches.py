@@ -7,10 +7,10 @@ import pytest
 
 #: How one reaches into what others have made: a file with one of these stands in the table.
 REACHES = re.compile(
-    r"sys\.meta_path\.(?:insert|append)|setattr\((?:owner|place|os|sys|builtins|library)\b|sys\.set(?:trace|profile)\("
+    r"sys\.meta_path\.(?:insert|append)|setattr\((?:owner|place|os|sys|builtins|library|call)\b|sys\.set(?:trace|profile)\("
     r"|vars\(crewai_event_bus\)|set_lock_backend|Knowledge\.add_sources = |TaskPool\.Pool = "
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
-    r"|worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
+    r"|decorated\.__init__ = |sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
 )
 
 

@@ -26,7 +26,7 @@ class CrewAIPlugin(AdapterPlugin):
 
     def adapter_of(self, thing: object) -> Adapter | None:
         """One of the three."""
-        if isinstance(thing, Program):
+        if isinstance(thing, Program) and (thing.adapter == "crewai-program" or (not thing.adapter and _is_imported())):
             from runner.adapters.crewai.adapter import CREWAI_PROGRAM
 
             return CREWAI_PROGRAM

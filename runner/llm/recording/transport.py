@@ -4,7 +4,9 @@ A call of a model that is recorded is answered from the journal and does not lea
 recorded when its answer is whole. Anything else passes, and so does everything outside of tasks.
 """
 
+import asyncio
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
@@ -52,6 +54,7 @@ def install(library: Any) -> None:
             return call.answered()
 
     async def handle_async_request(self: Any, request: Any) -> Any:
+        _forget_closed_loop(self)
         found = current_journal() if _may_be(request) else None
         if found is None or (asked := _parse_request(request, await request.aread(), *found)) is None:
             return await handle_async(self, redirect_request(library, request))
@@ -72,6 +75,23 @@ def install(library: Any) -> None:
     handle_request.journaled = True  # type: ignore[attr-defined]
     sync.handle_request = handle_request
     asynchronous.handle_async_request = handle_async_request
+
+
+def _forget_closed_loop(transport: Any) -> None:
+    """Drop the connections of a client that was kept for the process, when the event loop that opened them is closed.
+
+    Each task may have a loop of its own: a connection of an earlier one can neither be used nor closed in this one.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # another kind of loop
+        return
+    before = vars(transport).get("used_in")
+    if before is not None and (opened_in := before()) is not loop and (opened_in is None or opened_in.is_closed()):
+        connections = getattr(getattr(transport, "_pool", None), "_connections", None)
+        if isinstance(connections, list):
+            connections.clear()
+    transport.used_in = weakref.ref(loop)
 
 
 def install_loaded() -> bool:

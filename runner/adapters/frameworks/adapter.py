@@ -1,0 +1,84 @@
+"""An agent, a team or a graph of another framework as a run of one task.
+
+Its calls of models are recorded where they leave the process, its uses of tools where the framework uses them; so when
+the task restarts, its own code runs again, pays for nothing that was paid for, and arrives where it was.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.adapters.frameworks.framework import AgentFramework
+from runner.core.plan import Plan
+from runner.crews.adapter import NATIVE
+from runner.crews.context import TaskContext
+from runner.crews.crew import Crew
+from runner.crews.task import Task
+from runner.engine.work import Work
+from runner.providers.config import CheckpointConfig
+
+KEPT = 32  #: agents of which the crews are kept, like bundles
+
+
+class AgentAdapter:
+    """Performs agents of one framework, each as the one task of a crew of ours."""
+
+    remembers = True
+
+    def __init__(self, framework: AgentFramework) -> None:
+        self.name = framework.name
+        self._framework = framework
+        self._crews: OrderedDict[int, tuple[object, Crew]] = OrderedDict()
+
+    def accepts(self, thing: object) -> bool:
+        """Agents of the framework."""
+        return self._framework.is_agent(thing)
+
+    def plan(self, crew: Any, name: str) -> Plan:
+        """One task, which needs the inputs that the agent does."""
+        return NATIVE.plan(self._crew(crew), name)
+
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+        """None but those of every run."""
+        return NATIVE.checkpoints(self._crew(crew))
+
+    def perform(self, crew: Any, work: Work) -> str:
+        """Run the agent."""
+        return NATIVE.perform(self._crew(crew), work)
+
+    def warm(self, crew: Any, key: str) -> None:
+        """Nothing: its clients are its own."""
+
+    def source(self, crew: Any, key: str) -> object:
+        """The task."""
+        return NATIVE.source(self._crew(crew), key)
+
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:
+        """None."""
+        return NATIVE.retry(self._crew(crew), key)
+
+    def output_files(self, crew: Any) -> dict[str, str]:
+        """None."""
+        return NATIVE.output_files(self._crew(crew))
+
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+        """None: what it gives says so itself."""
+        return NATIVE.models(self._crew(crew))
+
+    def _crew(self, agent: Any) -> Crew:
+        found = self._crews.get(id(agent))
+        if found is None or found[0] is not agent:
+            found = self._crews[id(agent)] = agent, self._made(agent)
+            while len(self._crews) > KEPT:
+                self._crews.popitem(last=False)
+        return found[1]
+
+    def _made(self, agent: Any) -> Crew:
+        framework = self._framework
+
+        def run(ctx: TaskContext) -> Any:
+            return framework.run(agent, ctx.inputs)
+
+        needed = " ".join(f"{{{name}}}" for name in framework.inputs(agent))
+        return Crew(name=framework.name_of(agent) or None, tasks=[Task(name="agent", description=needed, run=run)])

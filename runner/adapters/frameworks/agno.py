@@ -1,0 +1,61 @@
+"""Agents, teams and workflows of Agno."""
+
+import functools
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import recorded
+
+_KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
+
+
+class Agno(AgentFramework):
+    """Whatever has ``arun``, given the input ``prompt``."""
+
+    name = "agno"
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "arun"))
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent, a team or a workflow, of those modules that are imported."""
+        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """The content of its answer."""
+        return as_output((await agent.arun(input=inputs[PROMPT])).content)
+
+    def parts(self, agent: Any) -> list[Any]:
+        """The members of a team."""
+        members = getattr(agent, "members", None)
+        return list(members) if isinstance(members, list) else []
+
+    def record_uses(self) -> None:
+        """In the function that a tool calls, as it is about to be called."""
+        call = import_module("agno.tools.function").FunctionCall
+        for method in ("execute", "aexecute"):
+            setattr(call, method, _with_recorded(getattr(call, method)))
+
+
+def _with_recorded(method: Any) -> Any:
+    if hasattr(method, "records_uses"):
+        return method
+
+    @functools.wraps(method)
+    def execute(self: Any) -> Any:
+        function = self.function
+        if function.entrypoint is not None:
+            function.entrypoint = recorded(function.entrypoint, functools.partial(_about, function))
+        return method(self)
+
+    execute.records_uses = True  # type: ignore[attr-defined]
+    return execute
+
+
+def _about(function: Any, **kwargs: Any) -> tuple[str, Any]:
+    """Without what Agno injects."""
+    known = (function.parameters or {}).get("properties", {})
+    return str(function.name), {name: value for name, value in kwargs.items() if name in known}
+
+
+FRAMEWORK = Agno()

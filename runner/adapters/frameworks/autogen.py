@@ -1,0 +1,41 @@
+"""Agents and teams of AutoGen."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+_KINDS = {"autogen_agentchat.agents": "BaseChatAgent", "autogen_agentchat.teams": "BaseGroupChat"}
+
+
+class AutoGen(AgentFramework):
+    """Its agents and teams, given the input ``prompt`` as their task."""
+
+    name = "autogen"
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "run_stream"))
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent or a team, of those modules that are imported."""
+        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS.items()))
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """Its last message."""
+        last = (await agent.run(task=inputs[PROMPT])).messages[-1]
+        return as_output(last.content if isinstance(last.content, str) else last.to_text())
+
+    def parts(self, agent: Any) -> list[Any]:
+        """The members of a team."""
+        return list(getattr(agent, "_participants", ()))
+
+    def record_uses(self) -> None:
+        """Where a tool is run with arguments of a model."""
+        record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
+
+
+def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> tuple[str, Any]:
+    return str(tool.name), dict(args)
+
+
+FRAMEWORK = AutoGen()

@@ -1,0 +1,97 @@
+"""What is said of a framework: the base of the modules beside this one, and of those of other packages."""
+
+import functools
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel
+
+from runner.bundles.isolation import KickedOff, being_read
+
+PROMPT = "prompt"  #: the input that an agent is asked
+
+
+class AgentFramework:
+    """One framework: what its agents are, how one is run, and where it uses tools.
+
+    An entry point of the group ``crew_runner.agents``, named as the module that its users import, gives an instance,
+    which is made once that module has been imported.
+    """
+
+    name: str = ""
+    """What its adapter is called."""
+
+    runs: ClassVar[tuple[str, ...]] = ()
+    """The methods, as ``module:Class.method``, by which its users run an agent: not while a file is only read."""
+
+    def is_agent(self, thing: object) -> bool:
+        """Whether it is something that can be run."""
+        raise NotImplementedError
+
+    def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """Run it: what it gives, or an awaitable of that. What is no JSON and no model is made such by `result`."""
+        raise NotImplementedError
+
+    def record_uses(self) -> None:
+        """Have the uses of its tools be steps (`runner.journal.tool_uses.record_uses`)."""
+
+    def inputs(self, agent: Any) -> list[str]:  # noqa: ARG002 - the names are for those who override it
+        """The names of the inputs that it needs."""
+        return [PROMPT]
+
+    def parts(self, agent: Any) -> list[Any]:  # noqa: ARG002
+        """The agents that it hands over to, or has work for it."""
+        return []
+
+    def name_of(self, agent: Any) -> str:
+        """What its author calls it; "" for nothing."""
+        name = getattr(agent, "name", None)
+        return name if isinstance(name, str) else ""
+
+    @staticmethod
+    def loaded(module: str, name: str) -> type:
+        """A class of a module of the framework; of one that is not imported, a class that nothing is of."""
+        found: type = getattr(sys.modules.get(module), name, _Nothing)
+        return found
+
+    def watch(self) -> None:
+        """From here on uses of its tools are steps, and no agent is run while a file is read."""
+        self.record_uses()
+        for place in self.runs:
+            _stop_while_read(place)
+
+
+class _Nothing:
+    """What no agent is."""
+
+
+def as_output(value: Any) -> Any:
+    """What an agent gave, as a task gives it: text, JSON or a model; anything else as its text."""
+    if isinstance(value, str | int | float | bool | list | dict | BaseModel | None):
+        return value
+    return str(value)
+
+
+def _stop_while_read(place: str) -> None:
+    module, _, path = place.partition(":")
+    name, _, method = path.partition(".")
+    owner = getattr(sys.modules.get(module), name, None)
+    found = inspect.getattr_static(owner, method, None) if owner is not None else None
+    unbound = getattr(found, "__func__", found)
+    if unbound is None or hasattr(unbound, "stops_while_read"):
+        return
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if being_read() is not None:
+            raise KickedOff(None)
+        return unbound(*args, **kwargs)
+
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        return await run(*args, **kwargs)
+
+    wrapped: Any = functools.wraps(unbound)(arun if inspect.iscoroutinefunction(unbound) else run)
+    wrapped.stops_while_read = True
+    kind = next((kind for kind in (classmethod, staticmethod) if isinstance(found, kind)), None)
+    setattr(owner, method, kind(wrapped) if kind is not None else wrapped)

@@ -1,0 +1,50 @@
+"""Agents of Google's Agent Development Kit."""
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+
+class GoogleADK(AgentFramework):
+    """Its agents, told the input ``prompt`` in a session of their own. A tool that takes the ``tool_context`` may
+    change it, and runs again."""
+
+    name = "google-adk"
+    runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent of any kind."""
+        return isinstance(thing, import_module("google.adk.agents").BaseAgent)
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """The text of its final response."""
+        types = import_module("google.genai.types")
+        runner = import_module("google.adk.runners").InMemoryRunner(agent=agent)
+        session = await runner.session_service.create_session(app_name=runner.app_name, user_id="runner")
+        said = types.Content(role="user", parts=[types.Part(text=str(inputs[PROMPT]))])
+        answer = ""
+        async for event in runner.run_async(user_id="runner", session_id=session.id, new_message=said):
+            if event.is_final_response() and event.content and event.content.parts:
+                answer = "".join(part.text or "" for part in event.content.parts) or answer
+        return as_output(answer)
+
+    def parts(self, agent: Any) -> list[Any]:
+        """Those below it."""
+        return list(agent.sub_agents)
+
+    def record_uses(self) -> None:
+        """Where a tool runs its function."""
+        record_uses(import_module("google.adk.tools").FunctionTool, "run_async", _about)
+
+
+def _about(tool: Any, *, args: dict[str, Any], **_: object) -> tuple[str, Any] | None:
+    if getattr(tool, "_require_confirmation", False) or "tool_context" in inspect.signature(tool.func).parameters:
+        return None
+    return str(tool.name), args
+
+
+FRAMEWORK = GoogleADK()

@@ -1,0 +1,56 @@
+"""Graphs of LangGraph, and the agents of LangChain, which are such graphs."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+
+class LangGraph(AgentFramework):
+    """Compiled graphs. One that takes messages is asked the input ``prompt``; another one takes the run's inputs."""
+
+    name = "langgraph"
+    runs = tuple(f"langgraph.pregel:Pregel.{one}" for one in ("invoke", "ainvoke", "stream", "astream"))
+
+    def is_agent(self, thing: object) -> bool:
+        """A compiled graph."""
+        return isinstance(thing, import_module("langgraph.pregel").Pregel)
+
+    def inputs(self, agent: Any) -> list[str]:
+        """``prompt`` stands for its messages. What else its state may begin with, no schema says on every Python."""
+        return [PROMPT] if "messages" in agent.channels else []
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """The text of its last message, or its last state."""
+        given = dict(inputs)
+        if PROMPT in given and "messages" in agent.channels:
+            given["messages"] = [{"role": "user", "content": given.pop(PROMPT)}]
+        state = await agent.ainvoke(given)
+        if isinstance(state, dict) and state.get("messages"):
+            if "structured_response" in state:
+                return as_output(state["structured_response"])
+            return as_output(getattr(state["messages"][-1], "text", None) or state["messages"][-1].content)
+        return as_output(state)
+
+    def record_uses(self) -> None:
+        """At the methods by which LangChain's tools are used."""
+        tool = import_module("langchain_core.tools").BaseTool
+        passing = (import_module("langgraph.errors").GraphBubbleUp,)
+        for method in ("run", "arun"):
+            record_uses(tool, method, _about, passing=passing)
+
+
+def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> tuple[str, Any]:
+    """Without what the graph injects: its state is no argument that a model gave."""
+    if not isinstance(tool_input, dict):
+        return str(tool.name), tool_input
+    schema = tool.tool_call_schema
+    known = (
+        schema.get("properties", {}) if isinstance(schema, dict) else schema.model_json_schema().get("properties", {})
+    )
+    return str(tool.name), {name: value for name, value in tool_input.items() if name in known}
+
+
+FRAMEWORK = LangGraph()

@@ -1,0 +1,47 @@
+"""Agents and agent workflows of LlamaIndex."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+_AGENTS = "llama_index.core.agent.workflow"
+
+
+class LlamaIndex(AgentFramework):
+    """Its agents, asked the input ``prompt``. A tool that takes the workflow's context runs again: it may change it."""
+
+    name = "llama-index"
+    runs = tuple(f"{_AGENTS}:{kind}.run" for kind in ("BaseWorkflowAgent", "AgentWorkflow"))
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent, or a workflow of several."""
+        return isinstance(thing, tuple(self.loaded(_AGENTS, kind) for kind in ("BaseWorkflowAgent", "AgentWorkflow")))
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """Its answer, as a model where it is asked for one."""
+        answer = await agent.run(user_msg=inputs[PROMPT])
+        found = getattr(answer, "structured_response", None)
+        return as_output(found if found is not None else str(answer))
+
+    def parts(self, agent: Any) -> list[Any]:
+        """The agents of a workflow."""
+        agents = getattr(agent, "agents", None)
+        return list(agents.values()) if isinstance(agents, dict) else []
+
+    def record_uses(self) -> None:
+        """Where a tool calls its function."""
+        tool = import_module("llama_index.core.tools").FunctionTool
+        for method in ("call", "acall"):
+            record_uses(tool, method, _about)
+
+
+def _about(tool: Any, *args: Any, **kwargs: Any) -> tuple[str, Any] | None:
+    if getattr(tool, "requires_context", False):
+        return None
+    return str(tool.metadata.get_name()), [args, kwargs]
+
+
+FRAMEWORK = LlamaIndex()

@@ -1,0 +1,39 @@
+"""Agents of the OpenAI Agents SDK."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+
+class OpenAIAgents(AgentFramework):
+    """Its agents, asked the input ``prompt``; of agents that hand over to each other, the one at the beginning."""
+
+    name = "openai-agents"
+    runs = ("agents.run:Runner.run", "agents.run:Runner.run_sync", "agents.run:Runner.run_streamed")
+
+    def is_agent(self, thing: object) -> bool:
+        """An ``Agent``."""
+        return isinstance(thing, import_module("agents").Agent)
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """What ``Runner.run`` gives as final output."""
+        return as_output((await import_module("agents").Runner.run(agent, inputs[PROMPT])).final_output)
+
+    def parts(self, agent: Any) -> list[Any]:
+        """Those it hands over to. (A ``Handoff`` does not say to whom.)"""
+        return [one for one in agent.handoffs if self.is_agent(one)]
+
+    def record_uses(self) -> None:
+        """At the function by which a runner uses a tool, before what its errors are told as."""
+        for module in ("agents.tool", "agents.run_internal.tool_execution"):
+            record_uses(import_module(module), "_invoke_function_tool_with_metadata", _about)
+
+
+def _about(*, function_tool: Any, arguments: str, **_: object) -> tuple[str, Any]:
+    return str(function_tool.name), arguments
+
+
+FRAMEWORK = OpenAIAgents()

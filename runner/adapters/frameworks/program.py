@@ -1,0 +1,110 @@
+"""A function or a file that runs agents itself, as one task: what its models and tools gave is recorded as it comes."""
+
+import asyncio
+import inspect
+import io
+import sys
+import threading
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from pydantic import BaseModel
+
+from runner.adapters.frameworks.framework import as_output
+from runner.bundles import script
+from runner.bundles.program import Program
+from runner.core import output as outputs
+from runner.core.class_names import Names
+from runner.core.errors import TaskError
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.dependencies import EVERYTHING
+from runner.engine.work import Work
+from runner.providers.config import CheckpointConfig
+
+_written: ContextVar[io.StringIO | None] = ContextVar("runner_program_wrote", default=None)
+_lock = threading.Lock()
+
+
+class ProgramAdapter:
+    """Plans and performs programs."""
+
+    name = "program"
+    remembers = True
+
+    def accepts(self, thing: object) -> bool:
+        """Programs."""
+        return isinstance(thing, Program)
+
+    def plan(self, crew: Program, name: str) -> Plan:
+        """One task, called as the function is."""
+        return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
+
+    def checkpoints(self, crew: Program) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
+        """None but those of every run."""
+        return None
+
+    def source(self, crew: Program, key: str) -> object:  # noqa: ARG002 - the port's names
+        """The program."""
+        return crew
+
+    def warm(self, crew: Program, key: str) -> None:
+        """Nothing: it imports what it needs."""
+
+    def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """None: in one process it is not called again."""
+        return 0, 0.0
+
+    def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
+        """None: it writes its files itself."""
+        return {}
+
+    def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
+        """None: what it returns is the run's."""
+        return {}
+
+    def perform(self, crew: Program, work: Work) -> str:
+        """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""
+        work.uses.input(EVERYTHING)
+        assert crew.do is not None
+        _watch_stdout()
+        printed = io.StringIO()
+        token = _written.set(printed)
+        try:
+            found = crew.do()
+            found = asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise TaskError(f"{crew.name} ended with exit code {end.code}") from end
+            found = None
+        finally:
+            _written.reset(token)
+        text = printed.getvalue().rstrip("\n")
+        output = outputs.carry(work.key, as_output(text if found is None else found), lambda: Names([]))
+        return outputs.to_text(outputs.record(output))
+
+
+PROGRAM = ProgramAdapter()
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _watch_stdout() -> None:
+    """From here on what a program prints is kept for its output, and printed as it is."""
+    with _lock:
+        if not isinstance(sys.stdout, _Stdout):
+            sys.stdout = _Stdout(sys.stdout)
+
+
+class _Stdout:
+    def __init__(self, real: TextIO) -> None:
+        self._real = real
+
+    def write(self, text: str) -> int:
+        if (kept := _written.get()) is not None:
+            kept.write(text)
+        return self._real.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)

@@ -1,0 +1,45 @@
+"""Agents of pydantic-ai."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+
+class PydanticAI(AgentFramework):
+    """Its agents, asked the input ``prompt``. Uses of tools are steps in every toolset that it has loaded."""
+
+    name = "pydantic-ai"
+    runs = (
+        "pydantic_ai.agent.abstract:AbstractAgent.run",
+        "pydantic_ai.agent.abstract:AbstractAgent.run_sync",
+        "pydantic_ai.agent.abstract:AbstractAgent.run_stream",
+        "pydantic_ai.agent:Agent.iter",
+    )
+
+    def is_agent(self, thing: object) -> bool:
+        """An ``Agent``, or one that wraps it."""
+        return isinstance(thing, import_module("pydantic_ai.agent").AbstractAgent)
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """What its ``run`` gives as output."""
+        return as_output((await agent.run(inputs[PROMPT])).output)
+
+    def record_uses(self) -> None:
+        """At the method by which a toolset uses one of its tools."""
+        exceptions = import_module("pydantic_ai.exceptions")
+        passing = tuple(
+            getattr(exceptions, name) for name in ("CallDeferred", "ApprovalRequired") if hasattr(exceptions, name)
+        )
+        record_uses(
+            import_module("pydantic_ai.toolsets.function").FunctionToolset, "call_tool", _about, passing=passing
+        )
+
+
+def _about(_: object, name: str, tool_args: dict[str, Any], *__: object, **___: object) -> tuple[str, Any]:
+    return name, tool_args
+
+
+FRAMEWORK = PydanticAI()

@@ -1,0 +1,39 @@
+"""Agents of smolagents."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.journal.tool_uses import record_uses
+
+
+class Smolagents(AgentFramework):
+    """Its agents, given the input ``prompt`` as their task. What a ``CodeAgent``'s code does beside its tools is done
+    again when the task restarts."""
+
+    name = "smolagents"
+    runs = ("smolagents.agents:MultiStepAgent.run",)
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent of any kind."""
+        return isinstance(thing, import_module("smolagents.agents").MultiStepAgent)
+
+    def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """Its final answer."""
+        return as_output(agent.run(inputs[PROMPT]))
+
+    def parts(self, agent: Any) -> list[Any]:
+        """Those that it manages."""
+        return list(agent.managed_agents.values())
+
+    def record_uses(self) -> None:
+        """Where a tool is called."""
+        record_uses(import_module("smolagents.tools").Tool, "__call__", _about)
+
+
+def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> tuple[str, Any]:  # noqa: ARG001
+    return str(tool.name), [args, kwargs]
+
+
+FRAMEWORK = Smolagents()

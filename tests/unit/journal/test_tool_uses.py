@@ -1,0 +1,169 @@
+"""Uses of tools as steps: what a task that begins again gets of them."""
+
+import dataclasses
+import datetime
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from runner import Crew, Task, durable
+from runner.journal.tool_uses import ToolRaised, record_uses
+
+
+class Part(BaseModel):
+    number: int
+
+
+@dataclasses.dataclass
+class Found:
+    part: Part
+    at: datetime.date
+
+
+class Refused(Exception):
+    def __init__(self, why: str, code: int) -> None:
+        super().__init__(why, code)
+
+
+class Odd(Exception):
+    def __init__(self, *, why: str) -> None:
+        super().__init__(f"odd: {why}")
+
+
+def twice(work: Callable[[], Any]) -> list[Any]:
+    """What a task got that did its work, failed, and did it again."""
+    got: list[Any] = []
+
+    def run(_: Any) -> str:
+        try:
+            got.append(work())
+        except Exception as error:
+            got.append(error)
+        if len(got) == 1:
+            raise RuntimeError("once more")
+        return "done"
+
+    Crew(tasks=[Task(name="a", run=run, max_retries=1, retry_delay=0)]).kickoff()
+    return got
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("text", 3, None, [1, {"a": 2}], b"bytes", ("a", 1), {1, 2}, Part(number=3)),
+        [Part(number=1), Found(Part(number=2), datetime.date(2026, 11, 22))],
+    ],
+)
+def test_what_a_tool_gives_comes_back_with_its_type(value: Any) -> None:
+    uses = []
+
+    @durable
+    def look() -> Any:
+        uses.append(1)
+        return value
+
+    first, again = twice(look)
+    assert first is value
+    assert (again, type(again), len(uses)) == (value, type(value), 1)
+
+
+def test_what_has_no_record_comes_back_as_its_text() -> None:
+    class Strange:
+        def __str__(self) -> str:
+            return "strange"
+
+    first, again = twice(durable(Strange))
+    assert isinstance(first, Strange)
+    assert again == "strange"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(Refused("no", 403), Refused), (ValueError("bad"), ValueError), (Odd(why="so"), ToolRaised)]
+)
+def test_what_a_tool_raises_is_raised_again(error: Exception, kind: type[Exception]) -> None:
+    uses = []
+
+    @durable
+    def look() -> None:
+        uses.append(1)
+        raise error
+
+    first, again = twice(look)
+    assert first is error
+    assert (type(again), str(again), len(uses)) == (kind, str(error), 1)
+
+
+def test_uses_are_known_by_name_arguments_and_occurrence() -> None:
+    uses = []
+
+    @durable
+    def look(at: int, *, near: str = "") -> int:
+        uses.append((at, near))
+        return len(uses)
+
+    def work() -> list[int]:
+        return [look(1), look(1), look(2, near="x"), look(2)]
+
+    assert twice(work) == [[1, 2, 3, 4]] * 2
+    assert uses == [(1, ""), (1, ""), (2, "x"), (2, "")]
+
+
+def test_an_argument_that_is_no_value_counts_by_its_type() -> None:
+    class Context:
+        """A framework's, another one after a restart."""
+
+    uses = []
+
+    @durable
+    def look(_: Context) -> int:
+        uses.append(1)
+        return 7
+
+    assert twice(lambda: look(Context())) == [7, 7]
+    assert len(uses) == 1
+
+
+def test_outside_of_a_task_a_function_is_what_it_was() -> None:
+    @durable
+    def look(at: int) -> str:
+        """Looks."""
+        return f"part {at}"
+
+    @durable
+    async def later() -> int:
+        return 1
+
+    assert (look(1), look.__name__, look.__doc__) == ("part 1", "look", "Looks.")
+    assert str(inspect.signature(look)) == "(at: int) -> str"
+    assert inspect.iscoroutinefunction(later)
+
+
+def test_a_frameworks_method_is_hooked_once_and_what_passes_is_not_recorded() -> None:
+    class Waits(Exception):
+        """Asks a person, say."""
+
+    class Tool:
+        name = "look"
+        uses = 0
+
+        def run(self, given: str) -> str:
+            type(self).uses += 1
+            if given == "wait":
+                raise Waits
+            return given
+
+    def about(tool: Tool, given: str) -> tuple[str, Any] | None:
+        return None if given == "always" else (tool.name, given)
+
+    for _ in range(2):
+        record_uses(Tool, "run", about, passing=(Waits,))
+    record_uses(Tool, "gone", about)
+    assert twice(lambda: Tool().run("a")) == ["a", "a"]
+    assert Tool.uses == 1
+    assert [type(one) for one in twice(lambda: Tool().run("wait"))] == [Waits, Waits]
+    assert Tool.uses == 3
+    assert twice(lambda: Tool().run("always")) == ["always", "always"]
+    assert Tool.uses == 5

@@ -1,0 +1,8 @@
+"""The agents of `ops/chaos/framework_agents.py`, as far as they go together with the tests' tools."""
+
+import runpy
+from pathlib import Path
+
+_FOUND = runpy.run_path(str(Path(__file__).parents[3] / "ops" / "chaos" / "framework_agents.py"))
+AGENTS: dict[str, str] = _FOUND["AGENTS"]
+OUTPUTS: dict[str, str] = _FOUND["OUTPUTS"]

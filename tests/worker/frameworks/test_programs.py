@@ -1,0 +1,67 @@
+"""Files that run their agents themselves, and what two runs of one agent have in common: nothing."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.core.errors import BadCrew
+from runner.testing import ModelServer
+
+from .test_kills import digs, pytestmark, written
+
+__all__ = ["pytestmark"]
+
+ALONE = {
+    "pydantic-ai": "agent.agent.run_sync('Dig.')",
+    "openai-agents": "agent.Runner.run_sync(agent.digger, 'Dig.')",
+    "langchain": "agent.graph.invoke({'messages': [{'role': 'user', 'content': 'Dig.'}]})",
+}
+
+
+@pytest.fixture
+def models() -> Any:
+    with ModelServer(digs) as one:
+        yield one
+
+
+@pytest.mark.parametrize("framework", ALONE)
+def test_the_same_requests_as_without_us(
+    framework: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    file = written(tmp_path, framework, models)
+    file.write_text(file.read_text().replace("import Agent, Open", "import Agent, Runner, Open"))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    assert client.submit(file, {"prompt": "Dig."}).wait(150).outputs == {"agent": "done"}
+    ours = Counter(repr(request.body) for request in models.log)
+    before = len(models.log)
+    subprocess.run([sys.executable, "-c", f"import agent; {ALONE[framework]}"], cwd=tmp_path, check=True)
+    assert Counter(repr(request.body) for request in models.log[before:]) == ours
+
+
+def test_a_quickstart_that_runs_its_agent_is_one_task_and_gives_what_it_prints(
+    models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given a file that runs its agent when it is imported
+    file = written(tmp_path, "pydantic-ai", models)
+    file.write_text(f"{file.read_text()}\nresult = agent.run_sync('Dig.')\nprint('It is', result.output)\n")
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # When it is submitted
+    result = client.submit(file).wait(150)
+    # Then nothing ran where it was read, and its output is what it printed
+    assert result.outputs == {"main": "It is done"}
+    assert (tmp_path / "trace").read_text().split() == ["0", "1", "2"]
+    assert result.ledger["paid"] == models.paid == 4
+
+
+def test_an_agent_needs_a_prompt_and_two_of_a_file_a_name(models: ModelServer, client: Client, tmp_path: Path) -> None:
+    file = written(tmp_path, "pydantic-ai", models)
+    with pytest.raises(Exception, match="needs the input 'prompt'"):
+        client.submit(file)
+    file.write_text(file.read_text() + "\nother = Agent(model, name='other')\n")
+    with pytest.raises(BadCrew, match=r"agent\.py has 2 crews: agent, other; name one"):
+        client.submit(file, {"prompt": "Dig."})
