@@ -125,3 +125,16 @@ def test_where_there_is_a_key_only_signed_code_runs(monkeypatch: pytest.MonkeyPa
     signatures.check("r-1", *code)
     signatures.check("r-2", *code)
     assert asked == ["r-1", "r-1"], "one round trip for each code"
+
+
+def test_the_newest_few_crews_are_kept(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "crew.py").write_text(CREW.format("one") + CREW.format("two").replace("\ncrew =", "\nother ="))
+    sha = (found := prepare(f"{tmp_path / 'crew.py'}:crew")).bundle.sha256
+    store.held[sha] = found.bundle.data
+    cache = CodeCache(store, tmp_path / "cache", size=1)
+    first = cache.get(sha, "crew", "crew", "crew")
+    assert cache.get(sha, "crew", "crew", "crew") is first
+    other = cache.get(sha, "crew", "other", "crew")
+    assert cache.get(sha, "crew", "other", "crew") is other
+    assert cache.get(sha, "crew", "crew", "crew") is not first
+    assert store.fetched == [sha]

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from runner.core.states import RunStatus
-from runner.engine.decisions import Commit, Fail, Lost, Retry
+from runner.engine.decisions import Commit, Fail, Lost, Release, Retry
 from runner.engine.jobs import REGISTER_WAIT
+from runner.engine.local import LocalStops
 from runner.journal.cancellation import timing
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.providers.memory.task import MemoryTask
@@ -227,3 +228,56 @@ def test_events_of_a_task_are_one_tree(here: InProcess, begun: Callable[..., str
         ("task_failed", 1, 2),
         ("crew_kickoff_failed", 0, 1),
     ]
+
+
+def test_code_that_is_not_there_fails_the_run_at_once(here: InProcess, crew_of: Callable[[str], Any]) -> None:
+    run = here.submit(crew_of("crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'x')])"), module="nowhere")
+    (found,) = here.work()
+    assert isinstance(found[1], Fail)
+    assert "nowhere" in here.runs.get(run).error
+    assert "on worker host" in here.runs.get(run).error
+
+
+def test_what_a_disk_refuses_is_tried_again_though_the_task_has_no_retries(
+    here: InProcess, begun: Callable[..., str], done: Any
+) -> None:
+    run = begun("""
+        from runner.core.errors import DiskTrouble
+
+        def work(ctx):
+            trace("tried")
+            if len(TRACE.read_text().splitlines()) < 3:
+                raise DiskTrouble("the disk is full")
+            return "done"
+
+        crew = Crew(tasks=[Task(name="work", run=work)])
+        """)
+    kinds = [type(decision) for _, decision in here.work()]
+    assert kinds == [Retry, Retry, Commit]
+    assert here.texts(run) == {"work": "done"}
+    assert done() == ["tried"] * 3
+
+
+def test_an_exit_while_the_worker_drains_is_no_failure(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    class Draining(LocalStops):
+        """It begins to drain while the task is at work."""
+
+        draining = property(lambda self: "at work" in done())  # type: ignore[assignment]
+
+    begun("""
+        def work(ctx):
+            trace("at work")
+            raise SystemExit(0)
+
+        crew = Crew(tasks=[Task(name="work", run=work)])
+        """)
+    here.stops.__class__ = Draining
+    found = here.step()
+    assert found is not None
+    assert isinstance(found[1], Release)
+
+
+def test_a_run_that_asked_for_a_stub_and_calls_no_model_needs_none(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun("crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'done')])", standin="demo")
+    here.work()
+    assert here.texts(run) == {"a": "done"}

@@ -21,3 +21,20 @@ def test_what_a_task_leaves_is_there_for_the_next(here: InProcess, begun: Callab
     assert here.texts(run) == {"write": "written", "read": "a,b"}
     (record,) = [files for files in here.store.files_left(run, "main") if "owls.txt" in files]
     assert record.keys() == {"data.csv", "owls.txt"}
+
+
+def test_what_may_not_be_stored_is_left_out_and_said(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun("""
+        def work(ctx):
+            (ctx.workdir / ".env").write_text("KEY=secret")
+            (ctx.workdir / "kept.txt").write_text("kept")
+            return "done"
+
+        crew = Crew(tasks=[Task(name="work", run=work)])
+        """)
+    here.work()
+    (files,) = here.store.files_left(run, "main")
+    assert files.keys() == {"kept.txt"}
+    said = [event.fields for event in here.runs.events(run) if event.type == "task_log"]
+    assert "not kept" in str(said)
+    assert ".env" in str(said)

@@ -1,12 +1,17 @@
 """What a plan performed in this process begins when: the same rule for tasks in threads and on an event loop."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
+from runner.core.errors import Interrupted
+from runner.core.ledger import AccountKey, Usage
+from runner.core.output import UsageMetrics
 from runner.core.plan import Plan, PlannedTask, frontier
 from runner.engine import local
+from runner.journal.cancellation.cancel_scope import CancelScope
 
 DIAMOND = Plan(
     "crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("a",)), PlannedTask("d", ("b", "c")))
@@ -86,3 +91,80 @@ def test_what_is_cancelled_cancels_what_is_in_flight():
 
     asyncio.run(cancelled())
     assert ended == ["a", "b"]
+
+
+def test_an_attempt_follows_one_that_failed_after_its_pause_until_there_are_none_left():
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+
+    async def attempt(failures: int) -> str:
+        if failures < 2:
+            raise ValueError(f"attempt {failures}")
+        return f"after {failures}"
+
+    assert asyncio.run(local.auntil_done(attempt, (2, 0.0), pause)) == "after 2"
+    assert len(paused) == 2
+    with pytest.raises(ValueError, match="attempt 1"):
+        asyncio.run(local.auntil_done(attempt, (1, 0.0), pause))
+
+
+class Around:
+    """The journal of a task around a crew that is kicked off inside of it."""
+
+    can_wait = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args, **_: self.told.append((name, *args))
+
+    def recorded(self, under: str) -> dict[str, str]:
+        return {"outer": under}
+
+    def place(self, step: str) -> str:
+        return f"around/{step}"
+
+
+def test_steps_of_a_crew_inside_of_a_task_are_that_tasks_too():
+    around, usage = Around(), UsageMetrics()
+    steps = local.Steps({"known": "1"}, around, "a", usage)
+    call = AccountKey("model", "m")
+    assert steps.recorded == {"outer": "a:", "known": "1"}
+    assert steps.can_wait
+    assert steps.place("s") == "around/a:s"
+    steps.begin_step(call, intent_only=True)
+    steps.mark_sent(call)
+    steps.record_step("s", "2", entry=call, usage=Usage(prompt_tokens=3, completion_tokens=2))
+    steps.drop_step(call)
+    steps.end({})
+    assert around.told == [
+        ("begin", call),
+        ("mark_sent", call),
+        ("record", "a:s", "2"),
+        ("drop", call),
+        ("replayed", {}),
+    ]
+    assert (usage.prompt_tokens, usage.completion_tokens) == (3, 2)
+    assert steps.recorded["s"] == "2"
+
+
+def test_steps_of_a_crew_by_itself_are_its_own():
+    steps, call = local.Steps({}), AccountKey("model", "m")
+    steps.begin_step(call)
+    steps.mark_sent(call)
+    steps.drop_step(call)
+    steps.record_step("s", "1", entry=call)
+    steps.end({})
+    assert (steps.recorded, steps.place("s"), steps.can_wait) == ({"s": "1"}, "s", False)
+
+
+def test_who_begins_after_the_stop_is_stopped_at_once():
+    stops, scope = local.LocalStops(), CancelScope()
+    stops.ready()
+    stops.stop("the end")
+    stops.pause(60)
+    with pytest.raises(Interrupted, match="the end"), stops.watching(scope, None, None):
+        pytest.fail("it began")

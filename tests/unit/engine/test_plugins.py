@@ -8,8 +8,10 @@ import pytest
 
 from runner import Crew, Flow, Task, start
 from runner.cli import VERBS, cli
+from runner.core.errors import BadCrew
 from runner.core.ledger import Usage
 from runner.crews.plugin import PLUGIN as CREWS
+from runner.engine import adapters
 from runner.engine.observers import LogObserver, Observer
 from runner.engine.plugin import AdapterPlugin
 from runner.flows.plugin import PLUGIN as FLOWS
@@ -138,3 +140,16 @@ class TestVerbs(CommandConformance):
     @pytest.fixture(params=[verb for verb in VERBS if verb != "checkpoint"])  # that is a group
     def command(self, request: pytest.FixtureRequest) -> Any:
         return cli.get_command(None, request.param)  # type: ignore[arg-type]
+
+
+def test_what_nobody_has_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapters.preload("crew")
+    adapters.preload("of nobody")
+    assert adapters.own_models("of nobody") == ""
+    assert adapters.untested("of nobody") is None
+    assert adapters.preparations("of nobody") == ()
+    with pytest.raises(BadCrew, match="a int is not a crew that can be run"):
+        adapters.required(1)
+    monkeypatch.setattr(adapters, "plugins", tuple)
+    with pytest.raises(BadCrew, match="no adapter for any kind of crew is installed"):
+        adapters.required(1)
