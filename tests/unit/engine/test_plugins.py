@@ -95,11 +95,11 @@ class Known(CallParser):
         return wire.may_be(method, url.partition("?")[0], lambda: url)
 
     def model(self, url: str, body: bytes) -> str | None:
-        found = wire.request("POST", url, body)
-        return found.model if found is not None else None
+        found = wire.request("POST", url, body, lambda _: False)
+        return found.model() if found is not None else None
 
     def last_line(self, url: str) -> bytes | None:
-        found = wire.request("POST", url, b'{"model": "m"}')
+        found = wire.request("POST", url, b'{"model": "m"}', lambda _: False)
         return found.ends.pattern if found is not None and found.ends is not None else None
 
     def usage(self, body: bytes) -> Usage | None:
