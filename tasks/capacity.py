@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+AT_MOST = 4  #: processes for each core, beside tasks that mostly wait
 THREADS = 200  #: the most that are taken by default of tasks that mostly wait
 EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
 LEAST = 16
@@ -37,7 +38,7 @@ def parts(pool: str, concurrency: int | None) -> list[dict[str, str]]:
     """
     if pool != "auto":
         return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": str(concurrency or processes())}]
-    waiting, others = concurrency or threads(), min(concurrency or processes(), processes())
+    waiting, others = concurrency or threads(), min(concurrency or processes(), AT_MOST * processes())
     return [
         {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": str(others)},
         {"RUNNER_POOL": "threads", "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": str(waiting)},

@@ -29,7 +29,7 @@ from runner.providers.redis.envelope import JOB, argument_text, job_arguments
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
 from runner.tasks import pool
-from runner.tasks.app import app, state_url
+from runner.tasks.app import app, pools, state_url
 from runner.tasks.parent import end_with_parent
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
@@ -117,6 +117,7 @@ class Process:
                 page=task_marks.page(self._place if self._on_main_thread else next(self._threads), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
                 time_slice=self.settings.time_slice,
+                serves=["" if one == "process" else one for one in pools()],
             )
             self._local.executor = found
         return found

@@ -18,7 +18,6 @@ from runner.journal import sent_marks
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
-from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 log = logging.getLogger(__name__)
@@ -222,7 +221,6 @@ class Supervisor:
         emptied to wherever there are workers."""
         if self._broker is None:
             return
-        runs = Runs(self._workers.client)
         for job in self._workers.outbox():
-            self._broker.send(job, runs.field(job.run_id, "queue"))
+            self._broker.send(job, self._workers.queue(job))
             self._workers.sent(job)

@@ -105,7 +105,7 @@ def measure(agents: int, delay: float, *arguments: str) -> dict[str, float]:
         crew.write_text(CREW)
         try:
             with Fleet(redis.url, settings=settings) as fleet:
-                worker = fleet.start(*arguments)
+                worker = fleet.start(*(arguments or ("--pool", "auto")))
                 prepared = prepare(str(crew))
                 client.submit(prepared, {"n": "0"}).wait(60 + delay)
                 time.sleep(2)

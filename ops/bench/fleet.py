@@ -99,7 +99,17 @@ class Fleet:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")}
         with (self._server.folder / "worker.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "runner", "worker", "--concurrency", str(CONCURRENCY), *self._arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "runner",
+                    "worker",
+                    "--pool",
+                    "prefork",
+                    "--concurrency",
+                    str(CONCURRENCY),
+                    *self._arguments,
+                ],
                 env={
                     **kept,
                     "RUNNER_REDIS_URL": self._server.url,

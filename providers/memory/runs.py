@@ -242,7 +242,7 @@ class MemoryRuns(Reader):
         task.failures = task.crashes = task.handed = task.reached = 0
         task.error = task.trace = task.failed_on = ""
         task.ended = None
-        task.context, task.timeout = planned.context or (), planned.timeout
+        task.context, task.timeout, task.pool = planned.context or (), planned.timeout, planned.pool
         send(self._memory, run, name, key)
 
     # -- forks

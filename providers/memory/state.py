@@ -42,6 +42,7 @@ class Task:
     attempt: int = 0
     context: tuple[str, ...] = ()
     timeout: float | None = None
+    pool: str = ""
     token: int | None = None  #: of the claim that holds; with it the next three
     worker: str = ""
     process: str = ""

@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Mapping
 
-from runner.core.jobs import Job
+from runner.core.jobs import Job, queue_for
 from runner.core.ledger import Counters
 from runner.core.plan import PlannedTask
 from runner.core.states import RunStatus, TaskState
@@ -30,7 +30,7 @@ def send(memory: Memory, run: Run, name: str, key: str) -> None:
     if run.relayed:
         memory.outbox[job] = at
     else:
-        memory.queues[run.fields["queue"]].append(job)
+        memory.queues[queue_for(run.fields["queue"], task.pool)].append(job)
     memory.changed.notify_all()
 
 
@@ -40,6 +40,7 @@ def open_task(run: Run, name: str, planned: PlannedTask) -> Task:
     task = run.branches[name].tasks.setdefault(planned.key, Task())
     task.attempt += 1
     task.state, task.context, task.timeout = TaskState.queued, planned.context or (), planned.timeout
+    task.pool = planned.pool or task.pool
     return task
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from runner.core.jobs import Job, ref
+from runner.core.jobs import Job, queue_for, ref
 from runner.core.ledger import Counters
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
@@ -152,7 +152,7 @@ class MemoryWorkers:
                 del self._memory.queued[place]
                 continue
             self._memory.queued[place] = at
-            queue = run.fields["queue"]
+            queue = queue_for(run.fields["queue"], task.pool)
             if (depth(queue) if depth is not None else None) if run.relayed else queue not in empty:
                 continue
             send(self._memory, run, place[1], place[2])

@@ -7,7 +7,7 @@ only a look at what is in it tells.
 import json
 from collections.abc import Iterator
 
-from runner.core.jobs import Job
+from runner.core.jobs import Job, queue_for
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
 from runner.providers.redis.jobs import return_job
@@ -22,12 +22,12 @@ def missing(client: Client, home: str) -> set[Job]:
     pipe = client.pipeline(transaction=False)
     for run_id, branch, task in places:
         pipe.hmget(keys.run_key(run_id), "queue", "direct", "envelope")
-        pipe.hget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task), "attempt")
+        pipe.hmget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task), "attempt", "pool")
     told = pipe.execute()
     by_queue: dict[str, set[Job]] = {}
-    for place, (queue, direct, envelope), attempt in zip(places, told[::2], told[1::2], strict=True):
+    for place, (queue, direct, envelope), (attempt, pool) in zip(places, told[::2], told[1::2], strict=True):
         if queue and (direct or envelope) and attempt:
-            by_queue.setdefault(queue, set()).add(Job(*place, int(attempt)))
+            by_queue.setdefault(queue_for(queue, pool), set()).add(Job(*place, int(attempt)))
     found: set[Job] = set()
     for queue, jobs in by_queue.items():
         if 0 < client.llen(queue) <= LONGEST:

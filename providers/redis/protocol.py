@@ -13,23 +13,21 @@ The number goes up when a worker of before could not do a task on top of what is
 import re
 from collections.abc import Collection
 
+from runner.core.jobs import queue_for
 from runner.core.plan import THREAD
 
 PROTOCOL = 2
 READS = tuple(range(1, PROTOCOL + 1))
 FIRST = 1  #: of runs that carry no number
 
-POOLS = ("process", "thread")  #: what serves a queue
+POOLS = ("process", THREAD)  #: what serves a queue
 
 _QUEUE = re.compile(r"runner:[pt]\d+:", re.ASCII)
 
 
-def queue_of(name: str, protocol: int = PROTOCOL, pool: str = "") -> str:
-    """Where jobs for workers of a protocol wait, of those who serve the queue called so.
-
-    ``pool`` is "thread" for tasks that mostly wait, "" for others.
-    """
-    return name if protocol == FIRST else f"runner:{'t' if pool == THREAD else 'p'}{protocol}:{name}"
+def queue_of(name: str, protocol: int = PROTOCOL) -> str:
+    """Where jobs for workers of a protocol wait, of those who serve the queue called so; see `queue_for`, too."""
+    return name if protocol == FIRST else f"runner:p{protocol}:{name}"
 
 
 def name_of(queue: str) -> str:
@@ -39,6 +37,6 @@ def name_of(queue: str) -> str:
 
 def served(name: str, pools: Collection[str] = POOLS) -> list[str]:
     """The queues of all protocols that we read, for what these pools serve."""
-    others = [queue_of(name, protocol) for protocol in READS] if "process" in pools else []
-    waiting = [queue_of(name, protocol, THREAD) for protocol in READS if protocol != FIRST] if THREAD in pools else []
-    return others + waiting
+    others = [queue_of(name, protocol) for protocol in READS]
+    waiting = [queue_for(queue, THREAD) for queue in others if queue_for(queue, THREAD) != queue]
+    return (others if "process" in pools else []) + (waiting if THREAD in pools else [])

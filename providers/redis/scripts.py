@@ -185,12 +185,13 @@ def stamp() -> str:
 
 
 def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
-    """A task as the scripts take it: what it waits for in number, its context, its timeout in milliseconds."""
+    """A task as the scripts take it: what it waits for in number, its context, its timeout in ms, its pool."""
     return {
         "task": task.key,
         "needs": needs,
         "context": json.dumps(task.context or [], ensure_ascii=False),
         "timeout": str(milliseconds(task.timeout or 0)),
+        **({"pool": task.pool} if task.pool else {}),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from runner.core.jobs import Job
+from runner.core.jobs import Job, queue_for
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
@@ -231,6 +231,12 @@ class Workers:
             reference, attempt = entry.rsplit("|", 1)
             jobs.append(Job(*keys.unref(reference), int(attempt)))
         return jobs
+
+    def queue(self, job: Job) -> str:
+        """The queue that the messages of its task go to."""
+        task = keys.key("task_key", branch_key=keys.branch_key(job.run_id, job.branch), name=job.task)
+        queue = self.client.hget(keys.run_key(job.run_id), "queue")
+        return queue_for(queue or "", self.client.hget(task, "pool"))
 
     def sent(self, job: Job) -> None:
         """A job from the outbox was handed to the broker."""

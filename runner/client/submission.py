@@ -185,7 +185,7 @@ def run_fields(
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
         **({"inputs": stored(inputs)} if inputs is not None else {}),
-        "queue": queue_of(queue, pool=prepared.plan.pool),
+        "queue": queue_of(queue),
         "keep": str(int(keep * 1000)),
         **({"standin": stubs.named(models) or ""} if models else {}),
         "checkpoint_on": f",{','.join(triggers)}," if config else "",

@@ -1,13 +1,21 @@
 """What a store gives a worker: a job, the claim on its task with all that is needed to do it, or why not."""
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import Any
+
+from runner.core.plan import THREAD
 
 
 def ref(run_id: str, branch: str, task: str) -> str:
     """A job as one string, as indexes and claims name it. Run ids and branch names hold no ``|``."""
     return f"{run_id}|{branch}|{task}"
+
+
+def queue_for(queue: str, pool: str | None) -> str:
+    """The queue of a task with this `PlannedTask.pool`: those that mostly wait have one beside that of the others."""
+    return re.sub("^runner:p", "runner:t", queue) if pool == THREAD else queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import contextlib
 import contextvars
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -17,7 +17,7 @@ from runner.core.errors import DiskTrouble
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
-from runner.core.plan import Plan
+from runner.core.plan import THREAD, Plan, PlannedTask
 from runner.core.plan.expansion import Branch
 from runner.engine import adapters, observers
 from runner.engine.attempt import NOT_INSTALLED, Attempt, Loaded, next_delay
@@ -65,9 +65,13 @@ class JobExecutor:
         page: Page,
         retire: Retire,
         time_slice: float = 0.0,
+        serves: Collection[str] = ("", THREAD),
         clock: Clock = SYSTEM,
     ) -> None:
-        """``time_slice``: for how many seconds a run continues here from task to task, without a message for each."""
+        """``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
+
+        ``serves``: the pools of the tasks that it does.
+        """
         self.store, self.page, self.outgoing = store, page, outgoing
         self.code, self.signatures = CodeCache(store, cache), Signatures(store.signature)
         self._homes, self.workdirs = homes(store.id, cache), task_files.workdirs(store.id, cache)
@@ -76,7 +80,7 @@ class JobExecutor:
         self._process = process
         self._stops = stops
         self._retire = retire
-        self._time_slice = time_slice
+        self._time_slice, self._serves = time_slice, serves
         self._slice_ends = 0.0
         self._next: Claim | None = None
         watching = Observers((LogObserver(), *observers.installed()))
@@ -117,9 +121,11 @@ class JobExecutor:
         finally:
             self.over()
 
-    def process_to_continue(self, claim: Claim) -> str:
+    def process_to_continue(self, claim: Claim, unlocks: Iterable[PlannedTask] = ()) -> str:
         """This process, if it continues with what a commit makes ready; "" if that is sent, to whichever is free."""
         if self._stops.draining or self.clock.monotonic() >= self._slice_ends:
+            return ""
+        if not all(task.pool in self._serves for task in unlocks):
             return ""
         return "" if self._retire is not None and adapters.is_disposable(claim.adapter) else self._process
 
@@ -252,7 +258,7 @@ class JobAttempt(Attempt):
         match decision:
             case Commit(output, unlocks, used, ms):
                 fault_points.reached("task done, not committed")
-                process = self._jobs.process_to_continue(self.claim)
+                process = self._jobs.process_to_continue(self.claim, unlocks)
                 task.commit(output, unlocks, replayed=replayed, used=used, ms=ms, process=process)
                 self._jobs.committed(task.next)
             case Grown():

@@ -213,11 +213,12 @@ class Fleet:
         }
 
     def start(self, *arguments: str, wait: bool = True, **environment: str) -> WorkerProcess:
-        """Start ``runner worker``; with two processes unless the arguments say otherwise."""
+        """Start ``runner worker``: with two processes, and of one pool, unless the arguments say otherwise."""
+        pool = () if "--pool" in arguments else ("--pool", "prefork")
         log = self.folder / f"worker-{len(self.workers)}.log"
         with log.open("wb") as out:
             process = launch(
-                [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2"))],
+                [self.python, "-m", "runner", "worker", *(arguments or ("--concurrency", "2")), *pool],
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         leftovers.end_with_us(process.pid)

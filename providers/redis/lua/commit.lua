@@ -5,7 +5,7 @@
 -- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
--- begins with its sequence. next: JSON list of {task, needs, context, timeout} that wait
+-- begins with its sequence. next: JSON list of {task, needs, context, timeout, pool} that wait
 -- for this one, where needs is how many tasks each waits for in all. expansion: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
@@ -44,7 +44,7 @@ if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) en
 if b[1] ~= "running" then
   intact_ends(home, run, math.huge)
 elseif #next > 0 then
-  intact_queue(home, r[2], r[3], r[5])
+  intact_queue(home, r[2], r[3], r[5], next)
   redis.call("HLEN", waits_key(branch))
   intact_tasks(branch, next)
 end
@@ -109,7 +109,7 @@ for _, job in ipairs(next) do
     if going and going.job == job then
       going.t[2] = tostring(attempt)
     else
-      send(home, run, name, job.task, attempt, at)
+      send(home, run, name, job.task, attempt, at, job.pool or "")
     end
   end
 end

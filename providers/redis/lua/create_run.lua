@@ -4,7 +4,7 @@
 -- ARGV run_id:text fields:run_fields plan:text ready:tasks tasks_left:int stamp:text
 -- USES now queued emit send unlock checkpoint intact create
 --
--- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout} to run first.
+-- fields: JSON object of the run's own fields. ready: JSON list of {task, context, timeout, pool} to run first.
 -- Returns "created", "exists" or "no bundle".
 if redis.call("EXISTS", run) == 1 then return "exists" end
 if fields.bundle ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end

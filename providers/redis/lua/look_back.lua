@@ -2,7 +2,7 @@
 --
 -- KEYS home run task journal outputs
 -- ARGV name:text key:text token:int ended:text steps:recorded recorded:int begun:entries? worker:text rewound:int still:int later:text
--- USES now emit account intact
+-- USES now queued emit account intact
 --
 -- ended: the operation by which the claim was given up, or "". steps: those that were recorded, each with 1 if that worker's
 -- later claim recorded it once more; recorded: how many it recorded in all, also those that are not remembered. later: the token of the last of those, or "".

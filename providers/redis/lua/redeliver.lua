@@ -31,14 +31,14 @@ for _, ref in ipairs(refs) do
   end
   local run = run_key(home, run_id)
   local r = redis.pcall("HMGET", run, "queue", "direct", "envelope")
-  local t = redis.pcall("HMGET", task_key(branch_key(run, name), key), "state", "attempt")
+  local t = redis.pcall("HMGET", task_key(branch_key(run, name), key), "state", "attempt", "pool")
   local _, going = pcall(goes_on, run, name)
   if t[1] ~= "queued" or not going then
     redis.call("ZREM", queued, ref)
   elseif not pcall(intact_run, home, run, name) then
     redis.call("ZADD", queued, at, ref)  -- it does not hold up the jobs of others
   else
-    local queue, relayed = r[1], not is_direct(r[2], r[3])
+    local queue, relayed = queue_for(r[1], t[3]), not is_direct(r[2], r[3])
     -- As it was before this script sent anything: all that was lost with a queue is sent again at once.
     local waiting = relayed and depths or here  -- two brokers may have a queue of one name
     if not waiting[queue] and not relayed then waiting[queue] = redis.call("LLEN", queue) end

@@ -6,7 +6,7 @@
 -- USES now queued emit send goes_on close account release recall lifetime begin intact take_along
 --
 -- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
--- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout}.
+-- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout, pool}.
 -- rerun_masks: JSON object of the rerun masks of branches that have one (stored as todo). waits: JSON list of {task, met}.
 -- All that was computed from what stood at expected_status (of the branch; of the run for a new one), expected_seq,
 -- expected_plan and, for a new plan, expected_branches: their number.
@@ -73,12 +73,13 @@ for _, job in ipairs(ready) do
     -- What was given back has the number of its next attempt. Of one that was sent, and never claimed, a second message
     -- may be on its way: it finds that the task is taken.
     local attempt = redis.call("HGET", record, "attempt") or redis.call("HINCRBY", record, "attempt", 1)
-    redis.call("HDEL", record, "failures", "crashes", "handed", "reached", "error", "trace", "by", "ended")
+    redis.call("HDEL", record, "failures", "crashes", "handed", "reached", "error", "trace", "by", "ended", "pool")
     -- An attempt that failed is replayed; how often it failed says how often more may be asked.
     local failed = tonumber(was[2] or "0") + (was[1] == "failed" and 1 or 0)
     if failed > 0 then redis.call("HSET", record, "failed", failed) end
     redis.call("HSET", record, "state", "queued", "context", job.context, "timeout", job.timeout)
-    send(home, run, name, job.task, attempt, at)
+    if job.pool then redis.call("HSET", record, "pool", job.pool) end
+    send(home, run, name, job.task, attempt, at, job.pool or "")
   end
 end
 return "resumed"

@@ -2,7 +2,7 @@
 --
 -- KEYS run branch task
 -- ARGV name:text key:text token:int kind:text about:text more:flat parent:int started:int cause:int ends:text trigger:text stamp:text nonce:text
--- USES now emit goes_on checkpoint intact
+-- USES now queued emit goes_on checkpoint intact
 --
 -- about: the task to say. more: JSON list of further fields and their values. ends: "" or, if it opens a scope, the type
 -- that ends that when the task is interrupted. trigger: "" or the checkpoint trigger that it is.

@@ -104,11 +104,6 @@ class Plan:
         return {key: tuple(waiting) for key, waiting in found.items()}
 
     @property
-    def pool(self) -> str:
-        """`THREAD` if that is the pool of all its tasks, which are known; else "": its tasks have processes."""
-        return THREAD if not self.grows and all(task.pool == THREAD for task in self.tasks) else ""
-
-    @property
     def result(self) -> str:
         """The task whose output is the run's result; "" where that is the one committed last."""
         return "" if self.grows else self.tasks[-1].key

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from runner.core.plan import Plan, PlannedTask, sequential_order
+from runner.core.plan import THREAD, Plan, PlannedTask, sequential_order
 from runner.providers.config import CheckpointEventType
 
 NAMES = (
@@ -37,7 +37,8 @@ def longer(plan: Plan) -> Plan:
 
 def _task(draw: Any, name: str, after: tuple[str, ...]) -> PlannedTask:
     context = draw(st.sampled_from([None, after, after[:1]]))
-    return PlannedTask(name, after, context, draw(st.sampled_from([None, None, 2.5])))
+    timeout, pool = draw(st.sampled_from([None, None, 2.5])), draw(st.sampled_from(["", "", THREAD]))
+    return PlannedTask(name, after, context, timeout, pool)
 
 
 def options() -> st.SearchStrategy[dict[str, Any]]:

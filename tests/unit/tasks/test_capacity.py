@@ -15,5 +15,6 @@ def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(one["RUNNER_SERVES"], one["RUNNER_CONCURRENCY"]) for one in capacity.parts("auto", 2)] == [
         ("process", "2"), ("thread", "2"),
     ]  # fmt: skip
-    assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 50)] == ["4", "50"]
+    assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 50)] == ["16", "50"]
+    assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", None)] == ["4", str(capacity.threads())]
     assert capacity.parts("prefork", None) == [{"RUNNER_POOL": "prefork", "RUNNER_CONCURRENCY": "4"}]

@@ -1,5 +1,6 @@
 """One worker with ``--pool auto`` has hundreds of tasks that wait in flight, and a process for each other."""
 
+import contextlib
 import os
 import threading
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.client import Client, prepare
-from runner.testing import ModelRequest, ModelServer
+from runner.testing import ModelRequest, ModelServer, RedisServer
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -36,6 +37,9 @@ PLACES = """
     said = Crew(tasks=[Task(name="t", run=plain, pool="thread")])
     awaiting = Crew(tasks=[Task(name="t", run=awaited)])
     said_otherwise = Crew(tasks=[Task(name="t", run=awaited, pool="process")])
+    mixed = Crew(tasks=[Task(name=f"t{n}", run=(plain, awaited)[n % 2]) for n in range(4)])
+    beside = [Task(name=f"b{n}", run=(plain, awaited)[n % 2], async_execution=True) for n in range(4)]
+    mixed_beside = Crew(tasks=[*beside, Task(name="last", run=awaited)])
     blocking = Crew(tasks=[Task(name="t", run=lambda ctx: time.sleep(600), timeout=0.5)])
 """
 
@@ -78,6 +82,25 @@ def test_a_task_is_done_where_its_kind_or_its_author_says(fleet: Any, client: Cl
     assert {name: run.wait(60).result for name, run in runs.items()} == {
         "plainly": "process", "said": "thread", "awaiting": "thread", "said_otherwise": "process",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("time_slice", ["0", "60"])
+@pytest.mark.parametrize("relayed", [False, True])
+def test_each_task_of_a_run_is_done_in_its_place(
+    relayed: bool, time_slice: str, fleet: Any, crew_of: Any, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"RUNNER_TIME_SLICE": time_slice, "RUNNER_RESEND_AFTER": "60"}  # all that is sent arrives
+    with contextlib.ExitStack() as stack:
+        if relayed:
+            settings["RUNNER_BROKER_URL"] = stack.enter_context(RedisServer()).url
+            monkeypatch.setenv("RUNNER_BROKER_URL", settings["RUNNER_BROKER_URL"])
+        client = stack.enter_context(Client(server.url))
+        fleet.start("--pool", "auto", "--concurrency", "2", **settings)
+        file = crew_of(PLACES)
+        runs = [client.submit(f"{file}:{name}") for name in ("mixed", "mixed_beside")]
+        one, other = (run.wait(60).outputs for run in runs)
+    assert [one[f"t{n}"] for n in range(4)] == ["process", "thread"] * 2
+    assert [other[f"b{n}"] for n in range(4)] + [other["last"]] == [*["process", "thread"] * 2, "thread"]
 
 
 def test_a_timeout_still_breaks_into_a_blocking_call(fleet: Any, client: Client, crew_of: Any) -> None:

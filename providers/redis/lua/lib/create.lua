@@ -7,7 +7,7 @@ local function intact_new(home, run, fields, ready)
   redis.call("HLEN", branch)
   intact_branch(branch)
   intact_tasks(branch, ready)
-  if fields.envelope ~= "" then redis.call("LLEN", fields.queue) end
+  if fields.envelope ~= "" then intact_queues(fields.queue, ready) end
 end
 local function create(home, run, run_id, bundle, fields, plan, ready, tasks_left, stamp, at)
   local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1, "protocol", PROTOCOL, "tasks", tasks_left}

@@ -2,9 +2,17 @@
 -- before its first write: where a key is not ours (a queue that is called like one of ours), it fails and has
 -- changed nothing. Each look costs the same, however much the key holds. What is called for each task and each step looks by
 -- itself, at no more than it needs.
-local function intact_queue(home, queue, direct, envelope)
+--
+-- tasks: those that may be sent; nil for any.
+local function intact_queues(queue, tasks)
+  redis.call("LLEN", queue)
+  local waits = not tasks
+  for _, job in ipairs(tasks or {}) do waits = waits or job.pool end
+  if waits then redis.call("LLEN", queue_for(queue, "thread")) end
+end
+local function intact_queue(home, queue, direct, envelope, tasks)
   redis.call("ZCARD", queued_key(home))
-  if direct or envelope ~= "" then redis.call("LLEN", queue) else redis.call("ZCARD", outbox_key(home)) end
+  if direct or envelope ~= "" then intact_queues(queue, tasks) else redis.call("ZCARD", outbox_key(home)) end
 end
 local function intact_run(home, run, name)
   local r = redis.call("HMGET", run, "queue", "direct", "id", "envelope")

@@ -5,3 +5,8 @@ local function queued_ref(id, name, key)
   if #ref <= 64 then return ref end
   return id .. "|#|" .. string.sub(redis.sha1hex(name .. "|" .. key), 1, 20)
 end
+-- The queue of a task: those that mostly wait have one beside that of the others. See `runner.core.jobs.queue_for`.
+local function queue_for(queue, pool)
+  if pool ~= "thread" then return queue end
+  return (string.gsub(queue, "^runner:p", "runner:t"))
+end

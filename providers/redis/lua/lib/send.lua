@@ -1,9 +1,9 @@
 -- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run is then
--- "direct"), else it waits in the outbox for a worker to send it.
+-- "direct"), else it waits in the outbox for a worker to send it. pool: the task's, if it is known here.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
 -- Whether messages are pushed here. A run of an older version has a whole envelope, of the same message.
 local function is_direct(direct, envelope) return direct or envelope ~= "" end
-local function send(home, run, name, task, attempt, at)
+local function send(home, run, name, task, attempt, at, pool)
   local r = redis.call("HMGET", run, "id", "direct", "queue", "crew", "envelope")
   local ref = r[1] .. "|" .. name .. "|" .. task
   redis.call("ZADD", queued_key(home), at, queued_ref(r[1], name, task))
@@ -11,12 +11,13 @@ local function send(home, run, name, task, attempt, at)
     redis.call("ZADD", outbox_key(home), at, ref .. "|" .. attempt)
     return
   end
+  local queue = queue_for(r[3], pool or redis.call("HGET", task_key(branch_key(run, name), task), "pool"))
   local copy = redis.call("HINCRBY", run, "sends", 1)
-  local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), QUEUE = quoted(r[3]), ATTEMPT = attempt,
+  local values = {RUN = r[1], BRANCH = quoted(name), TASK = quoted(task), CREW = quoted(r[4]), QUEUE = quoted(queue), ATTEMPT = attempt,
                   COPY = copy}
   -- A long branch name would stand in a message seven times: the job's id has its hash.
   local short = #name > 12 and string.sub(redis.sha1hex(name), 1, 8) or values.BRANCH
   values.ID = r[1] .. "." .. short .. "." .. values.TASK .. "." .. attempt
   values.BODYBRANCH, values.BODYTASK = quoted(values.BRANCH), quoted(values.TASK)
-  redis.call("LPUSH", r[3], MESSAGE)
+  redis.call("LPUSH", queue, MESSAGE)
 end

@@ -4,8 +4,7 @@
 local function take_along(home, run, at, branch_but, but)
   local r = redis.call("HMGET", run, "protocol", "queue", "envelope", "direct")
   if tonumber(r[1] or "1") >= PROTOCOL then return end
-  local pool = string.match(r[2], "^runner:([pt])%d+:") or "p"
-  local queue = "runner:" .. pool .. PROTOCOL .. ":" .. string.gsub(r[2], "^runner:[pt]%d+:", "")
+  local queue = "runner:p" .. PROTOCOL .. ":" .. string.gsub(r[2], "^runner:p%d+:", "")
   local waiting = {}
   for _, name in ipairs(redis.call("SMEMBERS", branches_key(run))) do
     for _, task in ipairs(goes_on(run, name) and redis.call("SMEMBERS", open_key(branch_key(run, name))) or {}) do
@@ -15,7 +14,7 @@ local function take_along(home, run, at, branch_but, but)
       end
     end
   end
-  redis.call("LLEN", queue)
+  intact_queues(queue)
   redis.call("ZCARD", outbox_key(home))
   redis.call("HSET", run, "protocol", PROTOCOL, "queue", queue, "envelope", "")
   if is_direct(r[4], r[3]) then redis.call("HSET", run, "direct", 1) end
