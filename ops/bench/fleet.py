@@ -91,8 +91,8 @@ class Fleet:
         while len(self.workers) < self._size:
             self.workers.append(Worker(self._start(), self._redis))
         for worker in self.workers:
-            until(worker.find, "the worker registers")
-            until(worker.consuming, "the worker consumes")
+            until(worker.find, "the worker registers", within=120)
+            until(worker.consuming, "the worker consumes", within=120)
         until(lambda: any(worker.leads() for worker in self.workers), "a worker leads")
 
     def _start(self) -> subprocess.Popen[bytes]:

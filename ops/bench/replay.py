@@ -113,10 +113,10 @@ def one(server: Server, client: Client, fleet: Fleet, models: Models, calls: int
     models.hold(0)
     warm = [client.submit(prepare(str(CREW))) for _ in range(CONCURRENCY * len(fleet.workers))]
     for _ in warm:  # each process has one: its clients are imported, and its code is cached
-        assert models.arrived.acquire(timeout=60)
+        assert models.arrived.acquire(timeout=300)
     models.hold(calls)
     for handle in warm:
-        assert handle.wait(60).status == "completed"
+        assert handle.wait(300).status == "completed"
     children = {pid: worker for worker in fleet.workers for pid in worker.children()}
     empty, before, paid = stored(server), busy(set(children)), models.paid
     handle = client.submit(prepare(str(CREW)))
