@@ -37,7 +37,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 @click.option(
     "--pool",
     type=click.Choice(["auto", "prefork", "threads"]),
-    default="prefork",
+    default="auto",
     show_default=True,
     help="auto: threads for tasks that mostly wait (agents, async def), a process for each other task.",
 )

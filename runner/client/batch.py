@@ -137,7 +137,7 @@ def submission(
             raise Conflict(
                 f"the id {runs[answers.index('taken')].id} is another run's: choose another id for the batch"
             )
-        client.ensure_worker(fields["queue"])
+        client.ensure_worker(fields["queue"], prepared.plan)
         there = [run.id for run, answer in zip(runs, answers, strict=True) if answer == "exists"]
         over = {run_id for run_id, status in zip(there, batches.statuses(there), strict=True) if status and status.over}
         return [(run.number, run.id, run.id not in over) for run in runs]

@@ -104,7 +104,7 @@ class Client:
         fault_points.reached("run created, nothing waited for")
         if answer == "exists":
             self._refuse_other(run_id, id, fields)
-        self.ensure_worker(fields["queue"])
+        self.ensure_worker(fields["queue"], prepared.plan)
         return RunHandle(self, run_id, created=answer == "created")
 
     def submit_many(
@@ -375,8 +375,8 @@ class Client:
 
     # -- keeping things alive
 
-    def ensure_worker(self, queue: str) -> None:
-        """With the embedded server: make sure that a worker is there, or comes."""
+    def ensure_worker(self, queue: str, plan: Plan | None = None) -> None:
+        """With the embedded server: make sure that a worker is there, or comes, for this plan."""
         if self.store.membership is None:
             return
         if time.monotonic() - self._looked_for_worker > 2.0:
@@ -386,7 +386,9 @@ class Client:
                     f"the worker did not start: {local_worker.last_words(folder)} (see {folder / 'worker.log'}); "
                     "fix that, then `runner wait` continues the run"
                 )
-            self._worker = local_worker.ensure(folder, name_of(queue)) or self._worker
+            # Threads are started where they are wanted: the start of a worker is what a small run waits for.
+            pool = "auto" if plan is not None and any(task.pool for task in plan.tasks) else "prefork"
+            self._worker = local_worker.ensure(folder, name_of(queue), pool) or self._worker
             self._looked_for_worker = time.monotonic()
 
     def _broke_off(self, code: int | None) -> bool:

@@ -27,8 +27,8 @@ def counted(state_dir: Path, queue: str) -> Iterator[None]:
         yield
 
 
-def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
-    """Start a worker unless there is one. Returns what it started."""
+def ensure(state_dir: Path, queue: str, pool: str = "auto") -> "subprocess.Popen[bytes] | None":
+    """Start a worker with this pool unless there is one. Returns what it started."""
     with _lock_path(state_dir, queue).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -39,7 +39,7 @@ def ensure(state_dir: Path, queue: str) -> "subprocess.Popen[bytes] | None":
             if log.tell() > 2**20:
                 log.truncate(0)
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "runner", "worker", "--until-idle", "--queue", queue],
+                [sys.executable, "-P", "-m", "runner", "worker", "--until-idle", "--pool", pool, "--queue", queue],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

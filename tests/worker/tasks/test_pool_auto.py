@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runner.cli.fleet import worker as command
 from runner.client import Client, prepare
 from runner.testing import ModelRequest, ModelServer, RedisServer
 
@@ -134,3 +135,7 @@ def test_a_part_that_died_is_started_again(fleet: Any, client: Client, crew_of: 
     assert client.submit(f"{crew_of(PLACES)}:awaiting").wait(60).result == "thread"
     assert parts()["prefork"] == before["prefork"]
     assert worker.alive()
+
+
+def test_it_is_the_default() -> None:
+    assert {option.name: option.default for option in command.params}["pool"] == "auto"
