@@ -76,6 +76,7 @@ class AgentAdapter:
 
     def _made(self, agent: Any) -> Crew:
         framework = self._framework
+        framework.watch()  # its agents may come of a package that the crew file imports, and not of the file
 
         def run(ctx: TaskContext) -> Any:
             return framework.run(agent, ctx.inputs)

@@ -15,6 +15,7 @@ class Agno(AgentFramework):
     """Whatever has ``arun``, given the input ``prompt``."""
 
     name = "agno"
+    module = "agno.tools.function"
     runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "arun"))
 
     def is_agent(self, thing: object) -> bool:

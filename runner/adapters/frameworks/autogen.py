@@ -14,6 +14,7 @@ class AutoGen(AgentFramework):
     """Its agents and teams, given the input ``prompt`` as their task."""
 
     name = "autogen"
+    module = "autogen_core.tools"
     runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "run_stream"))
 
     def is_agent(self, thing: object) -> bool:

@@ -23,6 +23,9 @@ class AgentFramework:
     name: str = ""
     """What its adapter is called."""
 
+    module: str = ""
+    """The module of its that is imported wherever there is one of its agents: another package may have its name."""
+
     runs: ClassVar[tuple[str, ...]] = ()
     """The methods, as ``module:Class.method``, by which its users run an agent: not while a file is only read."""
 

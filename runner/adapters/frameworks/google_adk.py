@@ -14,6 +14,7 @@ class GoogleADK(AgentFramework):
     change it, and runs again."""
 
     name = "google-adk"
+    module = "google.adk.agents"
     runs = ("google.adk.runners:Runner.run", "google.adk.runners:Runner.run_async")
 
     def is_agent(self, thing: object) -> bool:

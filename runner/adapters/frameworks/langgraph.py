@@ -12,6 +12,7 @@ class LangGraph(AgentFramework):
     """Compiled graphs. One that takes messages is asked the input ``prompt``; another one takes the run's inputs."""
 
     name = "langgraph"
+    module = "langgraph.pregel"
     runs = tuple(f"langgraph.pregel:Pregel.{one}" for one in ("invoke", "ainvoke", "stream", "astream"))
 
     def is_agent(self, thing: object) -> bool:

@@ -14,6 +14,7 @@ class LlamaIndex(AgentFramework):
     """Its agents, asked the input ``prompt``. A tool that takes the workflow's context runs again: it may change it."""
 
     name = "llama-index"
+    module = "llama_index.core.agent.workflow"
     runs = tuple(f"{_AGENTS}:{kind}.run" for kind in ("BaseWorkflowAgent", "AgentWorkflow"))
 
     def is_agent(self, thing: object) -> bool:

@@ -12,6 +12,7 @@ class OpenAIAgents(AgentFramework):
     """Its agents, asked the input ``prompt``; of agents that hand over to each other, the one at the beginning."""
 
     name = "openai-agents"
+    module = "agents.run"
     runs = ("agents.run:Runner.run", "agents.run:Runner.run_sync", "agents.run:Runner.run_streamed")
 
     def is_agent(self, thing: object) -> bool:

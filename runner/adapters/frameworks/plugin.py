@@ -58,7 +58,8 @@ class FrameworksPlugin(AdapterPlugin):
             one.watch()
 
     def _imported(self) -> "list[AgentFramework]":
-        return [self._loaded(name) for name in self._points if name in sys.modules]
+        found = dict.fromkeys(self._loaded(name) for name in self._points if name in sys.modules)
+        return [one for one in found if one.module in sys.modules]
 
     @functools.cache  # noqa: B019 - there is one of this
     def _loaded(self, name: str) -> "AgentFramework":

@@ -12,6 +12,7 @@ class PydanticAI(AgentFramework):
     """Its agents, asked the input ``prompt``. Uses of tools are steps in every toolset that it has loaded."""
 
     name = "pydantic-ai"
+    module = "pydantic_ai.agent"
     runs = (
         "pydantic_ai.agent.abstract:AbstractAgent.run",
         "pydantic_ai.agent.abstract:AbstractAgent.run_sync",

@@ -13,6 +13,7 @@ class Smolagents(AgentFramework):
     again when the task restarts."""
 
     name = "smolagents"
+    module = "smolagents.agents"
     runs = ("smolagents.agents:MultiStepAgent.run",)
 
     def is_agent(self, thing: object) -> bool:

@@ -14,6 +14,7 @@ class Strands(AgentFramework):
     """Its agents, asked the input ``prompt``."""
 
     name = "strands"
+    module = "strands.agent"
     runs = tuple(f"strands.agent.agent:Agent.{run}" for run in ("__call__", "invoke_async", "stream_async"))
 
     def is_agent(self, thing: object) -> bool:
