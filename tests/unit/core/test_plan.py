@@ -153,7 +153,7 @@ def test_a_long_chain_and_a_wide_plan_are_no_problem():
 def test_where_a_task_is_done_is_kept_and_makes_no_other_plan():
     waiting = Plan("crew", (PlannedTask("a", pool=THREAD), PlannedTask("b", ("a",), pool=THREAD)))
     again = Plan.from_json(waiting.to_json())
-    assert (again, again.pool) == (waiting, THREAD)
+    assert (again, [task.pool for task in again.tasks]) == (waiting, [THREAD, THREAD])
     mixed = Plan("crew", (waiting.tasks[0], PlannedTask("b", ("a",))))
-    assert mixed.pool == ""
+    assert [task.pool for task in Plan.from_json(mixed.to_json()).tasks] == [THREAD, ""]
     assert mixed.digest == waiting.digest
