@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from runner.client import Client
 
 PROGRAM = """
@@ -34,8 +36,13 @@ PROGRAM = """
 
 
 def test_a_flow_in_a_program_asks_the_run(
-    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], tmp_path: Path
+    crewai_fleet: Any,
+    client: Client,
+    write_crew: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where an answer leaves the files of the run that it completes
     program = write_crew(PROGRAM)
     crewai_fleet.start("--concurrency", "1")
     waiting = crewai_fleet.runner("submit", str(program), "--json")
