@@ -157,14 +157,16 @@ class Heartbeat(threading.Thread):
             self._former = None
         self._rewound |= self.registered.is_set() and (server != self._server or not before.stood)
         self._server = server
-        self._take(before)
-        if not before.stood and self.registered.is_set():
-            log.warning(
-                "worker %s had lost its lease and is back; its tasks check whether their claims still hold",
-                self._worker,
-            )
-            self._tell(RECHECK)
-        self.registered.set()
+        try:
+            self._take(before)
+        finally:
+            if not before.stood and self.registered.is_set():
+                log.warning(
+                    "worker %s had lost its lease and is back; its tasks check whether their claims still hold",
+                    self._worker,
+                )
+                self._tell(RECHECK)
+            self.registered.set()
 
     def _beat(self) -> None:
         workers = self._workers()
@@ -173,11 +175,6 @@ class Heartbeat(threading.Thread):
             self._register()
             return
         self._take(answer)
-        if self._rewound:
-            self._look_back_until = time.monotonic() + LOOK_BACK
-            self._rewound = False
-        if time.monotonic() < self._look_back_until:
-            self._look_back(workers.client, task_marks.remembered)
         performed = task_marks.performed()
         for claim in answer.claims:
             if task_marks.performs(performed.get(claim.process), claim.ref, claim.token):
@@ -201,8 +198,14 @@ class Heartbeat(threading.Thread):
             self._tell(RECHECK)
 
     def _take(self, answer: Beat) -> None:
+        """Look back, if need be, before our processes are told: what they do again is counted by then."""
         self._rewound |= answer.stood and answer.number <= self._number
         self._number = answer.number
+        if self._rewound:
+            self._look_back_until = time.monotonic() + LOOK_BACK
+            self._rewound = False
+        if time.monotonic() < self._look_back_until:
+            self._look_back(self._workers().client, task_marks.remembered)
         if answer.recheck != self._recheck:
             self._recheck = answer.recheck
             self._tell(RECHECK)

@@ -8,10 +8,12 @@ import pytest
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
+from runner.core.settings import WorkerSettings
 from runner.journal import task_marks
 from runner.journal.task_marks import Acknowledged, Log, Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.rewound import LookBack
+from runner.tasks.heartbeat import Heartbeat
 
 from .driver import Driver, plan_of, task_of
 
@@ -278,3 +280,29 @@ def test_a_dead_process_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [claim.ref for claim in task_marks.remembered()] == ["r|main|a", "r|main|b"]
     assert set(task_marks.performed()) == {"8"}
     assert isinstance(task_marks.page(None, "x").log, Log)
+
+
+def test_it_is_counted_before_anybody_does_it_again(
+    server: Any, driver: Driver, logs: Logs, backup: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the lease that was restored had lapsed, so that the worker's claims are taken back at once."""
+    # Given a worker that has recorded a step since the backup
+    told = list[int]()
+    heartbeat = Heartbeat(
+        server.url, "w0", WorkerSettings(lease=60.0), about={}, children=list, restart=print, free_slot=print,
+        stop_here=lambda what: told.append(driver.runs.get(run).in_doubt), slots=1, queue=None, taken=int,
+    )  # fmt: skip
+    monkeypatch.setattr(task_marks, "remembered", logs.claims)
+    run = driver.submit(plan_of("a"))
+    task = task_of(driver, logs, driver.take("a")["a"])
+    heartbeat._beat()
+    before = backup(server.url)
+    task.begin_step()
+    task.record_step("one", "1", replayed=0)
+    heartbeat._beat()
+    # When the store goes back, and the supervisor finds that this worker did not beat for so long
+    before.restore()
+    driver.workers.reap("w0", reason="no heartbeat", max_attempts=3)
+    heartbeat._beat()
+    # Then the processes learn that their claims are lost when the step is counted
+    assert told == [1]

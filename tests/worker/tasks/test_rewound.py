@@ -121,7 +121,7 @@ def test_what_the_store_forgot_is_done_again_told_and_counted(
         Redis.from_url(store.url, decode_responses=True) as redis,
     ):
         # Given a store that remembers a run in its first task, after one of three steps
-        worker = fleet.start("--concurrency", "1", "--pool", pool)
+        worker = fleet.start("--concurrency", "1", "--pool", pool, RUNNER_LEASE="60")  # one that stands when it is back
         main = worker.main_pid()
         handle = client.submit(crew_of(TWO_TASKS))
         eventually(lambda: trace.held("a"), why="the first task is at work")
