@@ -10,6 +10,7 @@ import os
 import stat
 import tarfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, cast
 
@@ -32,9 +33,9 @@ class Bundle:
     left_out: tuple[LeftOut, ...] = ()  # what lies beside the crew file and is not in it; without caches
 
 
-def pack(target: Target, *, limit: int = DEFAULT_LIMIT) -> Bundle:
-    """Pack the crew file and what lies beside it. Nothing is written to disk."""
-    selection = Selection(target, min(limit, MAX_LIMIT))
+def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_result] = ()) -> Bundle:
+    """Pack the crew file and what lies beside it, but for ``own``, the caller's files. Nothing is written to disk."""
+    selection = Selection(target, min(limit, MAX_LIMIT), own)
     selected = sorted(selection.files(), key=lambda file: file.name)
     left_out = selection.left_out
     databases: list[str] = []

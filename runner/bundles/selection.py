@@ -9,7 +9,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
@@ -65,7 +65,7 @@ SECRETS = (
 DATABASES = (".checkpoints.db", ".checkpoints.db-*")
 """Where `SqliteProvider` keeps checkpoints unless told otherwise: data of runs, and another bundle after each."""
 
-Why = Literal["secret", "checkpoints", "link", "dead link", "special", "ignored"]
+Why = Literal["secret", "checkpoints", "link", "dead link", "special", "ignored", "own"]
 
 _SECRET = GitIgnoreSpec.from_lines(SECRETS)
 _BUILT_IN = (*IGNORED, *SECRETS, *DATABASES)
@@ -116,12 +116,16 @@ def may_hold(name: str) -> bool:
 
 
 class Selection:
-    """One walk over what a target includes, which ends as soon as it has seen too much."""
+    """One walk over what a target includes, which ends as soon as it has seen too much.
 
-    def __init__(self, target: Target, limit: int) -> None:
+    ``own`` are files, by their status, that the command itself reads or writes: unless named, they are no part of it.
+    """
+
+    def __init__(self, target: Target, limit: int, own: Iterable[os.stat_result] = ()) -> None:
         self.limit = limit
         self.left_out: list[LeftOut] = []
         self._target = target
+        self._own = {_identity(one) for one in own}
         self._top = target.include.resolve()
         self._seen: list[Selected] = []
         # A package's rules may lie in it or beside it; they are read from where their file is.
@@ -176,6 +180,8 @@ class Selection:
                 self._cannot_hold(path, "special")  # a socket, a pipe, a device
                 continue
             verdict = self._verdict(path, is_folder)
+            if verdict == "selected" and _identity(info) in self._own:
+                verdict = "own"
             if verdict == "selected" or verdict == "wanted":
                 yield path, info, verdict == "wanted"
             elif verdict != "cache":

@@ -12,13 +12,14 @@ _KINDS = {
     "link": "links out of the folder",
     "dead link": "links to nothing",
     "special": "no regular files",
+    "own": "read or written by this command",
 }
 _MOST = 8  #: names in the line of `submit`
 
 
 def left_out(bundle: Bundle) -> str | None:
     """One line that names what is left out by default; None where there is nothing."""
-    told = [one for one in bundle.left_out if one.why in _KINDS]
+    told = [one for one in bundle.left_out if one.why in _KINDS and one.why != "own"]
     if not told:
         return None
     shown, parts = told[:_MOST], []

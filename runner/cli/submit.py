@@ -1,8 +1,9 @@
 """``runner submit``: the main job."""
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def submit(
     reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
     """
     options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
+    own = _own_files(each)  # before stdout is kept for the result alone
     with only(clean=True) as write, ExitStack() as stack:
         models = _stand_in(demo, offline)
         if each is not None and detach:
@@ -123,7 +125,7 @@ def submit(
         file = parse_target(target).file
         _take_environment(file)
         shown = reading(file, shown=not as_json)
-        prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown)
+        prepared = prepare(target, limit=bundle_limit, inputs=inputs, alone=True, meanwhile=shown, own=own)
         if line := untested(prepared.adapter):
             say(line)
         if dry_run:
@@ -165,6 +167,16 @@ def submit(
                 write(detached(handle, as_json))
                 return 0
             return follow(handle, prepared.plan.crew, prepared.plan.total, as_json, write)
+
+
+def _own_files(each: str | None) -> list[os.stat_result]:
+    """The file of inputs, and what the shell has opened for the results: they may lie beside the crew, and be large."""
+    found = []
+    with suppress(OSError):
+        found += [os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())]
+    with suppress(OSError):
+        found += [Path(each).stat()] if each is not None else []
+    return found
 
 
 def _take_environment(crew_file: Path) -> None:

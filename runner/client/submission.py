@@ -7,7 +7,7 @@ import os
 import socket
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -88,20 +88,22 @@ def prepare(
     inputs: Mapping[str, Any] | None = None,
     alone: bool = False,
     meanwhile: AbstractContextManager[None] | None = None,
+    own: Iterable[os.stat_result] = (),
 ) -> Prepared:
     """Read, plan and pack a crew. Raises `UsageError` with what is wrong; nothing is stored.
 
     The file is read in a process of its own, whose folder is the project's: any number of threads may prepare crews,
     and nothing of them comes here. ``inputs`` are those of the run, for a class that needs arguments. ``alone`` says
     that this process has one thread and nothing that the crew is not to see: it is forked, which costs less.
-    ``meanwhile`` is open while the file is read.
+    ``meanwhile`` is open while the file is read. ``own`` are files that are not packed, by their status: those that
+    the command reads and writes.
     """
     target = parse_target(target_text)
     reader = Reader(Request.of(target, inputs or {}), alone=alone)
     try:
         with meanwhile or nullcontext():
             try:
-                packed = bundle.pack(target, limit=limit or settings.bundle_limit())
+                packed = bundle.pack(target, limit=limit or settings.bundle_limit(), own=own)
             except UsageError:
                 reader.found()  # what is wrong with the crew file comes first
                 raise

@@ -1,6 +1,8 @@
 """`submit` says what it does not pack, and `--dry-run` what it would."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,30 @@ def test_what_is_not_packed_is_said_and_not_there(cli: Any, fleet: Any, write_cr
     for name in (".env", "prod.env"):
         (crew.parent / name).unlink()
     assert "not packed" not in cli("submit", crew, "--json").err
+
+
+def test_what_the_command_reads_and_writes_is_not_packed(cli: Any, write_crew: Any) -> None:
+    # A file of inputs may be larger than any bundle, and one of results is another each time
+    crew: Path = write_crew(CREW)
+    many = crew.parent / "many.jsonl"
+    many.write_text('{"n": 1}\n' * 200)
+    found = json.loads(cli("submit", crew, "--each", many, "--bundle-limit", "1000", "--dry-run", "--json").out)
+    assert [one["name"] for one in found["files"]] == ["crew.py"]
+    assert found["left_out"] == [{"name": "many.jsonl", "why": "own"}]
+    # A file that the ignore file brings back by name is there
+    (crew.parent / ".runnerignore").write_text("!many.jsonl\n")
+    found = json.loads(cli("submit", crew, "--each", many, "--dry-run", "--json").out)
+    assert [one["name"] for one in found["files"]] == ["crew.py", "many.jsonl"]
+    (crew.parent / ".runnerignore").unlink()
+    # and what the shell opens for the command's output is not
+    with (crew.parent / "results.jsonl").open("w") as results, (crew.parent / "log").open("w") as log:
+        subprocess.run(
+            [sys.executable, "-m", "runner", "submit", crew, "--dry-run"], stdout=results, stderr=log, check=True
+        )
+    said = (crew.parent / "results.jsonl").read_text().splitlines()
+    assert "not packed: results.jsonl  read or written by this command" in said
+    assert "not packed: log  read or written by this command" in said
+    assert any(line.startswith("many.jsonl  ") for line in said)
 
 
 def test_a_dry_run_needs_no_inputs(cli: Any, write_crew: Any) -> None:
