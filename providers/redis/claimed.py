@@ -2,16 +2,15 @@
 
 import itertools
 import json
-import secrets
+import os
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from json.encoder import encode_basestring
 from typing import Any
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Claim
+from runner.core.jobs import Claim, Job
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
@@ -68,7 +67,7 @@ class ClaimedTask:
             0,
         )  # the step that is just being noted (-1) or recorded (+1)
         line.missed = self._missed
-        self._me, self._said = secrets.token_hex(4), itertools.count()
+        self._me, self._said = os.urandom(4).hex(), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
         self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
         self.told = (0, 0)
@@ -303,13 +302,13 @@ class ClaimedTask:
             outputs=self._outputs,
             worker=self._claim.worker,
             output=pack_output(output[1:] if ms is None else f'"ms":{ms},{output[1:]}'),
-            log_entry=f",{json.dumps(self._claim.job.task, ensure_ascii=False)}{used.to_json()}]",
+            log_entry=f",{encode_basestring(self._claim.job.task)}{used.to_json()}]",
             replayed=counters_text(replayed),
             next=ready,
             expansion=expansion,
             stamp=stamp(),
             process=process,
-            nonce=uuid.uuid4().hex if process else "",
+            nonce=os.urandom(16).hex() if process else "",
         )
         if answer[0] == "changed":
             return "changed"
@@ -321,7 +320,7 @@ class ClaimedTask:
             self.told = (answer[3], answer[4])
         if len(answer) > 5:
             task, attempt, given = answer[5]
-            job = replace(self._claim.job, task=task, attempt=attempt)
+            job = Job(self._claim.job.run_id, self._claim.job.branch, task, attempt)
             self.next = claimed(job, self._claim.worker, given)
         return str(answer[2])
 

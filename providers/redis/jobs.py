@@ -1,7 +1,7 @@
 """What a worker asks of the store before it works: the right to one task, with all that is needed to do it."""
 
 import json
-import uuid
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -28,7 +28,7 @@ def claim(
         attempt=job.attempt,
         worker=worker,
         process=process,
-        nonce=uuid.uuid4().hex,
+        nonce=os.urandom(16).hex(),
         stamp=stamp(),
         unfit="".join(f",{adapter}," for adapter in unfit),
     )
@@ -49,14 +49,14 @@ def claimed(job: Job, worker: str, answer: Any) -> Claim:
         module=module,
         attr=attr,
         adapter=adapter,
-        inputs=json.loads(inputs) | (json.loads(changed) if changed else {}),
+        inputs=({} if inputs == "{}" else json.loads(inputs)) | (json.loads(changed) if changed else {}),
         rerun_mask=rerun_mask or "",
         plan_digest=plan_digest,
         crew=crew,
         standin=standin,
         scope=_scope(*scope),
-        context={key: unpack_output(value) for key, value in _pairs(context) if value},
-        recorded=dict(_pairs(recorded)),
+        context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
+        recorded=dict(_pairs(recorded)) if recorded else {},
     )
 
 

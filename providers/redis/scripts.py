@@ -171,6 +171,8 @@ def _builder(name: str) -> str:
 
 # -- what scripts take
 
+_text = json.JSONEncoder(ensure_ascii=False).encode  #: `json.dumps` would make an encoder each time
+
 LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
 
 
@@ -189,7 +191,7 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
     return {
         "task": task.key,
         "needs": needs,
-        "context": json.dumps(task.context or [], ensure_ascii=False),
+        "context": _text(task.context) if task.context else "[]",
         "timeout": str(milliseconds(task.timeout or 0)),
         **({"pool": task.pool} if task.pool else {}),
     }
@@ -197,4 +199,4 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
 
 def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
     """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
-    return json.dumps([specification(task, 0 if first else len(task.after)) for task in tasks], ensure_ascii=False)
+    return _text([specification(task, 0 if first else len(task.after)) for task in tasks])

@@ -15,8 +15,9 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType, ModuleType
@@ -89,21 +90,26 @@ def load_target(target: Target) -> ModuleType:
     return load(target.root, target.module, key=key_of(target.include), only=only)
 
 
-@contextmanager
-def using(key: str) -> Iterator[None]:
+class using:
     """While this is open, the bundle's modules stay. Open it around a load and all that runs its code."""
-    name = _name(key)
-    with _lock:
-        _users[name] += 1
-        if space := spaces.get(name):
-            space.last_used = next(_clock)
-    try:
-        yield
-    finally:
+
+    __slots__ = ("_name",)
+
+    def __init__(self, key: str) -> None:
+        self._name = _name(key)
+
+    def __enter__(self) -> None:
         with _lock:
-            _users[name] -= 1
-            if not _users[name]:
-                del _users[name]
+            _users[self._name] += 1
+            if space := spaces.get(self._name):
+                space.last_used = next(_clock)
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            if _users[self._name] > 1:
+                _users[self._name] -= 1
+            else:
+                dict.pop(_users, self._name)
 
 
 def in_use(key: str) -> bool:
@@ -330,6 +336,7 @@ def _unload(name: str) -> bool:
         return True
 
 
+@lru_cache(maxsize=256)
 def _name(key: str) -> str:
     is_hash = re.fullmatch(r"[0-9a-f]{16,}", key)
     return PREFIX + (key if is_hash else hashlib.sha256(key.encode()).hexdigest())[:16]

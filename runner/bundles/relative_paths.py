@@ -43,6 +43,8 @@ FRESH = 60.0  #: seconds that who made a folder may take to lock it
 
 _here: list[Path] = []
 
+_chdir, _listdir = os.chdir, os.listdir  #: as they are before `install`: both are called for each task
+
 
 def enter(cache: Path) -> None:
     """Have this process be nowhere, for good: in a folder of its own, which has a lock until the process is gone.
@@ -71,7 +73,7 @@ def sweep(cache: Path) -> None:
 def leave() -> None:
     """It was elsewhere for a while."""
     if _here:
-        os.chdir(_here[0])
+        _chdir(_here[0])
 
 
 def is_here() -> bool:
@@ -84,7 +86,7 @@ def is_here() -> bool:
 
 def stray_files() -> list[str]:
     """What was written here by a relative path although that is not permitted: root can. It is removed."""
-    if not _here or not (found := os.listdir(_here[0])):  # noqa: PTH208 - for each task, and in nearly all nothing
+    if not _here or not (found := _listdir(_here[0])):
         return []
     for name in found:
         path = _here[0] / name

@@ -15,7 +15,6 @@ import shutil
 import stat
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -245,7 +244,7 @@ def workdirs(store: str, cache: Path) -> Path:
 
 def new_place(root: Path, worker: str) -> Path:
     """Where a new one may be."""
-    return root.joinpath(worker, uuid.uuid4().hex)
+    return Path(f"{root}/{worker}/{os.urandom(16).hex()}")
 
 
 def _lay(folder: Path, files: Files) -> None:

@@ -5,7 +5,7 @@ nothing is counted twice.
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
@@ -45,7 +45,7 @@ class Counters(Counter[AccountKey]):
     """
 
     def __init__(self, *given: Any) -> None:
-        self.tokens: Counter[AccountKey] = Counter()
+        self.tokens: defaultdict[AccountKey, int] = defaultdict(int)
         self.passed = 0
         if given:
             super().__init__(*given)
@@ -58,7 +58,8 @@ class Counters(Counter[AccountKey]):
     def add(self, other: "Counters") -> None:
         """As many more."""
         self.update(other)
-        self.tokens.update(other.tokens)
+        for entry, many in other.tokens.items():
+            self.tokens[entry] += many
 
     def beyond(self, other: "Counters") -> "Counters":
         """What is more in here than in another."""

@@ -95,8 +95,9 @@ class NativeAdapter:
         task = _task(crew, work.key)
 
         def finish(key: str, output: TaskOutput) -> TaskOutput:
-            of = _task(crew, key)
-            output.pydantic = outputs.fitted(key, of.output_model(), output.json_dict)
+            of = task if key == work.key else _task(crew, key)
+            if (model := of.output_model()) is not None:
+                output.pydantic = outputs.fitted(key, model, output.json_dict)
             return outputs.named(output, of.names)
 
         doer, planner = crew.doer(task), crew.planner
@@ -265,7 +266,9 @@ def _as_output(
 ) -> TaskOutput:
     role = interpolate(doer.role, work.inputs) if doer else ""
     about = {"name": work.key, "description": context.task.description, "agent": role}
-    return finish(work.key, output.model_copy(update=about))
+    output.__dict__.update(about)  # it is not shared yet: a copy is most of what a small output costs
+    output.model_fields_set.update(about)
+    return finish(work.key, output)
 
 
 def _as_declared(key: str, task: Task, value: Any) -> TaskOutput:

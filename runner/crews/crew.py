@@ -181,7 +181,9 @@ class Crew(BaseModel):
     @property
     def by_key(self) -> dict[str, Task]:
         """Tasks by key, as the adapter filed them."""
-        return self._by_key
+        private = self.__pydantic_private__  # the way of pydantic takes three calls, for each task several times
+        found: dict[str, Task] = private["_by_key"] if private is not None else {}
+        return found
 
     def file_keys(self) -> None:
         """Look again which task has which key: a copy of a crew has tasks of its own."""

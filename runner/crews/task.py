@@ -96,10 +96,12 @@ class Task(BaseModel):
             return self.output_pydantic or self.output_json
         if self.run is None:
             return None
-        try:
-            returned = typing.get_type_hints(self.run).get("return")
-        except Exception:  # an annotation that does not resolve names no model
-            return None
+        returned = getattr(self.run, "__annotations__", {}).get("return")
+        if returned is not None and not isinstance(returned, type):  # else there is nothing to resolve
+            try:
+                returned = typing.get_type_hints(self.run).get("return")
+            except Exception:  # an annotation that does not resolve names no model
+                return None
         return returned if isinstance(returned, type) and issubclass(returned, BaseModel) else None
 
     def names(self) -> Names:

@@ -68,8 +68,14 @@ class TaskEvents:
         self._closed = False
         self._last = claim.scope.claim
         self._numbers: OrderedDict[str, int] = OrderedDict()
-        for number in (claim.scope.branch, claim.scope.task, claim.scope.agent):
-            self._remember(number)
+        at = claim.scope
+        self._open: list[tuple[str, str]] = []  # what is open around the task's own events, the outermost first
+        for number, kind in (
+            *((at.branch, "crew_kickoff_started"), (at.task, "task_started"), (at.agent, "agent_execution_started")),
+        ):
+            if (event_id := event_id_of(self._run, number)) is not None:
+                self._numbers[event_id] = number
+                self._open.append((event_id, kind))
         self._source: Any = None
         self._crew: Any = None
         self._format_event: EventFormat | None = None
@@ -79,11 +85,7 @@ class TaskEvents:
         own = loader.namespace_of(self._claim.bundle)
         set_audience(lambda module: not module.startswith(PREFIX) or f"{module}.".startswith(f"{own}."))
         kickoff.use_sequence(self._number, guard=self._guard, records=False)
-        at = self._claim.scope
-        known = (
-            *((at.branch, "crew_kickoff_started"), (at.task, "task_started"), (at.agent, "agent_execution_started")),
-        )
-        kickoff.restore_event_scope(tuple((self._id(number), kind) for number, kind in known if number))
+        kickoff.restore_event_scope(tuple(self._open))
         if self._last:
             kickoff.set_last_event_id(self._id(self._last))
 

@@ -218,7 +218,7 @@ def event_stack() -> Stack:
 
 def restore_event_scope(stack: Stack) -> None:
     """Make this all that is open in this context."""
-    _event_id_stack.set(tuple((event_id, kind) for event_id, kind in stack))
+    _event_id_stack.set(tuple([(event_id, kind) for event_id, kind in stack]))
 
 
 def get_triggering_event_id() -> str | None:

@@ -91,8 +91,9 @@ class JournalProgress:
 
     def take_replayed(self) -> Counters:
         """What was replayed since this was last asked."""
-        count, self._replayed = self._replayed, Counters()
-        if count:
+        count = self._replayed
+        if count or count.passed:
+            self._replayed = Counters()
             self._given.add(count)
         return count
 

@@ -61,10 +61,14 @@ class SentCalls:
             self._tell()
 
     def _tell(self) -> None:
-        if self._say is not None:
+        if self._say is None:
+            return
+        text = ""
+        if self._out or self._unsure:
             every = Counters(self._out)
             every.update(self._unsure or {})
-            self._say(f"{self._token} {every.text() or '[]'}")
+            text = every.text()
+        self._say(f"{self._token} {text or '[]'}")
 
 
 def share(worker: str, store: str) -> str:

@@ -22,6 +22,8 @@ class ReadSet:
 
     def to_json(self) -> str:
         """What stands behind the task in the order of commits: as little as tells it, mostly nothing."""
+        if not (self.tasks or self.inputs or self.files):
+            return ""
         parts: list[Any] = [*(_short(names) for names in (self.tasks, self.inputs)), int(self.files)]
         while parts and not parts[-1]:
             parts.pop()

@@ -28,8 +28,7 @@ class CancelScope:
         self._stop: BaseException | None = None
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
-        self._no_question = threading.Event()
-        self._no_question.set()
+        self._no_question: threading.Event | None = None  # until a person is asked: it costs more than the rest of this
 
     @property
     def stopping(self) -> BaseException | None:
@@ -53,16 +52,17 @@ class CancelScope:
     def person(self) -> Iterator[None]:
         """The task waits for a person at the terminal: a timeout does not count that."""
         began = self._clock.monotonic()
-        self._no_question.clear()
+        self._no_question = answered = threading.Event()
         try:
             yield
         finally:
             self._with_person += self._clock.monotonic() - began
-            self._no_question.set()
+            answered.set()
 
     def with_person(self) -> float:
         """How many seconds the task has waited for a person; the caller waits until no question is open."""
-        self._no_question.wait()
+        if self._no_question is not None:
+            self._no_question.wait()
         return self._with_person
 
     def check(self) -> None:
