@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.core import output as outputs
+from runner.core.jobs import event_id_of
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.branching import Done
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
-from runner.events.ids import event_id_of
 
 COUNTERS = (
     *("paid", "replayed", "in_doubt", "prompt_tokens", "completion_tokens"),

@@ -22,7 +22,7 @@ from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
 from runner.journal import sent_marks, task_marks
-from runner.providers.redis import jobs as store
+from runner.providers.redis import store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB, argument_text, job_arguments

@@ -14,7 +14,7 @@ from runner.client import Client
 from runner.core import output
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
-from runner.providers.redis import jobs
+from runner.providers.redis import store
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.envelope import DIRECT
@@ -75,7 +75,7 @@ def _run(client: Client, tasks: int) -> None:
     client.store.runs.create(RUN, plan, fields)
     line = PipelinedConnection(client.store.client)
     for i, task in enumerate(planned):
-        claim = jobs.claim(line, Job(RUN, "main", task.key, 1), worker="w", process="1")
+        claim = store.claim(line, Job(RUN, "main", task.key, 1), worker="w", process="1")
         if isinstance(claim, Refusal):
             raise RuntimeError(claim.reason)
         text = output.dump(random.randbytes(PAYLOAD // 2).hex(), None)

@@ -23,7 +23,7 @@ from runner.core import output
 from runner.core.jobs import Job, Refusal
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import NewRun
-from runner.providers.redis import jobs, keys
+from runner.providers.redis import keys, store
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import PipelinedConnection, connect
@@ -62,7 +62,7 @@ class LongRun:
         """Claim and commit the next task; gives the seconds of the commit alone."""
         i = self._next
         self._next += 1
-        claim = jobs.claim(self._line, Job(self.id, "main", self._tasks[i].key, 1), worker="w", process="1")
+        claim = store.claim(self._line, Job(self.id, "main", self._tasks[i].key, 1), worker="w", process="1")
         if isinstance(claim, Refusal):
             raise RuntimeError(claim.reason)
         text = output.dump(random.randbytes(PAYLOAD // 2).hex(), None)  # nothing that compresses to nothing
@@ -148,7 +148,7 @@ def batch_rows(server: Server, many: int) -> Iterator[Row]:
         samples={"listed": times},
     )
     run = "r-000000000001"
-    claim = jobs.claim(line, Job(run, "main", "work", 1), worker="w", process="1")
+    claim = store.claim(line, Job(run, "main", "work", 1), worker="w", process="1")
     if isinstance(claim, Refusal):
         raise RuntimeError(claim.reason)
     ClaimedTask(line, claim).commit(output.dump("done 1", None), [], replayed=0, ms=5)

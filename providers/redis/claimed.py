@@ -12,6 +12,7 @@ from typing import Any
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Job
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
+from runner.core.output import pack_output
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
@@ -21,10 +22,8 @@ from runner.journal.sent_marks import SentCalls
 from runner.journal.task_marks import Log
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
-from runner.providers.redis.jobs import claimed
-from runner.providers.redis.packing import pack_output
 from runner.providers.redis.patience import outage
-from runner.providers.redis.scripts import milliseconds, specification, specifications, stamp
+from runner.providers.redis.scripts import claimed, milliseconds, specification, specifications, stamp
 
 AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
 

@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.core.output import unpack_output
 from runner.core.plan.expansion import Committed, Shared
 from runner.providers.redis import history
 from runner.providers.redis import keys as names
 from runner.providers.redis.connection import Client
-from runner.providers.redis.packing import unpack_output
 
 MARK = "="  #: what the texts' names begin with, among the fields of their hash
 

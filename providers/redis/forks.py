@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from runner.core.errors import NotFound
+from runner.core.output import unpack_output
 from runner.core.plan.branching import pack, starts, visible
 from runner.providers.records import Position, Regrown, committed_record
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.history import Ancestor
-from runner.providers.redis.packing import unpack_output
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import specifications, stamp
 

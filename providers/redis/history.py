@@ -8,13 +8,13 @@ from typing import Any
 
 from runner.core import output as outputs
 from runner.core.errors import Conflict, NotFound
+from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import BranchHistory, Done, unpack, visible
 from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
 from runner.providers.records import Committed, committed_record
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
-from runner.providers.redis.packing import unpack_output
 
 FIELDS = ("parent", "parent_seq", "todo", "void", "edits", "seq", "head", "from", "inputs", "laid")
 

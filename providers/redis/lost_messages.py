@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from runner.core.jobs import Job, queue_for
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
-from runner.providers.redis.jobs import return_job
+from runner.providers.redis.store import return_job
 
 LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost more than waiting for it
 

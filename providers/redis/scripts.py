@@ -26,6 +26,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
 
+from runner.core.jobs import Claim, Job, Scope
+from runner.core.output import unpack_output
 from runner.core.plan import PlannedTask
 from runner.providers.records import EVENTS_KEPT, EVENTS_PER_TASK
 from runner.providers.redis import envelope, stream
@@ -200,3 +202,40 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
 def specifications(tasks: Iterable[PlannedTask], *, first: bool = False) -> str:
     """Several of them, as the JSON list that the scripts take; the ``first`` of a branch wait for none."""
     return _text([specification(task, 0 if first else len(task.after)) for task in tasks])
+
+
+# -- what scripts return
+
+
+def claimed(job: Job, worker: str, answer: Any) -> Claim:
+    """The claim that a script gave, as ``claim.lua`` says."""
+    _, token, (failures, failed), fields, scope, (rerun_mask, changed), context, recorded = answer
+    bundle, module, attr, adapter, inputs, plan_digest, crew, standin = fields
+    return Claim(
+        job=job,
+        worker=worker,
+        token=token,
+        failures=failures,
+        failed=failed,
+        bundle=bundle,
+        module=module,
+        attr=attr,
+        adapter=adapter,
+        inputs=({} if inputs == "{}" else json.loads(inputs)) | (json.loads(changed) if changed else {}),
+        rerun_mask=rerun_mask or "",
+        plan_digest=plan_digest,
+        crew=crew,
+        standin=standin,
+        scope=_scope(*scope),
+        context={key: unpack_output(value) for key, value in _pairs(context) if value} if context else {},
+        recorded=dict(_pairs(recorded)) if recorded else {},
+    )
+
+
+def _scope(branch: int, task: int, claim: int, first: int, triggers: str, agent: int, opens: int) -> Scope:
+    return Scope(branch, task, claim, bool(first), frozenset(filter(None, triggers.split(","))), agent, bool(opens))
+
+
+def _pairs(flat: Any) -> Iterable[tuple[str, str]]:
+    """A flat reply as pairs."""
+    return zip(flat[::2], flat[1::2], strict=True)

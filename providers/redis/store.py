@@ -1,5 +1,6 @@
 """Redis as the store of an engine: one connection for what tasks write, and one beside it for what they read."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -7,13 +8,14 @@ from runner.core.jobs import Claim, Job, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.journal.task_marks import Log
-from runner.providers.redis import jobs
+from runner.providers.redis import keys, scripts
 from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.connection import PipelinedConnection, Replicas, patient
+from runner.providers.redis.connection import Client, PipelinedConnection, Replicas, patient
 from runner.providers.redis.dynamic_plan import GrowingBranch
 from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.scripts import Executor, claimed, stamp
 from runner.providers.redis.workers import Workers
 
 
@@ -29,11 +31,11 @@ class RedisStore:
 
     def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
         """Take the job's task if it is free: one round trip."""
-        return jobs.claim(self._line, job, worker=worker, process=process, unfit=unfit)
+        return claim(self._line, job, worker=worker, process=process, unfit=unfit)
 
     def return_job(self, job: Job) -> None:
         """Send a received job on, unclaimed."""
-        jobs.return_job(self._line, job)
+        return_job(self._line, job)
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
         """The task under its claim."""
@@ -79,3 +81,60 @@ class RedisStore:
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored."""
         return self._runs.drop_bundle(sha, damaged)
+
+
+def claim(
+    line: PipelinedConnection, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()
+) -> Claim | Refusal:
+    """Take the task if it is free; one of an ``unfit`` adapter is left to others. Waits for Redis; one round trip."""
+    home = keys.home_of(job.run_id)
+    branch = keys.branch_key(job.run_id, job.branch)
+    answer = scripts.load("claim")(
+        line,
+        home=home,
+        run=keys.run_key(job.run_id),
+        task=keys.key("task_key", branch_key=branch, name=job.task),
+        name=job.branch,
+        key=job.task,
+        attempt=job.attempt,
+        worker=worker,
+        process=process,
+        nonce=os.urandom(16).hex(),
+        stamp=stamp(),
+        unfit="".join(f",{adapter}," for adapter in unfit),
+    )
+    return claimed(job, worker, answer) if answer[0] == "claimed" else Refusal(answer[0])
+
+
+def return_job(line: Executor, job: Job) -> None:
+    """Send a received job on, unclaimed, for another worker to take."""
+    branch = keys.branch_key(job.run_id, job.branch)
+    scripts.load("return_job")(
+        line,
+        home=keys.home_of(job.run_id),
+        run=keys.run_key(job.run_id),
+        task=keys.key("task_key", branch_key=branch, name=job.task),
+        name=job.branch,
+        key=job.task,
+        attempt=job.attempt,
+    )
+
+
+def holds(client: Client, claim: Claim) -> bool:
+    """Whether the claim still holds. Asked beside the task's own line, while the task may be using that."""
+    branch = keys.branch_key(claim.job.run_id, claim.job.branch)
+    token = client.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
+    return bool(token == str(claim.token))
+
+
+def mark(client: Client, job: Job, trigger: str) -> None:
+    """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
+    scripts.load("mark")(
+        client,
+        run=keys.run_key(job.run_id),
+        branch=keys.branch_key(job.run_id, job.branch),
+        name=job.branch,
+        key=job.task,
+        trigger=trigger,
+        stamp=stamp(),
+    )

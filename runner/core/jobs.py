@@ -2,10 +2,15 @@
 
 import hashlib
 import re
+import uuid
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from runner.core.plan import THREAD
+
+_NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
+_BEGUN = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
 
 
 def ref(run_id: str, branch: str, task: str) -> str:
@@ -53,6 +58,21 @@ class Scope:
     opens: bool = (
         False  #: whether the task is the first that was ever claimed on the branch, also if that claim is gone
     )
+
+
+@lru_cache(maxsize=256)  # a task names its relatives in each of its events
+def event_id_of(run_id: str, number: int) -> str | None:
+    """The id of the event of this number; None for number 0, which stands for no event.
+
+    It is ``uuid.uuid5(_NAMESPACE, f"{run_id}/{number}")``, at a third of what that costs.
+    """
+    if number <= 0:
+        return None
+    digest = _BEGUN.copy()
+    digest.update(f"{run_id}/{number}".encode())
+    found = digest.hexdigest()
+    variant = "89ab"[int(found[16], 16) & 3]
+    return f"{found[:8]}-{found[8:12]}-5{found[13:16]}-{variant}{found[17:20]}-{found[20:32]}"
 
 
 @dataclass(frozen=True, slots=True)

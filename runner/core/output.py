@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,10 @@ from runner.core.errors import BadInput, TaskError
 from runner.core.inputs import MOST_NESTED, nested_too_deep
 
 _VALUE = "value"  #: where a record says it
+
+_DEFLATED = "\0"
+_FROM = 256  #: a shorter text is left as it is
+_LARGE = 1 << 18  #: from here on, packing well takes too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +328,26 @@ def _refuse(value: Any) -> Any:
         f"a task returned a {type(value).__qualname__}, which is not JSON: "
         "return text, a dict, a list or a pydantic model"
     )
+
+
+def pack_output(rest: str) -> bytes:
+    """The rest of a record after its sequence and token, shorter if it can be.
+
+    These two stand in plain text, for the scripts. After that comes the rest of the JSON object, or a zero byte, which
+    no JSON holds, and the rest deflated.
+    """
+    text = rest.encode()
+    if len(text) < _FROM:
+        return text
+    packer = zlib.compressobj(9 if len(text) < _LARGE else 1, zlib.DEFLATED, -15)
+    packed = packer.compress(text) + packer.flush()
+    return text if len(packed) > len(text) * 0.95 else _DEFLATED.encode() + packed
+
+
+def unpack_output(text: str) -> dict[str, Any]:
+    """A record from how it is stored. Bytes that are no text come as surrogates from a client that decodes."""
+    head, deflated, packed = text.partition(_DEFLATED)
+    if deflated:
+        head += zlib.decompress(packed.encode("utf-8", "surrogateescape"), -15).decode()
+    found: dict[str, Any] = json.loads(head)
+    return found

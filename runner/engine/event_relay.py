@@ -15,7 +15,7 @@ from typing import Any
 from runner.bundles import loader
 from runner.bundles.isolation import PREFIX
 from runner.core import output as outputs
-from runner.core.jobs import Claim
+from runner.core.jobs import Claim, event_id_of
 from runner.core.ledger import Usage
 from runner.engine.ports import ClaimedTask
 from runner.events import kickoff, scope
@@ -28,7 +28,6 @@ from runner.events.call_events import (
     LLMCallStartedEvent,
     ToolUsageEvent,
 )
-from runner.events.ids import event_id_of
 from runner.events.pairs import PAIRS
 from runner.events.work_events import (
     CrewKickoffCompletedEvent,

@@ -1,31 +1,13 @@
-"""The ids of events: in a process they count on; on the fleet every reader makes the same one from run and number."""
+"""The ids of events: in a process they count on; on the fleet they follow from the run and the number."""
 
-import hashlib
 import itertools
 import os
 import secrets
 import uuid
-from functools import lru_cache
+
+from runner.core.jobs import event_id_of
 
 __all__ = ["event_id_of"]
-
-_NAMESPACE = uuid.UUID("5f1e1f0c-6b0e-4c58-9a3e-0f2b6a1d7c43")
-_BEGUN = hashlib.sha1(_NAMESPACE.bytes, usedforsecurity=False)
-
-
-@lru_cache(maxsize=256)  # a task names its relatives in each of its events
-def event_id_of(run_id: str, number: int) -> str | None:
-    """The id of the event of this number; None for number 0, which stands for no event.
-
-    It is ``uuid.uuid5(_NAMESPACE, f"{run_id}/{number}")``, at a third of what that costs.
-    """
-    if number <= 0:
-        return None
-    digest = _BEGUN.copy()
-    digest.update(f"{run_id}/{number}".encode())
-    found = digest.hexdigest()
-    variant = "89ab"[int(found[16], 16) & 3]
-    return f"{found[:8]}-{found[8:12]}-5{found[13:16]}-{variant}{found[17:20]}-{found[20:32]}"
 
 
 class _Ids:

@@ -78,16 +78,19 @@ Source = Callable[[BaseEvent], int]
 Guard = Callable[[], contextlib.AbstractContextManager[None]]
 
 
+_first_use = ForkSafeLock()
+
+
 class Kickoff:
     """One outermost kickoff; outside of any, one that the context made for itself. ``like`` gives source and guard."""
 
     __slots__ = (
-        *("_numbers", "guard", "issued", "last_event_id", "lock"),
+        *("_lock", "_numbers", "guard", "issued", "last_event_id"),
         *("outer", "records", "registered", "source", "state", "taken"),
     )
 
     def __init__(self, state: RuntimeStateLike | None = None, start: int = 0, like: "Kickoff | None" = None) -> None:
-        self.lock = ForkSafeLock()
+        self._lock: ForkSafeLock | None = None
         self.state = state
         self.source: Source | None = like.source if like else None
         self.guard: Guard = like.guard if like else contextlib.nullcontext
@@ -97,6 +100,14 @@ class Kickoff:
         self.outer: Kickoff | None = None  #: what a state that was set in the middle of it gives way to
         self.taken = False  #: whether the kickoff that it was set for has begun
         self.count_from(start)
+
+    @property
+    def lock(self) -> ForkSafeLock:
+        """Held while an event is prepared and numbered; there from the first event on."""
+        if self._lock is None:
+            with _first_use:
+                self._lock = self._lock or ForkSafeLock()
+        return self._lock
 
     def count_from(self, start: int) -> None:
         """Continue after ``start``."""

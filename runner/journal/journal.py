@@ -22,10 +22,10 @@ from runner.journal import progress, rate_limit, values
 from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.files import Kept, NoFiles, StepFiles
 from runner.journal.nested import ChildJournal
 from runner.journal.progress import Frame, JournalProgress, Made, supersede
 from runner.journal.recorder import Recorder, StepObserver
+from runner.journal.values import Kept, NoFiles, StepFiles
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""

@@ -15,8 +15,8 @@ from runner.core.jobs import Claim, Job
 from runner.providers.redis import keys
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import PipelinedConnection
-from runner.providers.redis.jobs import claim
 from runner.providers.redis.protocol import queue_of
+from runner.providers.redis.store import claim
 from runner.providers.redis.workers import Workers
 
 CREW = """

@@ -15,7 +15,7 @@ from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
 from runner.journal.task_marks import Acknowledged
 from runner.providers.records import HeldClaim, NewRun
-from runner.providers.redis import jobs, keys, scripts
+from runner.providers.redis import keys, scripts, store
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.provider import RedisProvider
@@ -128,7 +128,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     a.record_step("s#1", "1", replayed=0, entry=gpt, usage=Usage(5, 2))
     a.drop_step(tool)
     settled()
-    jobs.mark(driver.redis, taken["a"].job, "signal")
+    store.mark(driver.redis, taken["a"].job, "signal")
     a.ask("q#1", '"what?"', replayed=1)
     runs.answer(run, "main", runs.questions(run, "main")[0], '"that"')
     b.begin_step(gpt)
@@ -144,7 +144,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     clock.go_on(10_000)
     workers.redeliver(1000)
     (job,) = driver.jobs()
-    jobs.return_job(driver.redis, job)
+    store.return_job(driver.redis, job)
     b_again = driver.take()["b"]
     driver.task(b_again).begin_step(gpt)
     settled()
@@ -191,7 +191,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     clock.go_on(60_000)
     workers.redeliver(1000)
     driver.redis.hset(keys.run_key(third), "adapter", "strange")
-    jobs.claim(driver.line, workers.outbox()[0], worker="w1", process="p0", unfit=["strange"])
+    store.claim(driver.line, workers.outbox()[0], worker="w1", process="p0", unfit=["strange"])
     again = driver.submit(plan_of("e"), "r-4", checkpoint_on=",*,")
     driver.task(driver.take("e")["e"]).release(replayed=1, max_handovers=1)  # once too often: it fails the run
     driver.resume(again)

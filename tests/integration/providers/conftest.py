@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError
 from runner.client import forking
 from runner.journal.task_marks import Logs
 from runner.providers.memory import task as memory_task
-from runner.providers.redis import claimed, jobs, patience, scripts
+from runner.providers.redis import claimed, patience, scripts, store
 from runner.providers.redis.connection import PipelinedConnection
 
 from .observed import TEST_KEY
@@ -92,7 +92,7 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
 def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``nonces.next`` is the nonce of the next claim, so that a claim can be asked for again."""
     holder = SimpleNamespace(next="")
-    for module in (jobs, claimed, memory_task):
+    for module in (store, claimed, memory_task):
         monkeypatch.setattr(module, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
     return holder
 

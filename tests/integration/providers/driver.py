@@ -12,8 +12,8 @@ from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.journal.task_marks import Logs
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
-from runner.providers.redis.jobs import claim
 from runner.providers.redis.runs import Runs
+from runner.providers.redis.store import claim
 from runner.providers.redis.workers import Workers
 
 from .checks import job_of

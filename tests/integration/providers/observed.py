@@ -8,10 +8,10 @@ from typing import Any
 
 from redis import Redis
 
+from runner.core.output import unpack_output
 from runner.core.plan import Plan
 from runner.core.plan.branching import unpack
 from runner.providers.redis.keys import TEMPLATES
-from runner.providers.redis.packing import unpack_output
 
 TEST_KEY = "runner:{p0}:test:now"
 

@@ -25,7 +25,7 @@ from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
 from runner.providers.records import CheckpointRecord, HeldClaim
-from runner.providers.redis import jobs
+from runner.providers.redis import store
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
@@ -252,7 +252,7 @@ class Operations(RuleBasedStateMachine):
         return job
 
     def return_job(self, job: Job) -> None:
-        jobs.return_job(self.line, job)
+        store.return_job(self.line, job)
         self.memory.return_job(job)
         self.check()
 
@@ -283,7 +283,7 @@ class Operations(RuleBasedStateMachine):
         self.line.lose = int(lost)
         committed = self.world.runs[job.run_id].committed(job.branch)
         due = self.memory.claim(job, worker=worker, process=process, nonce=self.nonces.next)
-        found = jobs.claim(self.line, job, worker=worker, process=process)
+        found = store.claim(self.line, job, worker=worker, process=process)
         self.line.lose = 0
         if isinstance(due, Refusal):
             assert found == due

@@ -14,13 +14,12 @@ from runner.client import Client, prepare
 from runner.client.submission import KEEP, run_fields
 from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
-from runner.core.output import dump
+from runner.core.output import dump, pack_output, unpack_output
 from runner.core.plan import Plan, PlannedTask
 from runner.providers.records import NewRun
 from runner.providers.redis import keys, stream
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.envelope import DIRECT
-from runner.providers.redis.packing import pack_output, unpack_output
 from runner.providers.redis.protocol import queue_of
 
 from .driver import Driver, plan_of

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey, text_of_one
 from runner.journal.task_marks import Logs
 from runner.providers.redis.claimed import ClaimedTask
-from runner.providers.redis.jobs import Claim
 from runner.providers.redis.rewound import LookBack
 
 from .driver import Driver, plan_of, task_of

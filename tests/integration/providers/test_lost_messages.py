@@ -13,7 +13,7 @@ from runner.core.states import RunStatus
 from runner.providers.memory import MemoryBroker
 from runner.providers.redis import keys, lost_messages
 from runner.providers.redis.connection import connect
-from runner.providers.redis.jobs import return_job
+from runner.providers.redis.store import return_job
 from runner.tasks.supervisor import Supervisor
 from runner.testing import RedisServer, eventually
 

@@ -15,7 +15,7 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.output import dump
 from runner.core.settings import MAX_HANDOVERS
 from runner.providers.records import HeldClaim
-from runner.providers.redis import claimed, jobs, scripts
+from runner.providers.redis import claimed, scripts, store
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.rate_limit import RunPace
@@ -387,7 +387,7 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     monkeypatch.setattr(claimed, "AWAY", 0)
     with pytest.raises(ClaimLost):
         task.begin_step()
-    assert not jobs.holds(driver.redis, task._claim)
+    assert not store.holds(driver.redis, task._claim)
 
 
 @pytest.mark.parametrize("lost", ["reaped", "reaped and committed elsewhere", "its run is gone"])
@@ -512,7 +512,7 @@ def test_a_task_that_no_worker_is_fit_for_waits(driver: Driver) -> None:
     run = driver.submit(plan_of("a"), adapter="strange")
     for _ in range(MAX_HANDOVERS + 1):
         (job,) = driver.jobs()
-        assert jobs.claim(driver.line, job, worker="w0", process="p0", unfit=["strange"]) == Refusal("unfit")
+        assert store.claim(driver.line, job, worker="w0", process="p0", unfit=["strange"]) == Refusal("unfit")
         driver.redis.zadd("runner:{p0}:due", {job.ref: 0})
         driver.workers.move_due()
     assert driver.runs.get(run).status == "running"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 import runner.events
 from runner import CheckpointConfig
+from runner.core import jobs
 from runner.events import (
     SCOPE_ENDING_EVENTS,
     SCOPE_STARTING_EVENTS,
@@ -25,7 +26,6 @@ from runner.events import (
     TaskFailedEvent,
     TaskStartedEvent,
     ToolUsageErrorEvent,
-    ids,
     load_event,
     signal_event,
 )
@@ -205,8 +205,8 @@ def test_another_signal_has_none():
 @pytest.mark.parametrize("run", ["r-1", "r-ü", ""])
 def test_every_reader_makes_the_same_id_of_run_and_number(run):
     for number in range(1, 200):
-        assert ids.event_id_of(run, number) == str(uuid.uuid5(ids._NAMESPACE, f"{run}/{number}"))
-    assert ids.event_id_of(run, 0) is None
+        assert jobs.event_id_of(run, number) == str(uuid.uuid5(jobs._NAMESPACE, f"{run}/{number}"))
+    assert jobs.event_id_of(run, 0) is None
 
 
 def test_a_name_that_is_not_there_says_so():

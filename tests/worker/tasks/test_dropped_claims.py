@@ -8,7 +8,7 @@ from redis import Redis
 from runner.client import Client
 from runner.core.jobs import Claim, Job
 from runner.journal.task_marks import Performed, digest, page, performed, performs
-from runner.providers.redis import jobs
+from runner.providers.redis import store
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.workers import Workers
 
@@ -28,7 +28,7 @@ def test_a_claim_that_was_dropped_is_handed_back(
     workers = Workers(redis)
     (claim,) = workers.beat(mine, 5000).claims
     other = client.submit(crew_of(ONE_TASK.format(name="b", held=-1), "late"), queue="late")
-    given = jobs.claim(PipelinedConnection(redis), Job(other.id, "main", "b", 1), worker=mine, process=claim.process)
+    given = store.claim(PipelinedConnection(redis), Job(other.id, "main", "b", 1), worker=mine, process=claim.process)
     assert isinstance(given, Claim)
     # When its heart beats, Then the task is handed back, which is told, and no crash is counted
     (told,) = eventually(lambda: [e for e in other.events() if e.type == "task_recovered"])
