@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from runner.core.settings import WorkerSettings
-from runner.journal import sent_marks, task_marks
+from runner.journal import task_marks
 from runner.journal.task_marks import Performed
 from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis.connection import Client, connect
@@ -114,7 +114,7 @@ class Heartbeat(threading.Thread):
             *TRANSIENT_ERRORS, OSError
         ):  # Redis is away: the lease lapses, and who sees that looks there
             self._reap(reason="its worker left")
-            sent_marks.remove(self._about.get("out", ""))
+            task_marks.remove(self._about.get("out", ""))
 
     def _wake_up(self, why: bytes) -> None:
         with contextlib.suppress(BlockingIOError):  # full: it is woken as it is, and a signal's handler must not wait
@@ -285,7 +285,7 @@ class Heartbeat(threading.Thread):
             process=process,
             reason=reason,
             max_attempts=self._settings.max_attempts,
-            out=sent_marks.read_marks(self._about.get("out", "")),
+            out=task_marks.read_marks(self._about.get("out", "")),
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:

@@ -6,7 +6,7 @@ import threading
 from runner.bundles import relative_paths, task_files, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
-from runner.journal import sent_marks
+from runner.journal import task_marks
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.patience import TRANSIENT_ERRORS
@@ -44,6 +44,6 @@ def tidy(client: Client, url: str) -> None:
     """One round: files of dead workers that were handed back, and folders of runs that the store has no longer."""
     workers = Workers(client).registered()
     store = identity(url)
-    sent_marks.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
+    task_marks.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
     task_files.sweep(task_files.workdirs(store, cache_dir()), {worker.id for worker in workers})
     sweep(homes(store, cache_dir()), store, Runs(client).existing)

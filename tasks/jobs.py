@@ -21,7 +21,7 @@ from runner.core.settings import WorkerSettings, cache_dir
 from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
-from runner.journal import sent_marks, task_marks
+from runner.journal import task_marks
 from runner.providers.redis import store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
@@ -55,7 +55,7 @@ class Process:
         self._replicas = Replicas(self.settings.wait_replicas, self.settings.wait_timeout)
         self._on_main_thread = on_main_thread
         self._place = getattr(current_process(), "index", None) if on_main_thread else None
-        self._outgoing = sent_marks.slot(self._place)
+        self._outgoing = task_marks.slot(self._place)
         self.tell = pool.continues if on_main_thread else continues
         self._threads = itertools.count()
         self._local = threading.local()
@@ -126,7 +126,7 @@ class Process:
 def share() -> None:
     """In the main process, before its pool forks."""
     global OUT
-    OUT = sent_marks.share(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
+    OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
     task_marks.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.engine.ports import Broker
-from runner.journal import sent_marks
+from runner.journal import task_marks
 from runner.providers.redis import lost_messages
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
@@ -202,9 +202,9 @@ class Supervisor:
             about=about,
             only_lapsed=only_lapsed,
             # One that froze may send yet what it has noted.
-            out=sent_marks.read_marks(file) if not only_lapsed or sent_marks.is_final(file) else None,
+            out=task_marks.read_marks(file) if not only_lapsed or task_marks.is_final(file) else None,
         )
-        sent_marks.remove(file)
+        task_marks.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]
         log.warning("worker %s is gone (%s): %d task(s) handed back", worker.id, reason, len(refs))
 

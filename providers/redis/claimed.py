@@ -18,8 +18,7 @@ from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
-from runner.journal.sent_marks import SentCalls
-from runner.journal.task_marks import Log
+from runner.journal.task_marks import Log, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage

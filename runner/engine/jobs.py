@@ -21,12 +21,11 @@ from runner.core.plan import THREAD, Plan, PlannedTask
 from runner.core.plan.expansion import Branch
 from runner.engine import adapters, observers
 from runner.engine.attempt import NOT_INSTALLED, Attempt, Loaded, next_delay
-from runner.engine.code_cache import CodeCache, Signatures
+from runner.engine.code_cache import AttemptFolder, CodeCache, Signatures
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
 from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
-from runner.engine.folder import AttemptFolder
 from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import Clock, Store
 from runner.engine.tool_events import ToolObserver

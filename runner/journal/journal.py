@@ -18,12 +18,12 @@ from runner.core import fault_points
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
-from runner.journal import progress, rate_limit, values
+from runner.journal import enclosing, rate_limit, values
 from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.enclosing import Frame, JournalProgress, Made, current_step, supersede
 from runner.journal.nested import ChildJournal
-from runner.journal.progress import Frame, JournalProgress, Made, supersede
 from runner.journal.recorder import Recorder, StepObserver
 from runner.journal.values import Kept, NoFiles, StepFiles
 
@@ -57,7 +57,7 @@ class Journal:
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
-        self._doing = progress.Doing()
+        self._doing = enclosing.Doing()
         self._lock = threading.Lock()
         self.watched = watched
         self.replay_from_start, self.code = replay_from_start, code
@@ -113,7 +113,7 @@ class Journal:
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """Mark a step as done so many times by the part that this task skips: the next one is another."""
         with self._lock:
-            identity = self._within(progress.current.get()) + values.identity(name, args, {})
+            identity = self._within(current_step.get()) + values.identity(name, args, {})
             self._occurrences[identity] = max(self._occurrences[identity], times)
 
     def take_replayed(self) -> Counters:
@@ -143,7 +143,7 @@ class Journal:
         ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
         own, and those alone are in the account. ``before`` is called first, if it is really done.
         """
-        outer = progress.current.get()
+        outer = current_step.get()
         entry = (
             AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
         )
@@ -206,7 +206,7 @@ class Journal:
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
-        outer = self._doing.sole() if unattributed else progress.current.get()
+        outer = self._doing.sole() if unattributed else current_step.get()
         with self._lock:
             return self._calls.waits(self._within(outer), digest, unattributed=unattributed)
 
@@ -217,7 +217,7 @@ class Journal:
 
         ``digest`` is its request's hash, ``model`` gives the name; ``unattributed``: of a thread without context.
         """
-        outer = self._doing.sole() if unattributed else progress.current.get()
+        outer = self._doing.sole() if unattributed else current_step.get()
         with self._lock:
             self.calls += 1
             place = self._calls.reserve(self._within(outer), digest, unattributed=unattributed)
@@ -231,7 +231,7 @@ class Journal:
 
     def serve_call(self, chain: str, read: Callable[[Mapping[str, Any]], Any]) -> tuple[AccountKey, Any] | None:
         """Serve the call with this chain as `place_call` would, if it is recorded and ``read`` can read its record."""
-        outer = progress.current.get()
+        outer = current_step.get()
         with self._lock:
             digest, key = self._calls.find(self._within(outer), chain)
             recorded = json.loads(self._recorded[key]) if key else {}
@@ -266,7 +266,7 @@ class Journal:
         """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
         occurrence."""
         with self._lock:
-            identity = self._within(progress.current.get()) + values.identity(name, about, {})
+            identity = self._within(current_step.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
             self._progress.mark_passed(name)
@@ -376,7 +376,7 @@ class Journal:
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._cancel_scope.write(), progress.account:
+        with self._cancel_scope.write(), enclosing.account:
             for entry in list(supersede(outer)):
                 self._recorder.drop_step(entry)
 
@@ -384,7 +384,7 @@ class Journal:
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
-        with progress.account:
+        with enclosing.account:
             supersedes = list(supersede(frame.outer)) if frame.entry.kind == "model" else []
         with self._lock:
             self._refuse_if_over()

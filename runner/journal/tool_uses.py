@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from runner.core import encoding
 from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
-from runner.journal import progress
+from runner.journal import enclosing
 from runner.journal.enclosing import current_journal
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def _known_by(value: Any) -> Any:
 
 def _key() -> str:
     """Of the step that is being done: the same whenever it is begun again."""
-    frame, first = progress.current.get(), origin()
+    frame, first = enclosing.current_step.get(), origin()
     return f"{first}:{hashlib.sha256(frame.key.encode()).hexdigest()[:16]}" if frame is not None and first else ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from runner.bundles import relative_paths
 from runner.engine import code_cache
-from runner.engine.folder import AttemptFolder
+from runner.engine.code_cache import AttemptFolder
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.journal import sent_marks
+from runner.journal import task_marks
 from runner.testing import eventually
 
 pytestmark = pytest.mark.slow
@@ -16,15 +16,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(sent_marks, "_memory", None)
-    return sent_marks.share("host-1-abcdef", "s")
+    monkeypatch.setattr(task_marks, "_sent", None)
+    return task_marks.share_sent("host-1-abcdef", "s")
 
 
 def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
     """A child in this place of the pool, to its end; its pid."""
     pid = os.fork()
     if not pid:
-        say = sent_marks.slot(place)
+        say = task_marks.slot(place)
         if say is not None:
             does(say)
         os._exit(0)
@@ -35,60 +35,60 @@ def child(does: Callable[[Callable[[str], None]], object], place: int) -> int:
 def test_what_a_dead_child_said_is_read_though_another_took_its_place(path: str) -> None:
     first = child(lambda say: [say("7 one"), say("7 two")], 3)
     second = child(lambda say: say("8 else"), 3)
-    assert sent_marks.read_marks(path) == {str(first): "7 two", str(second): "8 else"}
+    assert task_marks.read_marks(path) == {str(first): "7 two", str(second): "8 else"}
     child(lambda say: None, 3)
-    assert sent_marks.read_marks(path) == {str(second): "8 else"}
-    sent_marks.remove(path)
-    assert sent_marks.read_marks(path) == {}
+    assert task_marks.read_marks(path) == {str(second): "8 else"}
+    task_marks.remove(path)
+    assert task_marks.read_marks(path) == {}
 
 
 def test_nothing_is_known_of_what_does_not_fit(path: str, tmp_path: Path) -> None:
-    child(lambda say: [say("7 one"), say("x" * sent_marks.HALF)], 4)
-    child(lambda say: say("7 one"), sent_marks.CHILDREN)
-    assert sent_marks.read_marks(path) == {}
-    assert sent_marks.slot(None) is None
+    child(lambda say: [say("7 one"), say("x" * task_marks.HALF)], 4)
+    child(lambda say: say("7 one"), task_marks.CHILDREN)
+    assert task_marks.read_marks(path) == {}
+    assert task_marks.slot(None) is None
     other = tmp_path / "else"
     other.touch()
-    sent_marks.remove(str(other))
+    task_marks.remove(str(other))
     assert other.exists(), "no other file is touched"
 
 
 def test_what_the_dead_left_behind_is_swept_away(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, needed, of_another, old = (shared_by_one_who_dies(store) for store in ("s", "s", "another", "another"))
-    sent_marks.sweep("s", {needed})
+    task_marks.sweep("s", {needed})
     assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another, old}
     assert left not in {path, needed}
-    monkeypatch.setattr(sent_marks, "ABANDONED", -1)
-    sent_marks.sweep("s", {needed, of_another})
+    monkeypatch.setattr(task_marks, "ABANDONED", -1)
+    task_marks.sweep("s", {needed, of_another})
     assert {str(one) for one in tmp_path.iterdir()} == {path, needed, of_another}
 
 
 def test_a_file_stays_while_any_process_of_its_worker_lives(tmp_path: Path, path: str) -> None:
-    sent_marks.remove(path)
+    task_marks.remove(path)
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(write)
-        sent_marks.share("host-4-abcdef", "s")
+        task_marks.share_sent("host-4-abcdef", "s")
         if not os.fork():
             os.read(read, 1)  # a child that outlives its parent, until the test closes the pipe
         os._exit(0)
     os.waitpid(pid, 0)
-    assert not sent_marks.is_final(str(next(tmp_path.iterdir())))
+    assert not task_marks.is_final(str(next(tmp_path.iterdir())))
     os.close(read)
     try:
-        sent_marks.sweep("s", ())
+        task_marks.sweep("s", ())
         assert len(list(tmp_path.iterdir())) == 1
     finally:
         os.close(write)
-    eventually(lambda: not sent_marks.sweep("s", ()) and not list(tmp_path.iterdir()))
+    eventually(lambda: not task_marks.sweep("s", ()) and not list(tmp_path.iterdir()))
 
 
 def shared_by_one_who_dies(store: str) -> str:
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
-        os.write(write, sent_marks.share("host-3-abcdef", store).encode())
+        os.write(write, task_marks.share_sent("host-3-abcdef", store).encode())
         os._exit(0)
     os.waitpid(pid, 0)
     os.close(write)
