@@ -92,8 +92,12 @@ def clock(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> Clock:
 def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``nonces.next`` is the nonce of the next claim, so that a claim can be asked for again."""
     holder = SimpleNamespace(next="")
-    for module in (store, claimed, memory_task):
-        monkeypatch.setattr(module, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
+    random = SimpleNamespace(
+        urandom=lambda size: SimpleNamespace(hex=lambda: holder.next) if size == 16 else os.urandom(size)
+    )
+    for module in (store, claimed):
+        monkeypatch.setattr(module, "os", random)
+    monkeypatch.setattr(memory_task, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=holder.next)))
     return holder
 
 
