@@ -190,9 +190,9 @@ class Question:
         return [str(label) for label in self.about.get("emit") or ()]
 
     @property
-    def is_of_output(self) -> bool:
+    def may_be_judged(self) -> bool:
         """Whether there is something to approve or reject."""
-        return self.about.get("method_output") is not None
+        return self.about.get("method_output") is not None or {"approve", "reject"} <= set(self.labels)
 
     def to_dict(self) -> dict[str, Any]:
         """As ``--json`` prints it."""

@@ -282,7 +282,7 @@ def asked(result: RunResult, words: str) -> Iterator[str]:
     for question in result.asked:
         yield question.shown().rstrip()
     which = " --task TASK" if len(result.asked) > 1 else ""
-    judged = " | --approve | --reject WHY" if any(one.is_of_output for one in result.asked) else ""
+    judged = " | --approve | --reject WHY" if any(one.may_be_judged for one in result.asked) else ""
     yield f"answer it: runner answer {words}{which} --text TEXT{judged}"
 
 

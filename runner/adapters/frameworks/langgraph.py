@@ -1,10 +1,13 @@
 """Graphs of LangGraph, and the agents of LangChain, which are such graphs."""
 
+import uuid
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.core.errors import TaskError
 from runner.journal.tool_uses import record_uses
 
 
@@ -28,7 +31,13 @@ class LangGraph(AgentFramework):
         given = dict(inputs)
         if PROMPT in given and "messages" in agent.channels:
             given["messages"] = [{"role": "user", "content": given.pop(PROMPT)}]
-        state = await agent.ainvoke(given)
+        config = _own_thread(agent)
+        state = await agent.ainvoke(given, config)
+        while isinstance(state, dict) and state.get("__interrupt__"):
+            if not agent.checkpointer:
+                raise TaskError("the graph asks a person, and has no checkpointer: compile it with an InMemorySaver()")
+            answers = {one.id: _answer(one.value) for one in state["__interrupt__"]}
+            state = await agent.ainvoke(import_module("langgraph.types").Command(resume=answers), config)
         if isinstance(state, dict) and state.get("messages"):
             if "structured_response" in state:
                 return as_output(state["structured_response"])
@@ -41,6 +50,27 @@ class LangGraph(AgentFramework):
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
         for method in ("run", "arun"):
             record_uses(tool, method, _about, passing=passing)
+
+
+def _own_thread(agent: Any) -> dict[str, Any] | None:
+    """Where its checkpointer keeps this attempt, which begins with nothing; the author may have said where."""
+    if not agent.checkpointer or "thread_id" in ((agent.config or {}).get("configurable") or {}):
+        return None
+    return {"configurable": {"thread_id": str(uuid.uuid4())}}
+
+
+def _answer(asked: Any) -> Any:
+    """What a person answers to an interrupt; of uses of tools, as LangChain's middleware asks, a decision of each."""
+    if isinstance(asked, Mapping) and asked.get("type") == "tool_approval":
+        return _decision(asked)
+    if isinstance(asked, Mapping) and "action_requests" in asked:
+        return {"decisions": [_decision(one) for one in asked["action_requests"]]}
+    return ask(asked)
+
+
+def _decision(use: Mapping[str, Any]) -> dict[str, str]:
+    approved, reason = decide(use["name"], use["args"])
+    return {"type": APPROVE} if approved else {"type": REJECT, **({"message": reason} if reason else {})}
 
 
 def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> tuple[str, Any]:

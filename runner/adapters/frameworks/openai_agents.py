@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
 from runner.journal.tool_uses import record_uses
 
@@ -21,7 +22,18 @@ class OpenAIAgents(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """What ``Runner.run`` gives as final output."""
-        return as_output((await import_module("agents").Runner.run(agent, inputs[PROMPT])).final_output)
+        run = import_module("agents").Runner.run
+        result = await run(agent, inputs[PROMPT])
+        while result.interruptions:
+            state = result.to_state()
+            for item in result.interruptions:
+                decision = decide(item.name or "", item.arguments)
+                if decision.approved:
+                    state.approve(item)
+                else:
+                    state.reject(item, rejection_message=decision.reason or None)
+            result = await run(agent, state)
+        return as_output(result.final_output)
 
     def parts(self, agent: Any) -> list[Any]:
         """Those it hands over to. (A ``Handoff`` does not say to whom.)"""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import ask, decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
 from runner.journal.tool_uses import record_uses
 
@@ -26,7 +27,13 @@ class PydanticAI(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """What its ``run`` gives as output."""
-        return as_output((await agent.run(inputs[PROMPT])).output)
+        result = await agent.run(inputs[PROMPT])
+        requests = self.loaded("pydantic_ai.tools", "DeferredToolRequests")
+        while isinstance(result.output, requests):
+            result = await agent.run(
+                message_history=result.all_messages(), deferred_tool_results=_decided(result.output)
+            )
+        return as_output(result.output)
 
     def record_uses(self) -> None:
         """At the method by which a toolset uses one of its tools."""
@@ -37,6 +44,19 @@ class PydanticAI(AgentFramework):
         record_uses(
             import_module("pydantic_ai.toolsets.function").FunctionToolset, "call_tool", _about, passing=passing
         )
+
+
+def _decided(requests: Any) -> Any:
+    """What a person said of each tool that needs approval, and what those gave that are run elsewhere."""
+    tools = import_module("pydantic_ai.tools")
+    results = tools.DeferredToolResults()
+    for call in requests.approvals:
+        decision = decide(call.tool_name, call.args_as_dict())
+        denied = tools.ToolDenied(decision.reason) if decision.reason else tools.ToolDenied()
+        results.approvals[call.tool_call_id] = True if decision.approved else denied
+    for call in requests.calls:
+        results.calls[call.tool_call_id] = ask(f"What does {call.tool_name}({call.args_as_json_str()}) give?")
+    return results
 
 
 def _about(_: object, name: str, tool_args: dict[str, Any], *__: object, **___: object) -> tuple[str, Any]:

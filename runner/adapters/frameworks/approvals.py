@@ -1,0 +1,62 @@
+"""What an agent of a framework asks a person: the run waits for ``runner answer``, and no worker waits with it.
+
+The task stops where it asks. It restarts when there is an answer, replays what is recorded, and so comes to the same
+question, which is known by its words: an approval is of a tool and exactly the arguments that were shown.
+"""
+
+import contextlib
+import json
+from typing import Any, NamedTuple
+
+from pydantic_core import to_jsonable_python
+
+from runner.core.errors import TaskError
+from runner.journal.enclosing import current_journal
+
+APPROVE, REJECT = "approve", "reject"
+
+
+class Decision(NamedTuple):
+    """What a person decided of one use of a tool; ``reason`` is why not, "" where they gave none."""
+
+    approved: bool
+    reason: str = ""
+
+
+def decide(tool: str, arguments: Any) -> Decision:
+    """Ask whether a tool may be used with these arguments, a mapping or its JSON.
+
+    Raises `InputRequired` until a person has decided: whoever calls this lets it pass.
+    """
+    answer = _ask(f"May it use {tool}({_shown(arguments)})?", {"emit": [APPROVE, REJECT], "tool": tool})
+    label, _, reason = answer.partition(":")
+    if label.strip().casefold() == APPROVE:
+        return Decision(approved=True)
+    return Decision(approved=False, reason=reason.strip())
+
+
+def ask(message: Any) -> Any:
+    """Ask a person anything, in text or as JSON: what they answered, decoded where it is JSON.
+
+    Raises `InputRequired` until there is an answer.
+    """
+    answer = _ask(message if isinstance(message, str) else _shown(message), {})
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return str(answer)
+
+
+def _ask(question: str, about: dict[str, Any]) -> str:
+    found = current_journal()
+    if found is None:
+        raise TaskError(f"it asks a person, and there is no run that could wait for an answer: {question}")
+    return found[0].answer(question, lambda _: None, about)
+
+
+def _shown(value: Any) -> str:
+    """As JSON on one line, the same for the same value."""
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = json.loads(value)
+    return json.dumps(to_jsonable_python(value, fallback=str), ensure_ascii=False, sort_keys=True)

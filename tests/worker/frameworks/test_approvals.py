@@ -1,0 +1,176 @@
+"""What agents of other frameworks ask a person: the run waits, and nothing is done again for the answer."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.testing import Answer, Call, ModelServer
+
+from .test_kills import pytestmark
+
+__all__ = ["pytestmark"]
+
+PAY = '''
+def pay(amount: int) -> str:
+    """Pays an amount."""
+    with open({trace!r}, "a") as file:
+        file.write(f"{{amount}}\\n")
+    return f"paid {{amount}}"
+'''
+
+PYDANTIC_AI = (
+    """
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+model = OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(base_url={url!r}, api_key="sk-secret"))
+agent = Agent(model, output_type=[str, DeferredToolRequests])
+
+
+@agent.tool_plain(requires_approval=True)
+"""
+    + PAY
+)
+
+OPENAI_AGENTS = (
+    """
+from agents import Agent, OpenAIChatCompletionsModel, function_tool, set_tracing_disabled
+from openai import AsyncOpenAI
+
+set_tracing_disabled(True)
+model = OpenAIChatCompletionsModel("gpt-4o-mini", AsyncOpenAI(base_url={url!r}, api_key="sk-secret", max_retries=0))
+
+
+@function_tool(needs_approval=True)
+"""
+    + PAY
+    + """
+agent = Agent(name="payer", tools=[pay], model=model)
+"""
+)
+
+_LANGCHAIN = (
+    """
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.memory import InMemorySaver
+
+
+@tool
+"""
+    + PAY
+    + """
+asks = HumanInTheLoopMiddleware(interrupt_on={{"pay": True}}, interrupt_mode="MODE")
+model = ChatOpenAI(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+graph = create_agent(model, tools=[pay], middleware=[asks], checkpointer=InMemorySaver())
+"""
+)
+
+AGENTS = {
+    "pydantic-ai": PYDANTIC_AI,
+    "openai-agents": OPENAI_AGENTS,
+    "langchain, each turn": _LANGCHAIN.replace("MODE", "batched"),
+    "langchain, each use": _LANGCHAIN.replace("MODE", "per_call"),
+}
+
+TRIP = """
+from typing import TypedDict
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+
+
+class Trip(TypedDict, total=False):
+    to: str
+    seats: int
+
+
+def where(state: Trip) -> Trip:
+    return {"to": interrupt("Where to?")}
+
+
+def seats(state: Trip) -> Trip:
+    with open("TRACE", "a") as file:
+        file.write("seats\\n")
+    return {"seats": interrupt({"to": state["to"], "ask": "seats"})}
+
+
+graph = StateGraph(Trip)
+graph.add_node("where", where)
+graph.add_node("seats", seats)
+graph.add_edge(START, "where")
+graph.add_edge("where", "seats")
+graph.add_edge("seats", END)
+trip = graph.compile(checkpointer=InMemorySaver())
+"""
+
+
+def pays_twice(request: Any) -> Answer:
+    """Has 5 paid, then 7; then says what it was told."""
+    at = len(request.results)
+    return Answer(calls=[Call("pay", {"amount": 5 + 2 * at})]) if at < 2 else Answer(f"told: {request.results[1]}")
+
+
+@pytest.fixture
+def models() -> Iterator[ModelServer]:
+    with ModelServer(pays_twice) as one:
+        yield one
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_tool_is_used_when_a_person_approves_of_exactly_these_arguments(
+    name: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given an agent that may not use its tool without a person
+    file, trace = tmp_path / "agent.py", tmp_path / "trace"
+    file.write_text(AGENTS[name].format(url=models.url, trace=str(trace)))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    waiting = client.submit(file, {"prompt": "Pay."}).wait(150)
+    # Then the run waits, and says what is to be done
+    assert waiting.status == "waiting", waiting.error
+    (asked,) = waiting.asked
+    assert (asked.message, asked.labels) == ('May it use pay({"amount": 5})?', ["approve", "reject"])
+    assert not trace.exists()
+    # When it is approved, the next use is another question
+    waiting = client.answer(waiting.run_id, approve=True).wait(150)
+    assert [one.message for one in waiting.asked] == ['May it use pay({"amount": 7})?'], waiting.error
+    # and when that is rejected, the agent learns why
+    result = client.answer(waiting.run_id, reject="too much").wait(150)
+    assert result.status == "completed", result.error
+    assert "too much" in result.outputs["agent"]
+    # and nothing was done twice
+    assert trace.read_text().split() == ["5"]
+    assert Counter(len(request.results) for request in models.log) == {0: 1, 1: 1, 2: 1}
+    assert (result.ledger["paid"], result.ledger["in_doubt"], result.ledger["tools"]["paid"]) == (3, 0, 1)
+
+
+def test_a_graph_asks_what_it_likes(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a graph of which two nodes interrupt it
+    file = tmp_path / "trip.py"
+    file.write_text(TRIP.replace("TRACE", str(tmp_path / "trace")))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    waiting = client.submit(file).wait(150)
+    assert [one.message for one in waiting.asked] == ["Where to?"], waiting.error
+    # When each is answered, in text or in JSON
+    waiting = client.answer(waiting.run_id, "Rome").wait(150)
+    assert [one.message for one in waiting.asked] == ['{"ask": "seats", "to": "Rome"}'], waiting.error
+    result = client.answer(waiting.run_id, "2").wait(150)
+    # Then the graph has the answers
+    assert result.outputs["agent"].replace(" ", "") == '{"to":"Rome","seats":2}', result.error
+
+
+def test_a_graph_that_could_not_go_on_says_what_it_needs(fleet: Any, client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "trip.py"
+    file.write_text(TRIP.replace("TRACE", str(tmp_path / "trace")).replace("checkpointer=InMemorySaver()", ""))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    result = client.submit(file).wait(150)
+    assert result.status == "failed"
+    assert "compile it with an InMemorySaver()" in (result.error or "")
