@@ -1,15 +1,20 @@
 """The transports are journaled as soon as their library is loaded: now, or when it is imported."""
 
+import importlib
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import os
 import sys
 import threading
 from collections.abc import Sequence
 from types import ModuleType
 
-from runner.llm.recording.transport import LIBRARIES, install, install_loaded
+_TRANSPORTS = {
+    "httpx": "httpx_transport",
+    "httpx2": "httpx_transport",
+    "urllib3.connectionpool": "urllib3_transport",
+}
+"""The modules whose transports are journaled, and which of ours does it: loaded for none that is not used."""
 
 _lock = threading.Lock()
 _watching = False
@@ -23,9 +28,21 @@ def watch_imports() -> None:
     with _lock:
         # LiteLLM's calls that are awaited would go through aiohttp; whoever wants that says so.
         os.environ.setdefault("DISABLE_AIOHTTP_TRANSPORT", "True")
-        if not install_loaded() and not any(isinstance(one, _Finder) for one in sys.meta_path):
+        if not any(isinstance(one, _Finder) for one in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
+        for name in _TRANSPORTS:
+            module = sys.modules.get(name)
+            if module is not None and not _is_loading(module):
+                _install(module)
         _watching = True
+
+
+def _is_loading(module: ModuleType) -> bool:
+    return bool(getattr(module.__spec__, "_initializing", False))
+
+
+def _install(module: ModuleType) -> None:
+    importlib.import_module(f"runner.llm.recording.{_TRANSPORTS[module.__name__]}").install(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -34,7 +51,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in LIBRARIES:
+        if fullname not in _TRANSPORTS:
             return None
         for finder in sys.meta_path:
             if isinstance(finder, _Finder) or not hasattr(finder, "find_spec"):
@@ -58,4 +75,4 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        install(module)
+        _install(module)

@@ -241,7 +241,9 @@ class Tape:
     def body(self) -> bytes:
         """All that passed; an event that the last piece ended without its blank line is closed."""
         body = b"".join(self._pieces)
-        return body if body.endswith(b"\n\n") or not body.lstrip().startswith((b"data:", b"event:")) else body + b"\n\n"
+        if body.endswith(b"\n\n") or not body.lstrip().startswith((b"data:", b"event:")):
+            return body
+        return body + (b"\n" if body.endswith(b"\n") else b"\n\n")
 
 
 # -- tokens

@@ -4,7 +4,7 @@ from typing import Any
 
 from runner.modelserver.stubs import Standin, elsewhere
 
-_DROPPED = {"host", "authorization", "x-api-key", "api-key", "x-goog-api-key"}
+DROPPED = {"host", "authorization", "x-api-key", "api-key", "x-goog-api-key"}
 
 
 def redirect_request(library: Any, request: Any, instead: Standin | None = None) -> Any:
@@ -14,6 +14,6 @@ def redirect_request(library: Any, request: Any, instead: Standin | None = None)
     url = elsewhere(str(request.url), instead)
     if url is None:
         return request
-    headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in _DROPPED]
+    headers = [(name, value) for name, value in request.headers.multi_items() if name.lower() not in DROPPED]
     headers.append(("Host", library.URL(url).netloc.decode()))
     return library.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)

@@ -1,0 +1,205 @@
+"""The journal at the transports of httpx, or httpx2, through which most vendors' clients send.
+
+A call of a model that is recorded is answered from the journal and does not leave the process; another one is made, and
+recorded when its answer is whole. Anything else passes, and so does everything outside of tasks.
+"""
+
+import asyncio
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+from runner.journal.enclosing import current_journal
+from runner.llm.recording import wire
+from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.modelserver.stubs.redirect import redirect_request
+
+_WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
+
+
+def install(library: Any) -> None:
+    """Have the transports of a library journaled, once in a process."""
+    sync, asynchronous = library.HTTPTransport, library.AsyncHTTPTransport
+    if getattr(sync.handle_request, "journaled", False):
+        return
+    handle, handle_async = sync.handle_request, asynchronous.handle_async_request
+    stream, async_stream = _streams(library)
+
+    def handle_request(self: Any, request: Any) -> Any:
+        found = current_journal() if _may_be(request) else None
+        asked = found and parse_request(request.method, str(request.url), request.read(), *found)
+        if found is None or asked is None:
+            return handle(self, redirect_request(library, request))
+        exchange = _Exchange(library, request, RecordedCall(asked, *found))
+        if (answer := exchange.recorded()) is not None:
+            return answer
+        exchange.call.wait()
+        with exchange.call:
+            response = handle(self, exchange.outgoing(_both))
+            if not exchange.taken(response):
+                return response
+            if exchange.call.streams:
+                return exchange.streamed(stream)
+            response.read()
+            return exchange.whole()
+
+    async def handle_async_request(self: Any, request: Any) -> Any:
+        _forget_closed_loop(self)
+        found = current_journal() if _may_be(request) else None
+        asked = found and parse_request(request.method, str(request.url), await request.aread(), *found)
+        if found is None or asked is None:
+            return await handle_async(self, redirect_request(library, request))
+        exchange = _Exchange(library, request, RecordedCall(asked, *found))
+        if (answer := exchange.recorded()) is not None:
+            return answer
+        await exchange.call.wait_async()
+        with exchange.call:
+            response = await handle_async(self, exchange.outgoing(_both_async))
+            if not exchange.taken(response):
+                return response
+            if exchange.call.streams:
+                return exchange.streamed(async_stream)
+            await response.aread()
+            return exchange.whole()
+
+    handle_request.journaled = True  # type: ignore[attr-defined]
+    sync.handle_request = handle_request
+    asynchronous.handle_async_request = handle_async_request
+
+
+def _forget_closed_loop(transport: Any) -> None:
+    """Drop the connections of a client that was kept for the process, when the event loop that opened them is closed.
+
+    Each task may have a loop of its own: a connection of an earlier one can neither be used nor closed in this one.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # another kind of loop
+        return
+    before = vars(transport).get("used_in")
+    if before is not None and (opened_in := before()) is not loop and (opened_in is None or opened_in.is_closed()):
+        connections = getattr(getattr(transport, "_pool", None), "_connections", None)
+        if isinstance(connections, list):
+            connections.clear()
+    transport.used_in = weakref.ref(loop)
+
+
+def _may_be(request: Any) -> bool:
+    return wire.may_be(request.method, request.url.path, lambda: str(request.url))
+
+
+class _Exchange:
+    """A request of the library's that is a call of a model, and its response."""
+
+    def __init__(self, library: Any, request: Any, call: RecordedCall) -> None:
+        self._library, self._request, self.call = library, request, call
+        self._response: Any = None
+
+    def recorded(self) -> Any:
+        """The recorded answer, as the library gives it; None if there is none."""
+        answer = self.call.recorded()
+        if answer is None:
+            return None
+        return self._library.Response(answer.status, headers=answer.headers, content=answer.body, request=self._request)
+
+    def outgoing(self, both: Any) -> Any:
+        """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
+        self._extensions = self._request.extensions
+        traced = partial(both, self._trace, self._extensions.get("trace"))
+        self._request.extensions = {**self._extensions, "trace": traced}
+        return redirect_request(self._library, self._request, self.call.instead)
+
+    def _trace(self, event: str, info: dict[str, Any]) -> None:
+        """What happens on the wire: the call begins when its request goes out, not when it waits for a connection."""
+        if not event.endswith(_WATCHED) or getattr(info.get("request"), "method", b"") == b"CONNECT":
+            return
+        if event.endswith("send_request_headers.started"):
+            self.call.headers_leave()
+        elif event.endswith("send_request_body.started"):
+            self.call.body_leaves()
+        elif event.endswith("send_request_body.complete"):
+            self.call.body_has_left()
+
+    def taken(self, response: Any) -> bool:
+        """Whether the response says that the call was taken."""
+        response.request = self._request
+        self._response = response
+        self._request.extensions = self._extensions
+        return self.call.answered(response.status_code, response.headers.multi_items())
+
+    def whole(self) -> Any:
+        """The response, recorded if it can be taken."""
+        self.call.whole(self._response.content)
+        return self._like(content=self._response.content)
+
+    def streamed(self, stream: Any) -> Any:
+        """The response, recorded when all of it has passed."""
+        tee = self.call.tee(self._response.extensions.get("http_version", b"HTTP/1.1"))
+        return self._like(stream=stream(self._response, tee))
+
+    def _like(self, **content: Any) -> Any:
+        return self._library.Response(
+            self._response.status_code,
+            headers=wire.unframed(self._response.headers.multi_items()),
+            request=self._request,
+            extensions=self._response.extensions,
+            **content,
+        )
+
+
+def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    ours(event, info)
+    if theirs is not None:
+        theirs(event, info)
+
+
+async def _both_async(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    ours(event, info)
+    if theirs is not None:
+        await theirs(event, info)
+
+
+def _streams(library: Any) -> tuple[Any, Any]:
+    """What passes a stream on and keeps it, made of a library's own classes."""
+
+    class Stream(_Stream, library.SyncByteStream):  # type: ignore[misc]
+        def __iter__(self) -> Iterator[bytes]:
+            try:
+                for piece in self.response.iter_bytes():
+                    self.tee.passed(piece)
+                    yield piece
+                self.tee.ended()
+            except BaseException as error:
+                self.tee.broke(error)
+                raise
+
+        def close(self) -> None:
+            try:
+                self.response.close()
+            finally:
+                self.tee.left()
+
+    class AsyncStream(_Stream, library.AsyncByteStream):  # type: ignore[misc]
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            try:
+                async for piece in self.response.aiter_bytes():
+                    self.tee.passed(piece)
+                    yield piece
+                self.tee.ended()
+            except BaseException as error:
+                self.tee.broke(error)
+                raise
+
+        async def aclose(self) -> None:
+            try:
+                await self.response.aclose()
+            finally:
+                self.tee.left()
+
+    return Stream, AsyncStream
+
+
+class _Stream:
+    def __init__(self, response: Any, tee: Tee) -> None:
+        self.response, self.tee = response, tee

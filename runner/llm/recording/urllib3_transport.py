@@ -1,0 +1,297 @@
+"""The journal at urllib3's pools of connections, through which requests, botocore and azure-core send.
+
+`HTTPConnectionPool.urlopen` is the lowest public function that a request passes, once for each attempt that urllib3's
+own retries and redirects make: each is a call of its own, as one that a vendor's client repeats is.
+"""
+
+import http.client
+import importlib
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from urllib.parse import urlsplit
+
+from runner.journal.enclosing import current_journal
+from runner.llm.recording import http_client, wire
+from runner.llm.recording.http_client import Outgoing, leaving
+from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.modelserver.stubs import elsewhere
+from runner.modelserver.stubs.redirect import DROPPED
+
+_PIECE = 2**16
+_attempt: ContextVar["_Attempt | None"] = ContextVar("runner_urllib3_attempt", default=None)
+
+
+def install(module: Any) -> None:
+    """Have the pools of ``urllib3.connectionpool`` journaled, once in a process."""
+    pool_class = module.HTTPConnectionPool
+    urlopen = pool_class.urlopen
+    if getattr(urlopen, "journaled", False):
+        return
+    http_client.install(http.client)
+    library = importlib.import_module("urllib3")
+
+    def journaled(
+        self: Any,
+        method: str,
+        url: str,
+        body: Any = None,
+        headers: Any = None,
+        retries: Any = None,
+        *args: Any,
+        **kw: Any,
+    ) -> Any:
+        if (before := _attempt.get()) is not None:
+            before.is_repeated(retries)
+        address = url if "://" in url else _origin(self) + url
+        found = current_journal() if wire.may_be(method, urlsplit(address).path, lambda: address) else None
+        if found is not None:
+            text, body = _text(body)
+            asked = parse_request(method, address, text, *found)
+            if asked is not None:
+                attempt = _Attempt(library, urlopen, method, address, RecordedCall(asked, *found))
+                return attempt.make(self, url, text, body, headers, retries, *args, **kw)
+        if before is None:
+            return urlopen(self, method, url, body, headers, retries, *args, **kw)
+        with _making(None):
+            return urlopen(self, method, url, body, headers, retries, *args, **kw)
+
+    journaled.journaled = True  # type: ignore[attr-defined]
+    pool_class.urlopen = journaled
+
+
+def _origin(pool: Any) -> str:
+    host = f"[{pool.host.strip('[]')}]" if ":" in pool.host else pool.host
+    default = {"http": 80, "https": 443}.get(pool.scheme)
+    return f"{pool.scheme}://{host}" + (f":{pool.port}" if pool.port not in (None, default) else "")
+
+
+def _text(body: Any) -> tuple[bytes, Any]:
+    """A request's body, and what to send in its place: the same, framed in the same way."""
+    if body is None or isinstance(body, bytes | bytearray):
+        return bytes(body or b""), body
+    if isinstance(body, str):
+        return body.encode(), body
+    if hasattr(body, "read"):
+        read = body.read()
+        text = read.encode() if isinstance(read, str) else bytes(read)
+        return text, io.StringIO(read) if isinstance(read, str) else io.BytesIO(text)
+    try:
+        pieces = list(body)
+        return b"".join(one.encode() if isinstance(one, str) else bytes(one) for one in pieces), iter(pieces)
+    except TypeError:
+        return b"", body
+
+
+class _Attempt:
+    """One attempt to make a request that is a call of a model."""
+
+    def __init__(
+        self, library: Any, urlopen: Callable[..., Any], method: str, address: str, call: RecordedCall
+    ) -> None:
+        self._library, self._urlopen, self._call = library, urlopen, call
+        self._method, self._address = method, address
+        self._is_over = False
+
+    def make(
+        self, pool: Any, url: str, text: bytes, body: Any, headers: Any, retries: Any, *args: Any, **kw: Any
+    ) -> Any:
+        """The response: the recorded one, or that of the service."""
+        answer = self._call.recorded()
+        if answer is not None:
+            return self._response(answer.status, answer.headers, _Body(answer.body), **_reading(kw))
+        self._call.wait()
+        stub = elsewhere(self._address, self._call.instead)
+        if stub is not None:
+            pool, url = self._library.connection_from_url(stub), stub
+            kw["assert_same_host"] = False
+            headers = {name: value for name, value in (headers or {}).items() if name.lower() not in DROPPED}
+        with self._call:
+            with _making(self, Outgoing(self._method, text, self._call)):
+                response = self._urlopen(pool, self._method, url, body, headers, retries, *args, **kw)
+            if self._is_over or not self._call.answered(response.status, response.headers.items()):
+                return response
+            if kw.get("preload_content", True):
+                self._call.whole(self._decoded(response.headers, response.data, kw.get("decode_content", True)))
+                return response
+            return self._streamed(response, kw) if self._call.streams else self._whole(response, kw)
+
+    def is_repeated(self, retries: Any) -> None:
+        """It is over: urllib3 makes another one."""
+        last = (getattr(retries, "history", ()) or (None,))[-1]
+        self._is_over = True
+        if last is not None and last.status:
+            self._call.answered(last.status, ())
+        else:
+            self._call.broke((last and last.error) or ConnectionError())
+        self._call.close()
+
+    def _whole(self, response: Any, kw: dict[str, Any]) -> Any:
+        """The response, which was read, and is still to be read by who asked for it."""
+        pieces, broken = [], None
+        try:
+            pieces.extend(response.stream(_PIECE, decode_content=False))
+        except Exception as error:
+            broken = error
+        raw = b"".join(pieces)
+        if broken is None:
+            self._call.whole(self._decoded(response.headers, raw, False))
+        else:
+            self._call.broke(broken)
+        return self._like(response, response.headers, _Body(raw, broken), self._library.HTTPResponse, **kw)
+
+    def _streamed(self, response: Any, kw: dict[str, Any]) -> Any:
+        """The response, recorded when all of it has passed."""
+        version = b"HTTP/1.0" if response.version == 10 else b"HTTP/1.1"
+        headers = response.headers
+        if "content-encoding" in headers:
+            headers = self._library.HTTPHeaderDict(wire.unframed(headers.items()))
+        source = _Source(response, self._call.tee(version))
+        return self._like(response, headers, source, _stream_class(self._library.HTTPResponse), **kw)
+
+    def _decoded(self, headers: Any, raw: bytes, is_decoded: bool) -> bytes:
+        if is_decoded or "content-encoding" not in headers:
+            return raw
+        decoded: bytes = self._library.HTTPResponse(io.BytesIO(raw), headers=headers, preload_content=True).data
+        return decoded
+
+    def _like(self, response: Any, headers: Any, body: Any, kind: Any, **kw: Any) -> Any:
+        about = {name: getattr(response, name) for name in ("reason", "version", "version_string", "retries")
+                 if hasattr(response, name)}  # fmt: skip
+        original = getattr(response, "_original_response", None)
+        return self._response(response.status, headers, body, kind, original_response=original, **about, **_reading(kw))
+
+    def _response(self, status: int, headers: Any, body: Any, kind: Any = None, **about: Any) -> Any:
+        about = {"reason": http.client.responses.get(status), "version": 11, **about}
+        return (kind or self._library.HTTPResponse)(
+            body=body,
+            headers=self._library.HTTPHeaderDict(headers),
+            status=status,
+            request_method=self._method,
+            request_url=self._address,
+            **about,
+        )
+
+
+def _reading(kw: dict[str, Any]) -> dict[str, Any]:
+    """How a response is to be read, as it was asked for."""
+    return {name: kw[name] for name in ("preload_content", "decode_content", "enforce_content_length") if name in kw}
+
+
+@contextmanager
+def _making(attempt: _Attempt | None, outgoing: Outgoing | None = None) -> Iterator[None]:
+    """In here this attempt is made."""
+    token = _attempt.set(attempt)
+    try:
+        with leaving(outgoing):
+            yield
+    finally:
+        _attempt.reset(token)
+
+
+class _Body(io.BytesIO):
+    """A body that was read: at its end it raises what the connection did."""
+
+    def __init__(self, raw: bytes, error: Exception | None = None) -> None:
+        super().__init__(raw)
+        self._length, self._error = len(raw), error
+
+    def isclosed(self) -> bool:
+        """Whether there is no more: as a connection's, which closes itself then."""
+        return self.closed or (self._error is None and self.tell() >= self._length)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        read = super().read(size)
+        if self._error is not None and (not read or size in (None, -1)):
+            raise self._error
+        return read
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        return self.read(size)
+
+
+class _Source:
+    """A streamed body on its way from the library's response to one that is like it, as a file and piece by piece."""
+
+    def __init__(self, response: Any, tee: Tee) -> None:
+        self._response, self._tee = response, tee
+        self._pieces: Iterator[bytes] | None = None
+        self._rest = b""
+
+    def pieces(self, size: int | None) -> Iterator[bytes]:
+        """The pieces, decoded, as they come. Only what is asked first says how long they are at most."""
+        return iter(lambda: self._next(size), b"")
+
+    def _next(self, size: int | None) -> bytes:
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            return rest
+        if self._pieces is None:
+            self._pieces = self._pass_on(size)
+        return next(self._pieces, b"")
+
+    def _pass_on(self, size: int | None) -> Iterator[bytes]:
+        try:
+            for piece in self._response.stream(size or _PIECE, decode_content=True):
+                self._tee.passed(piece)
+                yield piece
+            self._tee.ended()
+        except BaseException as error:
+            self._tee.broke(error)
+            raise
+
+    def read(self, size: int | None = None) -> bytes:
+        """As a file is read."""
+        whole = size is None or size < 0
+        found = b""
+        for piece in self.pieces(None if whole else size):
+            found += piece
+            if not whole and len(found) >= (size or 0):
+                break
+        if not whole:
+            found, self._rest = found[:size], found[size:]
+        return found
+
+    def read1(self, size: int | None = None) -> bytes:
+        """What is there, and no more."""
+        piece = self._next(size)
+        if size is not None and 0 <= size < len(piece):
+            piece, self._rest = piece[:size], piece[size:]
+        return piece
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is."""
+        return bool(self._response.closed)
+
+    def close(self) -> None:
+        """Close it, and the call with it."""
+        try:
+            self._response.close()
+        finally:
+            self._tee.left()
+
+    def release(self) -> None:
+        """Nothing more is read of it."""
+        try:
+            self._response.release_conn()
+        finally:
+            self._tee.left()
+
+
+def _stream_class(response_class: Any) -> Any:
+    class Streamed(response_class):  # type: ignore[misc]
+        """A response whose pieces come as they came."""
+
+        def stream(self, amt: int | None = _PIECE, *_: object, **__: object) -> Iterator[bytes]:
+            yield from self._fp.pieces(amt)
+
+        def read_chunked(self, amt: int | None = None, *_: object, **__: object) -> Iterator[bytes]:
+            yield from self._fp.pieces(amt)
+
+        def release_conn(self) -> None:
+            self._fp.release()
+
+    return Streamed
