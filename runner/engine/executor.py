@@ -133,6 +133,8 @@ class Executor:
             return Lost(error=failed)
         if isinstance(cancel_scope.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release(error=failed)  # what it raised came of being interrupted
+        if cancel_scope.stopping is None:
+            journal.ended_by(failed)
         return attempt.failed(failed, loaded)
 
 

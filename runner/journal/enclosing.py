@@ -117,12 +117,24 @@ def _inheriting(journal: "Journal | None", fn: Callable[..., Any], /, *args: Any
 
 
 class Frame:
-    """A step that is being done. ``entry`` is what it is in the account; None once others stand for it."""
+    """A step that is being done. ``entry`` is what it is in the account; None once others stand for it. It is recorded
+    as its key says, unless what is recorded there cannot be replayed."""
 
-    __slots__ = ("entry", "journal", "key", "outer")
+    __slots__ = ("entry", "journal", "key", "outer", "recorded_as")
 
     def __init__(self, journal: object, key: str, entry: AccountKey | None, outer: "Frame | None") -> None:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
+        self.recorded_as = key
+
+    def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool] | None) -> str | None:
+        """Its record, if that can be replayed: ``usable`` says so of the name of one and of what it says."""
+        recorded = records.get(self.key)
+        again = 1
+        while recorded is not None and usable is not None and not usable(self.recorded_as, recorded):
+            again += 1
+            self.recorded_as = f"{self.key}~{again}"
+            recorded = records.get(self.recorded_as)
+        return recorded
 
 
 class Made:

@@ -58,11 +58,11 @@ class Journal:
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
         self._doing = enclosing.Doing()
-        self._lock = threading.Lock()
-        self.watched = watched
-        self.replay_from_start, self.code = replay_from_start, code
+        self._lock = threading.RLock()  # who says whether a record is usable looks at others
+        self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         # Gives who counts its calls, where only so many may be made in a minute.
         self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
+        self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
         self.limits: dict[str, int] = {}  # how many of whose calls
         self.standin: str | None = None  # who answers what its models are asked, if not they
         self._files: StepFiles | NoFiles = NoFiles()
@@ -137,11 +137,12 @@ class Journal:
         model: str = "",
         counted: bool = True,
         before: Callable[[], None] | None = None,
+        usable: Callable[[str, str], bool] | None = None,
     ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
 
         ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
-        own, and those alone are in the account. ``before`` is called first, if it is really done.
+        own, and those alone are in the account. ``before`` is called first, if it is done. ``usable``: see `Frame.find`
         """
         outer = current_step.get()
         entry = (
@@ -151,10 +152,10 @@ class Journal:
             identity = self._within(outer) + values.identity(name, args, kwargs)
             self._occurrences[identity] += 1
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
-            recorded = self._recorded.get(frame.key)
+            recorded = frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
-                self._progress.mark_passed(frame.key)
+                self._progress.mark_passed(frame.recorded_as)
         result_type = values.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
@@ -185,7 +186,7 @@ class Journal:
 
     def _replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         self._cancel_scope.check()
-        self._files.lay([frame.key])
+        self._files.lay([frame.recorded_as])
         return values.load(recorded, result_type)
 
     @contextlib.contextmanager
@@ -200,7 +201,7 @@ class Journal:
             except BaseException as error:
                 self._drop(frame, watch, error)
                 raise
-            self._files.keep(frame.key, mark)
+            self._files.keep(frame.recorded_as, mark)
             made.text = self._record(name, frame, made.value, result_type, watch)
         self._cancel_scope.check()
 
@@ -406,9 +407,9 @@ class Journal:
         with self._lock:
             self._refuse_if_over()
             self._recorder.record_step(
-                frame.key, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
+                frame.recorded_as, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
             )
-            self._recorded[frame.key] = text
+            self._recorded[frame.recorded_as] = text
             self._progress.give(frame.entry, usage)
 
     def _refuse_if_over(self) -> None:

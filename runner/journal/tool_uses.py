@@ -4,12 +4,15 @@ A use is known by the tool's name, its arguments and its occurrence, like any st
 its type, so that its framework shows a model the same after a restart; what it raises is recorded, too.
 """
 
+import contextlib
 import functools
 import hashlib
 import inspect
+import json
+import re
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -18,13 +21,29 @@ from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
 from runner.journal import enclosing
 from runner.journal.enclosing import current_journal
+from runner.journal.journal import Journal
+from runner.journal.tool_context import LentContext, TaskContexts
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-About = Callable[..., tuple[str, Any] | None]
-"""Gives the name of a tool and its arguments, of what the function that uses it is called with; None: no step is made
-of this use."""
+
+class Use(NamedTuple):
+    """One use of a tool: its name, its arguments, and the objects of the author's that it may change.
+
+    Arguments that are not JSON count by their type. What a use changes in those that are ``lent`` is there again where
+    it is replayed; a use that left what cannot be recorded is made again.
+    """
+
+    name: str
+    arguments: Any
+    lent: tuple[Any, ...] = ()
+
+
+About = Callable[..., Use | tuple[str, Any] | None]
+"""Gives the use, of what the function that makes it is called with; None: no step is made of this one."""
+
+_OF_BUNDLE = re.compile(r"_crew_[0-9a-f]{16}\.")  #: how modules of a bundle are named
 
 _PLAIN = (str, int, float, bool, type(None), bytes, list, tuple, dict, set, frozenset, BaseModel)
 
@@ -38,7 +57,8 @@ def durable(fn: Callable[P, T]) -> Callable[P, T]:
 
     ``fn`` may be async. It fits under the decorators by which frameworks make tools of functions (``@tool``,
     ``@function_tool``): name, signature and docstring stay. Outside of a task it is called as it is. Arguments that are
-    no values (a framework's context) count by their type. Raises what ``fn`` raises, on replay too.
+    no values (a framework's context) count by their type. Raises what ``fn`` raises, on replay too, unless that ended
+    the attempt. What it returns is text, JSON, dates, models, dataclasses and the like: else it is called again.
     """
     return cast("Callable[P, T]", recorded(fn, functools.partial(_about_function, fn)))
 
@@ -71,43 +91,49 @@ def recorded(
 
 def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseException], ...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        found = current_journal()
-        known = about(*args, **kwargs) if found is not None else None
-        if found is None or known is None:
+        made = _begun(about, passing, args, kwargs)
+        if made is None:
             return fn(*args, **kwargs)
-        use = _Use(passing)
 
-        def once(*_: Any) -> dict[str, Any]:
-            with keyed(_key()):
+        def once(*_: Any) -> Any:
+            with made.being_made():
                 try:
-                    return use.gave(fn(*args, **kwargs))
+                    made.gave(fn(*args, **kwargs))
                 except Exception as error:
-                    return use.raised(error)
+                    made.raised(error)
+            return made.record
 
-        return use.result(found[0].step(f"tool {known[0]}", once, (known[1],), {}, kind="tool"))
+        with contextlib.closing(made):
+            return made.result(made.step(once))
 
     async def acall(*args: Any, **kwargs: Any) -> Any:
-        found = current_journal()
-        known = about(*args, **kwargs) if found is not None else None
-        if found is None or known is None:
+        made = _begun(about, passing, args, kwargs)
+        if made is None:
             return await fn(*args, **kwargs)
-        use = _Use(passing)
 
-        async def once(*_: Any) -> dict[str, Any]:
-            with keyed(_key()):
+        async def once(*_: Any) -> Any:
+            with made.being_made():
                 try:
-                    return use.gave(await fn(*args, **kwargs))
+                    made.gave(await fn(*args, **kwargs))
                 except Exception as error:
-                    return use.raised(error)
+                    made.raised(error)
+            return made.record
 
-        return use.result(await found[0].step(f"tool {known[0]}", once, (known[1],), {}, kind="tool"))
+        with contextlib.closing(made):
+            return made.result(await made.step(once))
 
     return acall if inspect.iscoroutinefunction(fn) else call
 
 
-def _about_function(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[str, Any]:
+def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kwargs: Any) -> "_Use | None":
+    found = current_journal()
+    use = about(*args, **kwargs) if found is not None else None
+    return None if found is None or use is None else _Use(found[0], Use(*use), passing)
+
+
+def _about_function(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Use:
     name = getattr(fn, "__name__", type(fn).__name__)
-    return name, [[_known_by(one) for one in args], {key: _known_by(one) for key, one in kwargs.items()}]
+    return Use(name, [[_known_by(one) for one in args], {key: _known_by(one) for key, one in kwargs.items()}])
 
 
 def _known_by(value: Any) -> Any:
@@ -123,43 +149,92 @@ def _key() -> str:
 class _Use:
     """One use: what it gave is here where it was really made, and read from its record where it was not."""
 
-    def __init__(self, passing: tuple[type[BaseException], ...]) -> None:
-        self._passing = passing
+    def __init__(self, journal: Journal, use: Use, passing: tuple[type[BaseException], ...]) -> None:
+        self._journal, self._use, self._passing = journal, use, passing
+        self._contexts = TaskContexts.of(journal, _name_of, _find)
+        self._lent: LentContext | None = None
         self._given: list[Any] = []
         self._error: Exception | None = None
+        self._recorded_as = ""
+        self.record: dict[str, Any] = {}
 
-    def gave(self, value: Any) -> dict[str, Any]:
+    def close(self) -> None:
+        """It is over. What it changed is nothing that is known again, if it was not recorded."""
+        if self._lent is not None:
+            self._lent.abandon()
+
+    def step(self, once: Callable[..., Any]) -> Any:
+        """Make it, or find what is recorded of it; a coroutine if it is made by one."""
+        name, arguments, _ = self._use
+        return self._journal.step(f"tool {name}", once, (arguments,), {}, kind="tool", usable=self._is_usable)
+
+    @contextlib.contextmanager
+    def being_made(self) -> Iterator[None]:
+        """While the tool works. What it changed, and whether it can be told again, is in the record at the end."""
+        frame = enclosing.current_step.get()
+        self._recorded_as = frame.recorded_as if frame is not None else ""
+        self._lent = lending = self._contexts.lend(self._use.lent)
+        with keyed(_key()):
+            yield
+        try:
+            lent = lending.end(is_kept="again" not in self.record)
+        except encoding.NotCarried:
+            self.record = {"again": True}
+            return
+        if any(lent):
+            self.record["lent"] = lent
+
+    def gave(self, value: Any) -> None:
         self._given = [value]
         try:
             data, types = encoding.encode(value, _name_of)
         except encoding.NotCarried:
-            return {"text": str(value)}
-        return {"value": data, "types": types} if types else {"value": data}
+            self.record = {"again": True}
+        else:
+            self.record = {"value": data, "types": types} if types else {"value": data}
 
-    def raised(self, error: Exception) -> dict[str, Any]:
+    def raised(self, error: Exception) -> None:
         if isinstance(error, self._passing):
             raise error
         self._error = error
+        self._contexts.raised(error, self._recorded_as)
         try:
             about = encoding.encode(list(error.args), _name_of)
         except encoding.NotCarried:
             about = [], []
-        return {"raised": [_name_of(type(error)), str(error), *about]}
+        self.record = {"raised": [_name_of(type(error)), str(error), *about]}
 
     def result(self, recorded: Mapping[str, Any]) -> Any:
         """What the tool gave. Raises what it raised."""
+        if self._lent is not None:
+            lent, self._lent = self._lent, None
+            lent.recorded()
         if self._error is not None:
             raise self._error
         if self._given:
             return self._given[0]
         if "raised" in recorded:
-            raise _remade(*recorded["raised"])
-        if "text" in recorded:
-            return recorded["text"]
-        try:
-            return encoding.decode(recorded["value"], recorded.get("types", ()), _find)
-        except BadInput:  # a class that the code of now does not have
-            return recorded["value"]
+            error = _remade(*recorded["raised"])
+            self._contexts.raised(error, self._recorded_as)
+            raise error
+        return self._given[0]
+
+    def _is_usable(self, name: str, text: str) -> bool:
+        """Whether what is recorded can stand for the use: what it gave, and what it changed."""
+        record = json.loads(text)
+        self._recorded_as = name
+        if record.get("again") or ("raised" in record and self._contexts.has_ended(name)):
+            return False
+        if "value" in record:
+            try:
+                given = [encoding.decode(record["value"], record.get("types", ()), _find)]
+            except BadInput:  # a class that the code of now does not have
+                return False
+        else:
+            given = []
+        is_known = self._contexts.restore(self._use.lent, record.get("lent", [None] * len(self._use.lent)))
+        self._given = given if is_known else []
+        return is_known
 
 
 def _remade(name: str, text: str, args: list[Any], types: list[Any]) -> Exception:
@@ -188,7 +263,16 @@ def _find(name: str) -> type | None:
 def _loaded(name: str) -> Any:
     """What stands under a name of `_name_of` in a module that is imported already: nothing is imported for a record."""
     module, _, path = name.partition(":")
-    found: Any = sys.modules.get(module)
+    found: Any = sys.modules.get(module) or _same_module(module)
     for part in path.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def _same_module(name: str) -> Any:
+    """The module of the code of now, where a record names the one of other code of the same run."""
+    _, dot, inside = name.partition(".")
+    if not dot or not _OF_BUNDLE.match(name):
+        return None
+    found = [one for known, one in list(sys.modules.items()) if _OF_BUNDLE.sub("", known) == inside != known]
+    return found[0] if len(found) == 1 else None

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import recorded
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, recorded
 
 _KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
 
@@ -53,10 +53,13 @@ def _with_recorded(method: Any) -> Any:
     return execute
 
 
-def _about(function: Any, **kwargs: Any) -> tuple[str, Any]:
-    """Without what Agno injects."""
+def _about(function: Any, **kwargs: Any) -> Use:
+    """Without what Agno injects, which may be changed: the state of the session, and what the run depends on."""
     known = (function.parameters or {}).get("properties", {})
-    return str(function.name), {name: value for name, value in kwargs.items() if name in known}
+    context = getattr(function, "_run_context", None)
+    lent = tuple(getattr(context, name, None) for name in ("session_state", "dependencies", "metadata"))
+    lent += keepers(function.entrypoint)
+    return Use(str(function.name), {name: value for name, value in kwargs.items() if name in known}, lent)
 
 
 FRAMEWORK = Agno()

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
 
 _KINDS = {"autogen_agentchat.agents": "BaseChatAgent", "autogen_agentchat.teams": "BaseGroupChat"}
 
@@ -35,8 +35,8 @@ class AutoGen(AgentFramework):
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
 
 
-def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> tuple[str, Any]:
-    return str(tool.name), dict(args)
+def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:
+    return Use(str(tool.name), dict(args), keepers(tool, getattr(tool, "_func", None)))
 
 
 FRAMEWORK = AutoGen()

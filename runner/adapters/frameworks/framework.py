@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from runner.bundles.isolation import KickedOff, being_read
+from runner.journal import context_state
 
 PROMPT = "prompt"  #: the input that an agent is asked
 
@@ -68,6 +69,12 @@ class AgentFramework:
 
 class _Nothing:
     """What no agent is."""
+
+
+def keepers(*tools: Any) -> tuple[Any, ...]:
+    """The objects of the author's in which tools may keep something: themselves, or what their methods are of."""
+    found = [inspect.unwrap(one) if inspect.isroutine(one) else one for one in tools]
+    return tuple(one for each in found if context_state.is_own(one := getattr(each, "__self__", each)))
 
 
 def as_output(value: Any) -> Any:

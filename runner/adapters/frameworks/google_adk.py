@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
 
 
 class GoogleADK(AgentFramework):
-    """Its agents, told the input ``prompt`` in a session of their own. A tool that takes the ``tool_context`` may
-    change it, and runs again."""
+    """Its agents, told the input ``prompt`` in a session of their own."""
 
     name = "google-adk"
     module = "google.adk.agents"
@@ -42,10 +41,13 @@ class GoogleADK(AgentFramework):
         record_uses(import_module("google.adk.tools").FunctionTool, "run_async", _about)
 
 
-def _about(tool: Any, *, args: dict[str, Any], **_: object) -> tuple[str, Any] | None:
-    if getattr(tool, "_require_confirmation", False) or "tool_context" in inspect.signature(tool.func).parameters:
+def _about(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use | None:
+    if getattr(tool, "_require_confirmation", False) or inspect.isasyncgenfunction(tool.func):
         return None
-    return str(tool.name), args
+    context = tool_context._invocation_context
+    artifacts = getattr(context.artifact_service, "artifacts", None)
+    lent = (context.session.state, vars(tool_context.actions), artifacts)
+    return Use(str(tool.name), args, (*lent, *keepers(tool.func)))
 
 
 FRAMEWORK = GoogleADK()

@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.core.errors import TaskError
-from runner.journal.tool_uses import record_uses
+from runner.journal.tool_context import Without
+from runner.journal.tool_uses import Use, record_uses
 
 
 class LangGraph(AgentFramework):
@@ -73,15 +74,27 @@ def _decision(use: Mapping[str, Any]) -> dict[str, str]:
     return {"type": APPROVE} if approved else {"type": REJECT, **({"message": reason} if reason else {})}
 
 
-def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> tuple[str, Any]:
-    """Without what the graph injects: its state is no argument that a model gave."""
+def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> Use | None:
+    """Without what the graph injects: its state is no argument that a model gave, but may be changed."""
+    kept = keepers(tool, getattr(tool, "func", None), getattr(tool, "coroutine", None))
     if not isinstance(tool_input, dict):
-        return str(tool.name), tool_input
+        return Use(str(tool.name), tool_input, kept)
     schema = tool.tool_call_schema
     known = (
         schema.get("properties", {}) if isinstance(schema, dict) else schema.model_json_schema().get("properties", {})
     )
-    return str(tool.name), {name: value for name, value in tool_input.items() if name in known}
+    injected = [value for name, value in tool_input.items() if name not in known]
+    runtime = next((one for one in injected if hasattr(one, "stream_writer")), None)
+    if runtime is not None:
+        injected = [*(one for one in injected if one is not runtime), runtime.state, runtime.context, runtime.store]
+    in_memory = AgentFramework.loaded("langgraph.store.memory", "InMemoryStore")
+    if any(isinstance(one, in_memory) for one in injected):
+        return None
+    stores = AgentFramework.loaded("langgraph.store.base", "BaseStore")
+    lent = [
+        Without(one, ("messages",)) if isinstance(one, dict) else one for one in injected if not isinstance(one, stores)
+    ]
+    return Use(str(tool.name), {name: value for name, value in tool_input.items() if name in known}, (*lent, *kept))
 
 
 FRAMEWORK = LangGraph()

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
 
 _AGENTS = "llama_index.core.agent.workflow"
 
@@ -39,10 +39,10 @@ class LlamaIndex(AgentFramework):
             record_uses(tool, method, _about)
 
 
-def _about(tool: Any, *args: Any, **kwargs: Any) -> tuple[str, Any] | None:
+def _about(tool: Any, *args: Any, **kwargs: Any) -> Use | None:
     if getattr(tool, "requires_context", False):
         return None
-    return str(tool.metadata.get_name()), [args, kwargs]
+    return Use(str(tool.metadata.get_name()), [args, kwargs], keepers(getattr(tool, "_real_fn", None)))
 
 
 FRAMEWORK = LlamaIndex()

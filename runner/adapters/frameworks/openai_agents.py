@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.adapters.frameworks.approvals import decide
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.journal.tool_uses import Use, record_uses
 
 
 class OpenAIAgents(AgentFramework):
@@ -45,8 +45,8 @@ class OpenAIAgents(AgentFramework):
             record_uses(import_module(module), "_invoke_function_tool_with_metadata", _about)
 
 
-def _about(*, function_tool: Any, arguments: str, **_: object) -> tuple[str, Any]:
-    return str(function_tool.name), arguments
+def _about(*, function_tool: Any, arguments: str, context: Any, **_: object) -> Use:
+    return Use(str(function_tool.name), arguments, (context.context,))
 
 
 FRAMEWORK = OpenAIAgents()

@@ -5,8 +5,8 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask, decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
 
 
 class PydanticAI(AgentFramework):
@@ -59,8 +59,9 @@ def _decided(requests: Any) -> Any:
     return results
 
 
-def _about(_: object, name: str, tool_args: dict[str, Any], *__: object, **___: object) -> tuple[str, Any]:
-    return name, tool_args
+def _about(toolset: Any, name: str, tool_args: dict[str, Any], ctx: Any, *_: object, **__: object) -> Use:
+    tool = toolset.tools.get(name)
+    return Use(name, tool_args, (ctx.deps, *keepers(getattr(tool, "function", None))))
 
 
 FRAMEWORK = PydanticAI()

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import record_uses
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
 
 
 class Smolagents(AgentFramework):
@@ -33,8 +33,8 @@ class Smolagents(AgentFramework):
         record_uses(import_module("smolagents.tools").Tool, "__call__", _about)
 
 
-def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> tuple[str, Any]:  # noqa: ARG001
-    return str(tool.name), [args, kwargs]
+def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Use:  # noqa: ARG001
+    return Use(str(tool.name), [args, kwargs], keepers(tool))
 
 
 FRAMEWORK = Smolagents()

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output
-from runner.journal.tool_uses import durable
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_context import Without
+from runner.journal.tool_uses import Use, recorded
 
 
 class Strands(AgentFramework):
@@ -31,14 +32,42 @@ class Strands(AgentFramework):
         """In the functions that are decorated as tools from here on."""
         decorated = import_module("strands.tools.decorator").DecoratedFunctionTool
         if not hasattr(decorated.__init__, "records_uses"):
-            decorated.__init__ = _with_durable(decorated.__init__)
+            decorated.__init__ = _with_recorded(decorated.__init__)
 
 
-def _with_durable(init: Any) -> Any:
+_THEIRS = (
+    "agent",
+    "model",
+    "messages",
+    "system_prompt",
+    "tool_config",
+    "event_loop_cycle_id",
+    "event_loop_cycle_trace",
+    "event_loop_cycle_span",
+    "event_loop_parent_cycle_id",
+    "event_loop_parent_span",
+)
+"""What Strands itself has in the state of an invocation."""
+
+
+def _about(tool: Any, *args: Any, **kwargs: Any) -> Use:
+    """Without what Strands injects, which may be changed: the state of the agent, and of the invocation."""
+    agents = import_module("strands.types.tools").ToolContext, import_module("strands").Agent
+    injected = [one for one in (*args, *kwargs.values()) if isinstance(one, agents)]
+    lent: list[Any] = []
+    for one in injected:
+        state = getattr(getattr(one, "agent", one), "state", None)
+        lent += [getattr(state, "_data", None), Without(getattr(one, "invocation_state", {}), _THEIRS)]
+    known = {name: one for name, one in kwargs.items() if not isinstance(one, agents)}
+    return Use(tool.__name__, [[one for one in args if not isinstance(one, agents)], known], (*lent, *keepers(tool)))
+
+
+def _with_recorded(init: Any) -> Any:
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         given = inspect.signature(init).bind(self, *args, **kwargs)
-        given.arguments["tool_func"] = durable(given.arguments["tool_func"])
+        tool = given.arguments["tool_func"]
+        given.arguments["tool_func"] = recorded(tool, functools.partial(_about, tool))
         init(*given.args, **given.kwargs)
 
     __init__.records_uses = True  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """Uses of tools as steps: what a task that begins again gets of them."""
 
+import contextlib
 import dataclasses
 import datetime
 import inspect
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from runner import Crew, Task, durable
+from runner.core.idempotency import idempotency_key
 from runner.journal.tool_uses import ToolRaised, record_uses
 
 
@@ -70,14 +72,21 @@ def test_what_a_tool_gives_comes_back_with_its_type(value: Any) -> None:
     assert (again, type(again), len(uses)) == (value, type(value), 1)
 
 
-def test_what_has_no_record_comes_back_as_its_text() -> None:
+def test_what_no_record_makes_again_is_made_by_the_tool_again_with_the_same_key() -> None:
     class Strange:
-        def __str__(self) -> str:
-            return "strange"
+        pass
 
-    first, again = twice(durable(Strange))
-    assert isinstance(first, Strange)
-    assert again == "strange"
+    keys = []
+
+    @durable
+    def look() -> Strange:
+        keys.append(idempotency_key())
+        return Strange()
+
+    first, again = twice(look)
+    assert isinstance(again, Strange)
+    assert again is not first
+    assert keys[0] == keys[1]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,32 @@ def test_what_a_tool_raises_is_raised_again(error: Exception, kind: type[Excepti
     first, again = twice(look)
     assert first is error
     assert (type(again), str(again), len(uses)) == (kind, str(error), 1)
+
+
+def test_an_error_that_ended_the_attempt_is_not_replayed_in_the_next() -> None:
+    # Given a tool that refuses twice: the first time its error is dealt with, the second time it ends the attempt
+    uses: list[str] = []
+
+    @durable
+    def look(what: str) -> str:
+        uses.append(what)
+        if what == "dealt with" or uses.count(what) == 1:
+            raise Refused("no", 403)
+        return what
+
+    def run(_: Any) -> str:
+        with contextlib.suppress(Refused):
+            look("dealt with")
+        try:
+            return look("fatal")
+        except Refused as error:
+            raise RuntimeError("it came of that") from error
+
+    # When the task is tried again
+    result = Crew(tasks=[Task(name="a", run=run, max_retries=1, retry_delay=0)]).kickoff()
+    # Then only what ended it is done again
+    assert result.raw == "fatal"
+    assert uses == ["dealt with", "fatal", "fatal"]
 
 
 def test_uses_are_known_by_name_arguments_and_occurrence() -> None:

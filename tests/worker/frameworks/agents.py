@@ -3,6 +3,8 @@
 import runpy
 from pathlib import Path
 
-_FOUND = runpy.run_path(str(Path(__file__).parents[3] / "ops" / "chaos" / "framework_agents.py"))
+_CHAOS = Path(__file__).parents[3] / "ops" / "chaos"
+_FOUND = runpy.run_path(str(_CHAOS / "framework_agents.py"))
 AGENTS: dict[str, str] = _FOUND["AGENTS"]
 OUTPUTS: dict[str, str] = _FOUND["OUTPUTS"]
+CONTEXTS: dict[str, str] = runpy.run_path(str(_CHAOS / "context_agents.py"))["CONTEXTS"]

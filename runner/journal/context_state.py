@@ -1,0 +1,266 @@
+"""What a tool changed in the objects that its framework lends it: recorded with its use, and put back on replay.
+
+A use that is replayed does not run, so what it left in ``deps``, a ``context`` or a session's state is laid into those
+objects again: in place, and only what changed. A snapshot goes through dicts, lists, sets, and objects of the author's
+own classes. What is of an installed package is a value if `runner.core.encoding` carries it; else it is a handle (a
+client, a connection), which stays what it is in each process.
+"""
+
+import collections
+import dataclasses
+import functools
+import json
+import pickle
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from runner.core import encoding
+from runner.core.encoding import NotCarried
+
+Change = list[Any]
+"""``[path, kind, ...]``: where from the root, and what of it is another; JSON."""
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_WHOLE = (set, collections.deque, bytearray)  #: kept whole, changed in place
+_INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_PYDANTIC = ("__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__")
+
+_DICT, _LIST, _FIELDS, _TUPLE, _ITEMS, _HANDLE = "dict", "list", "fields", "tuple", "items", "handle"
+
+
+@dataclasses.dataclass(slots=True)
+class _Thing:
+    """An object that can change, as it was when it was seen. It is kept, so that no other one has its id."""
+
+    live: Any
+    path: list[Any]
+    kind: str
+    inside: Any = None
+    """By key, index or field: ``("ref", id)`` or a value; of a handle what tells whether it changed."""
+
+
+class Snapshot:
+    """An object and all that is in it, as they are now, but what a dict has under the keys it is ``without``."""
+
+    def __init__(self, root: Any, name_of: encoding.NameOf, without: Collection[str] = ()) -> None:
+        self._name_of, self._root, self._without = name_of, root, without
+        self.things: dict[int, _Thing] = {}
+        self._see(root, [])
+
+    def changes(self, now: "Snapshot") -> list[Change]:
+        """What is different now. Raises `NotCarried` where that cannot be put back by what JSON says."""
+        found = []
+        new: set[int] = set()
+        for key, thing in self.things.items():
+            after = now.things.get(key)
+            if after is None or after.inside == thing.inside:
+                continue
+            if thing.kind not in _CHANGES or None in thing.path:
+                raise NotCarried(f"a change in a {type(thing.live).__qualname__}")
+            found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Told(self, now, new))])
+        return found
+
+    def _see(self, value: Any, path: list[Any]) -> Any:
+        if type(value) in _PLAIN:
+            return "=", type(value), value
+        known = self.things.get(id(value))
+        if known is not None:
+            return "ref", id(value)
+        kind = _kind_of(value) or (_FIELDS if value is self._root and _is_made_of_fields(value) else "")
+        if kind in (_ITEMS, ""):
+            items = list(value) if kind and type(value) is not bytearray else value
+            try:
+                data: Any = encoding.encode(items, self._name_of)
+            except NotCarried:
+                data, kind = _printed(value), _HANDLE
+            if not kind:
+                return "=", type(value), json.dumps(data)
+            self.things[id(value)] = _Thing(value, path, kind, data)
+            return "ref", id(value)
+        thing = self.things[id(value)] = _Thing(value, path, kind)
+        parts = _parts_of(value, kind)
+        if value is self._root and self._without:
+            parts = {key: one for key, one in parts.items() if key not in self._without}
+        if isinstance(parts, dict):
+            thing.inside = {key: self._see(one, [*path, self._step(key)]) for key, one in parts.items()}
+        else:
+            thing.inside = [self._see(one, [*path, i]) for i, one in enumerate(parts)]
+        return "ref", id(value)
+
+    def _step(self, key: Any) -> Any:
+        """A key of a dict, or the name of a field, in a path."""
+        if type(key) is str:
+            return key
+        try:
+            return encoding.encode(key, self._name_of)
+        except NotCarried:
+            return None  # nothing can be said of what is there
+
+
+def puts(changes: Sequence[Change], root: Any, find: encoding.Find) -> list[Callable[[], None]]:
+    """What puts changes back when each of these is called; what they refer to is looked up now, before any of it is
+    another. Raises `LookupError`, `AttributeError` or `BadInput` where the object has another shape."""
+    return [_put(_at(root, path, find), kind, more, root, find) for path, kind, *more in changes]
+
+
+class _Told:
+    """Says what stands somewhere now so that it can be put there again."""
+
+    def __init__(self, before: Snapshot, now: Snapshot, new: set[int]) -> None:
+        self._before, self._now, self._new = before, now, new
+
+    def key(self, key: Any) -> Any:
+        return encoding.encode(key, self._before._name_of)
+
+    def value(self, seen: Any, live: Any) -> list[Any]:
+        """``["@", path]`` of an object that was there before, else ``["=", data, types]``."""
+        if seen[0] == "ref":
+            what = seen[1]
+            if what in self._before.things:
+                path = self._before.things[what].path
+                if None in path:
+                    raise NotCarried("what stands under a key that is no value")
+                return ["@", path]
+            for one in self._under(what):
+                if one in self._before.things or one in self._new:
+                    raise NotCarried("an object that stands in two places")
+                self._new.add(one)
+        return ["=", *encoding.encode(live, self._before._name_of)]
+
+    def _under(self, key: int) -> Iterator[int]:
+        yield key
+        inside = self._now.things[key].inside
+        for one in inside.values() if isinstance(inside, dict) else inside if isinstance(inside, list) else ():
+            if isinstance(one, tuple) and one[0] == "ref":
+                yield from self._under(one[1])
+
+
+def _changed_keys(before: _Thing, after: _Thing, told: _Told) -> list[Any]:
+    was, now, live = before.inside, after.inside, _parts_of(after.live, after.kind)
+    kept = [key for key in now if key in was]
+    if before.kind == _DICT and kept != [key for key in was if key in now]:
+        raise NotCarried("a dict in another order")
+    given = [[told.key(key), told.value(one, live[key])] for key, one in now.items() if was.get(key) != one]
+    return [given, [told.key(key) for key in was if key not in now]]
+
+
+def _changed_items(before: _Thing, after: _Thing, told: _Told) -> list[Any]:
+    was, now = before.inside, after.inside
+    same = next(
+        (i for i, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now))
+    )
+    return [same, [told.value(one, after.live[i]) for i, one in enumerate(now) if i >= same]]
+
+
+def _changed_whole(before: _Thing, after: _Thing, told: _Told) -> list[Any]:  # noqa: ARG001 - one signature for all
+    return list(after.inside)
+
+
+_CHANGES: Mapping[str, Callable[[_Thing, _Thing, _Told], list[Any]]] = {
+    _DICT: _changed_keys,
+    _FIELDS: _changed_keys,
+    _LIST: _changed_items,
+    _ITEMS: _changed_whole,
+}
+
+
+def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) -> Callable[[], None]:
+    def value(told: list[Any]) -> Any:
+        return _at(root, told[1], find) if told[0] == "@" else _read(told[1:], find)
+
+    if kind == _ITEMS:
+        items = _read(more, find)
+        return functools.partial(_refill, live, items)
+    if kind == _LIST:
+        keep, tail = more[0], [value(one) for one in more[1]]
+        return functools.partial(live.__setitem__, slice(keep, None), tail)
+    given = [(_read(key, find), value(one)) for key, one in more[0]]
+    gone = [_read(key, find) for key in more[1]]
+    return functools.partial(_set_keys if kind == _DICT else _set_fields, live, given, gone)
+
+
+def _read(told: Sequence[Any], find: encoding.Find) -> Any:
+    return encoding.decode(told[0], told[1], find)
+
+
+def _refill(live: Any, items: Any) -> None:
+    live.clear()
+    (live.update if isinstance(live, set) else live.extend)(items)
+
+
+def _set_keys(live: dict[Any, Any], given: Sequence[tuple[Any, Any]], gone: Sequence[Any]) -> None:
+    for key in gone:
+        live.pop(key, None)
+    live.update(given)
+
+
+def _set_fields(live: Any, given: Sequence[tuple[str, Any]], gone: Sequence[str]) -> None:
+    for name in gone:
+        object.__delattr__(live, name)
+    for name, one in given:
+        object.__setattr__(live, name, one)  # as a copy is made: frozen or not
+
+
+def _at(root: Any, path: Sequence[Any], find: encoding.Find) -> Any:
+    live = root
+    for step in path:
+        key = _read(step, find) if isinstance(step, list) else step
+        live = live[key] if isinstance(live, dict | list | tuple) else getattr(live, key)
+    return live
+
+
+def _kind_of(value: Any) -> str:
+    """How what is in it is seen; "" for a value, which stands where it stands."""
+    if isinstance(value, dict):
+        return _DICT
+    if type(value) is list:
+        return _LIST
+    if isinstance(value, tuple):
+        return "" if _PLAIN.issuperset(map(type, value)) else _TUPLE
+    if type(value) in _WHOLE:
+        return _ITEMS
+    return _FIELDS if is_own(value) and _is_made_of_fields(value) else ""
+
+
+def _is_made_of_fields(value: Any) -> bool:
+    """Whether it is made of its fields alone, and not of what it says itself where it is copied."""
+    bases = type(value).__mro__[:-1]
+    says = any("__reduce__" in vars(one) or "__reduce_ex__" in vars(one) for one in bases)
+    return isinstance(value, BaseModel) or (not says and (hasattr(value, "__dict__") or hasattr(value, "__slots__")))
+
+
+def is_own(value: Any) -> bool:
+    """Whether its class is the author's, and not of the standard library or of an installed package."""
+    of = type(value)
+    if of.__module__ == "__main__":
+        return not isinstance(value, type)
+    file = str(getattr(sys.modules.get(of.__module__), "__file__", None) or "")
+    is_theirs = file.startswith(_INSTALLED) or of.__module__.partition(".")[0] == "runner"
+    return bool(file) and not is_theirs and not isinstance(value, type)
+
+
+def _parts_of(value: Any, kind: str) -> Any:
+    if kind != _FIELDS:
+        return value
+    fields = dict(getattr(value, "__dict__", {}))
+    if isinstance(value, BaseModel):
+        fields |= {name: getattr(value, name) for name in _PYDANTIC}
+    for of in type(value).__mro__:
+        slots = vars(of).get("__slots__", ())
+        for name in [slots] if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and not name.startswith("__pydantic") and hasattr(value, name):
+                fields[name] = getattr(value, name)
+    cached = [name for name in fields if isinstance(getattr(type(value), name, None), functools.cached_property)]
+    return {name: one for name, one in fields.items() if name not in cached}
+
+
+def _printed(handle: Any) -> bytes:
+    """What tells whether it changed inside; of what no copy can be made, a client or a lock, nothing does."""
+    try:
+        return pickle.dumps(handle)
+    except Exception:
+        return b""
