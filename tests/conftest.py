@@ -21,6 +21,7 @@ from runner.testing import fleet as testing_fleet
 
 from .support import shares
 from .support.fork_server import ForkServer
+from .support.processor_time import ProcessorTime
 
 TESTS = Path(__file__).parent
 QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
@@ -48,13 +49,16 @@ _started: list[str] | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--soak``, or RUNNER_TEST_SOAK."""
+    """``--soak``, or RUNNER_TEST_SOAK; ``--processor-time``, for one process."""
+    parser.addoption("--processor-time", action="store_true", help="what each file costs the processor")
     parser.addoption("--soak", action="store_true", default=bool(os.environ.get("RUNNER_TEST_SOAK")), help="the soak")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
 def pytest_configure(config: pytest.Config) -> None:
     """In the quick loop properties are held against fewer examples, and no test has a thread that watches its time."""
+    if config.getoption("processor_time"):
+        config.pluginmanager.register(ProcessorTime())
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)

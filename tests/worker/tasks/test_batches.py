@@ -11,7 +11,7 @@ from redis import Redis
 from runner.providers.redis import keys
 from runner.testing import eventually
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("started_afresh")]
+pytestmark = pytest.mark.timeout(120)
 
 CREW = """
     def run(ctx):
@@ -65,6 +65,7 @@ def test_a_killed_submitter_s_batch_goes_on_and_no_input_is_done_twice(
     assert (resumed.returncode, [json.loads(line)["line"] for line in out.splitlines()]) == (0, [13]), err
 
 
+@pytest.mark.usefixtures("started_afresh")
 def test_ctrl_c_leaves_what_is_active_running(fleet: Any, crew: Path, tmp_path: Path, redis: Redis) -> None:
     submitter = fleet.popen("submit", str(crew), "--each", str(tmp_path / "inputs.jsonl"), "--at-once", "3")
     eventually(lambda: redis.zcard(keys.key("runs_key", home=keys.home())), why="runs are submitted")

@@ -11,7 +11,7 @@ from runner.client import Client
 from runner.providers.redis import keys
 from runner.providers.redis.protocol import PROTOCOL, queue_of
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("started_afresh")]
+pytestmark = pytest.mark.timeout(120)
 
 
 def test_max_checkpoints_and_resuming_from_each_kept_one(
@@ -101,6 +101,7 @@ def test_data_files_come_along(fleet: Any, client: Client, write_crew: Any) -> N
     assert client.submit(crew).wait(60).result == "role: reader\n"
 
 
+@pytest.mark.usefixtures("started_afresh")
 def test_a_missing_dependency_fails_the_run_and_it_can_be_resumed(
     fleet: Any, client: Client, write_crew: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +189,7 @@ def test_no_attempts_left_fails_the_run_with_the_reason(
     assert sum(trace.steps().values()) == 10
 
 
+@pytest.mark.usefixtures("started_afresh")
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_cancel_stops_a_task_in_a_call_and_resume_goes_on(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
