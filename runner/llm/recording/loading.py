@@ -13,6 +13,7 @@ _TRANSPORTS = {
     "httpx": "httpx_transport",
     "httpx2": "httpx_transport",
     "urllib3.connectionpool": "urllib3_transport",
+    "aiohttp.client": "aiohttp_transport",
 }
 """The modules whose transports are journaled, and which of ours does it: loaded for none that is not used."""
 

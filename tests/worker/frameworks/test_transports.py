@@ -52,6 +52,26 @@ def ask(text):
     with requests.post(URL + "/chat/completions", json=question(text, stream=True), stream=True, timeout=60) as said:
         return pieces(said.iter_lines())
 """,
+    "aiohttp": """
+def ask(*texts):
+    import aiohttp, asyncio
+    async def one(session, text):
+        async with session.post(URL + "/chat/completions", json=question(text)) as said:
+            return (await said.json())["choices"][0]["message"]["content"]
+    async def all_of_them():
+        async with aiohttp.ClientSession() as session:
+            return " ".join([await one(session, text) for text in texts])
+    return asyncio.run(all_of_them())
+""",
+    "aiohttp, streamed": """
+def ask(text):
+    import aiohttp, asyncio
+    async def one():
+        async with aiohttp.ClientSession() as session:
+            async with session.post(URL + "/chat/completions", json=question(text, stream=True)) as said:
+                return pieces([line async for line in said.content])
+    return asyncio.run(one())
+""",
     "urllib3": """
 def ask(text):
     import urllib3

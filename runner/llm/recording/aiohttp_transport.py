@@ -1,0 +1,224 @@
+"""The journal at aiohttp's sessions, through which google-genai, LiteLLM and azure-core send what is awaited.
+
+`ClientSession._request` is what each request of a session passes, whoever asks for it, with its redirects;
+`ClientRequest.send` is where one has its connection and goes out.
+"""
+
+import asyncio
+import importlib
+import inspect
+import zlib
+from collections.abc import Callable
+from contextvars import ContextVar
+from http import HTTPStatus
+from types import SimpleNamespace
+from typing import Any
+
+from runner.journal.enclosing import current_journal
+from runner.llm.recording import wire
+from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
+from runner.modelserver.stubs import elsewhere
+
+_GZIP = b"\x1f\x8b"
+_making: ContextVar[RecordedCall | None] = ContextVar("runner_aiohttp_call", default=None)
+
+
+def install(module: Any) -> None:
+    """Have the sessions of ``aiohttp.client`` journaled, once in a process."""
+    session_class, request_class = module.ClientSession, module.ClientRequest
+    request, send = session_class._request, request_class.send
+    if getattr(request, "journaled", False):
+        return
+    names = ("aiohttp.streams", "aiohttp.base_protocol", "aiohttp.http", "multidict")
+    library = SimpleNamespace(
+        **{name.rpartition(".")[2]: importlib.import_module(name) for name in names}, client=module
+    )
+    reader_class = _reader_class(library)
+
+    async def journaled(self: Any, method: str, str_or_url: Any, **kw: Any) -> Any:
+        if _making.get() is not None:
+            return await request(self, method, str_or_url, **kw)
+        url = _address(self, str_or_url, kw.get("params"))
+        found = current_journal() if wire.may_be(method.upper(), url.path, lambda: str(url)) else None
+        body = _text(self, kw) if found is not None else None
+        asked = (
+            parse_request(method.upper(), str(url), body, *found) if found is not None and body is not None else None
+        )
+        if found is None or asked is None:
+            return await request(self, method, str_or_url, **kw)
+        call = RecordedCall(asked, *found)
+        if (answer := call.recorded()) is not None:
+            return await _response(library, self, method, url, answer)
+        await call.wait_async()
+        with call:
+            token = _making.set(call)
+            try:
+                stub = elsewhere(str(url), call.instead)
+                response = await request(self, method, str_or_url if stub is None else stub, **kw)
+            finally:
+                _making.reset(token)
+            if not call.answered(response.status, response.headers.items()):
+                return response
+            if call.streams:
+                response.content = reader_class(response.content, call.tee())
+            else:
+                body = await response.read()
+                call.whole(_decoder()(body))
+                response.content = _reader(library, body)
+            return response
+
+    async def sent(self: Any, *args: Any, **kw: Any) -> Any:
+        call = _making.get()
+        if call is None:
+            return await send(self, *args, **kw)
+        call.headers_leave()
+        call.body_leaves()
+        response = await send(self, *args, **kw)
+        call.body_has_left()
+        return response
+
+    journaled.journaled = True  # type: ignore[attr-defined]
+    session_class._request = journaled
+    request_class.send = sent
+
+
+def _address(session: Any, str_or_url: Any, params: Any) -> Any:
+    url = session._build_url(str_or_url)
+    return url.update_query(params) if params else url
+
+
+def _text(session: Any, kw: dict[str, Any]) -> bytes | None:
+    """A request's body; None if it is only known as it goes out."""
+    data = kw.get("data")
+    if kw.get("json") is not None:
+        data = session._json_serialize(kw["json"])
+    data = getattr(data, "_value", data)  # of a payload
+    return data.encode() if isinstance(data, str) else bytes(data) if isinstance(data, bytes | bytearray) else None
+
+
+def _decoder() -> Callable[[bytes], bytes]:
+    """Decodes what was compressed, where who asked wants to do that by itself."""
+    state: Any = None
+
+    def decoded(piece: bytes) -> bytes:
+        nonlocal state
+        if state is None:
+            state = zlib.decompressobj(47) if piece.startswith(_GZIP) else False
+        found: bytes = state.decompress(piece) if state else piece
+        return found
+
+    return decoded
+
+
+def _reader(library: Any, body: bytes) -> Any:
+    """A stream of the library's with this body, which is complete."""
+    loop = asyncio.get_running_loop()
+    protocol = library.base_protocol.BaseProtocol(loop=loop)
+    reader = library.streams.StreamReader(protocol, len(body) + 1, loop=loop)
+    if body:
+        reader.feed_data(body)
+    reader.feed_eof()
+    return reader
+
+
+async def _response(library: Any, session: Any, method: str, url: Any, answer: wire.Answer) -> Any:
+    """The response of the library's that a recorded answer is."""
+    multidict = library.multidict
+    headers = multidict.CIMultiDict(answer.headers)
+    no_headers = multidict.CIMultiDictProxy(multidict.CIMultiDict())
+    about = {
+        "writer": None, "continue100": None, "timer": None, "traces": [], "session": session,
+        "loop": asyncio.get_running_loop(), "stream_writer": SimpleNamespace(output_size=0),
+        "request_info": library.client.RequestInfo(url, method, no_headers, url),
+    }  # fmt: skip
+    kind = session._response_class
+    takes = inspect.signature(kind.__init__).parameters
+    response = kind(method, url, **{name: value for name, value in about.items() if name in takes})
+    message = SimpleNamespace(
+        version=library.http.HttpVersion11,
+        code=answer.status,
+        reason=HTTPStatus(answer.status).phrase,
+        headers=multidict.CIMultiDictProxy(headers),
+        raw_headers=tuple((name.encode(), value.encode()) for name, value in answer.headers),
+    )
+    return await response.start(_Recorded(message, _reader(library, answer.body)))
+
+
+class _Recorded:
+    """The connection of a response that came from the journal."""
+
+    upgraded = False
+
+    def __init__(self, message: Any, content: Any) -> None:
+        self._message, self._content = message, content
+        self.protocol = self
+
+    async def read(self) -> Any:
+        return self._message, self._content
+
+    def release(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _reader_class(library: Any) -> Any:
+    """What passes a stream on and keeps it, with the iterators of the library's own class."""
+
+    theirs = library.streams.StreamReader
+
+    class Reader:
+        __aiter__, iter_any = theirs.__aiter__, theirs.iter_any
+        iter_chunked, iter_chunks = theirs.iter_chunked, theirs.iter_chunks
+
+        def __init__(self, source: Any, tee: Tee) -> None:
+            self._source, self._tee, self._decoded = source, tee, _decoder()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._source, name)
+
+        async def _passed(self, reading: Any) -> Any:
+            try:
+                found = await reading
+            except BaseException as error:
+                self._tee.broke(error)
+                raise
+            self._take(found[0] if isinstance(found, tuple) else found)
+            return found
+
+        def _take(self, piece: bytes) -> None:
+            if piece:
+                self._tee.passed(self._decoded(piece))
+            if self._source.at_eof():
+                self._tee.ended()
+
+        async def read(self, n: int = -1) -> Any:
+            return await self._passed(self._source.read(n))
+
+        async def readany(self) -> Any:
+            return await self._passed(self._source.readany())
+
+        async def readchunk(self) -> Any:
+            return await self._passed(self._source.readchunk())
+
+        async def readline(self, **kw: Any) -> Any:
+            return await self._passed(self._source.readline(**kw))
+
+        async def readuntil(self, separator: bytes = b"\n", **kw: Any) -> Any:
+            return await self._passed(self._source.readuntil(separator, **kw))
+
+        async def readexactly(self, n: int) -> Any:
+            return await self._passed(self._source.readexactly(n))
+
+        def read_nowait(self, n: int = -1) -> Any:
+            found = self._source.read_nowait(n)
+            self._take(found)
+            return found
+
+        def set_exception(self, *args: Any, **kw: Any) -> None:
+            """The response is closed, or its connection broke."""
+            try:
+                self._source.set_exception(*args, **kw)
+            finally:
+                self._tee.left()
+
+    return Reader
