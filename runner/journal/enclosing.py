@@ -126,11 +126,11 @@ class Frame:
         self.journal, self.key, self.entry, self.outer = journal, key, entry, outer
         self.recorded_as = key
 
-    def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool] | None) -> str | None:
+    def find(self, records: Mapping[str, str], usable: Callable[[str, str], bool]) -> str | None:
         """Its record, if that can be replayed: ``usable`` says so of the name of one and of what it says."""
         recorded = records.get(self.key)
         again = 1
-        while recorded is not None and usable is not None and not usable(self.recorded_as, recorded):
+        while recorded is not None and not usable(self.recorded_as, recorded):
             again += 1
             self.recorded_as = f"{self.key}~{again}"
             recorded = records.get(self.recorded_as)

@@ -29,6 +29,7 @@ from runner.journal.values import Kept, NoFiles, StepFiles
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""
+_RLock = type(threading.RLock())  # which is made without a call of Python
 
 
 class Journal:
@@ -50,15 +51,14 @@ class Journal:
         code: str = "",
         clock: Clock = SYSTEM,
     ) -> None:
-        self._recorded = dict(recorded)
-        self._recorder = recorder
+        self._recorded, self._recorder = dict(recorded), recorder
         self.cancel_scope = self._cancel_scope = cancel_scope
         self.clock = clock
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
         self._doing = enclosing.Doing()
-        self._lock = threading.RLock()  # who says whether a record is usable looks at others
+        self._lock = _RLock()  # who says whether a record is usable looks at others
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         # Gives who counts its calls, where only so many may be made in a minute.
         self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
@@ -152,7 +152,7 @@ class Journal:
             identity = self._within(outer) + values.identity(name, args, kwargs)
             self._occurrences[identity] += 1
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
-            recorded = frame.find(self._recorded, usable)
+            recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
