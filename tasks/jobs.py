@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -25,11 +26,11 @@ from runner.journal import task_marks
 from runner.providers.redis import store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
-from runner.providers.redis.envelope import JOB, argument_text, job_arguments
+from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
 from runner.tasks import pool
-from runner.tasks.app import app, pools, state_url
+from runner.tasks.app import app, own_broker, pools, state_url
 from runner.tasks.parent import end_with_parent
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
@@ -92,9 +93,13 @@ class Process:
             self._local.executor = None  # it may hold a claim that was handed back
             return None
 
-    def next(self) -> Claim | None:
-        """What this process continues with, without a message: its last commit claimed it."""
-        return self._executor().next
+    def next(self, queue: str) -> Message | None:
+        """What this process continues with: what its last commit claimed, else the oldest message of this queue."""
+        if (claim := self._executor().next) is not None:
+            return message_of(claim.job, claim.crew)
+        if not queue or self.stops.draining or (self._on_main_thread and pool.retires()) or not own_broker():
+            return None
+        return self._store().take(queue)
 
     def _store(self) -> RedisStore:
         """One for each thread: a line is for one caller at a time."""
@@ -186,17 +191,21 @@ class JobTask(Task):
 
 
 def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
-    """Do the job of a message, then those that this process continues with. Returns what came of the last."""
+    """Do the job of a message, then those that this process continues with. Returns what came of the last.
+
+    For its time slice it takes what waits in the message's queue by itself: each trip of a message through the
+    main process costs more than a small job. After what did not succeed, which Celery reports, it takes nothing.
+    """
+    here = process()
+    ends = time.monotonic() + here.settings.time_slice
+    queue = (request.get("delivery_info") or {}).get("routing_key") or ""
     ended = trace(uuid, args, kwargs, request)
-    while (claim := process().next()) is not None:
-        job, id = claim.job, claim.job.message_id
-        ids = job.run_id, job.branch, job.task, job.attempt
-        kwargs, shown = job_arguments(*ids), argument_text(*ids)
-        name = f"{claim.crew}.{job.task}"
+    while (message := here.next(queue if ended.info is None and time.monotonic() < ends else "")) is not None:
+        shown = argument_text(**message.arguments)
         if request.get(WATCHED):
-            process().tell(uuid, ended.runtime, id, name, shown)
-        about = {"id": id, "root_id": id, "shadow": name, "kwargs": kwargs}
-        ended = trace(id, (), kwargs, {**request, **about, "kwargsrepr": shown})
+            here.tell(uuid, ended.runtime, message.id, message.name, shown)
+        about = {"id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments}
+        ended = trace(message.id, (), message.arguments, {**request, **about, "kwargsrepr": shown})
     return ended
 
 

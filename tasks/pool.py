@@ -30,7 +30,7 @@ LAST_JOB, CONTINUES = 31, 32  #: what a child tells its pool, beside what billia
 class Child(AsynWorker):
     """What runs in a pool child."""
 
-    _retired = False
+    retired = False
 
     def on_loop_start(self, pid: int) -> None:
         """It is up, and can be told by `retire`."""
@@ -40,8 +40,8 @@ class Child(AsynWorker):
 
     def retire(self, adapter: str) -> None:
         """The job that it does is its last."""
-        if not self._retired:
-            self._retired = True
+        if not self.retired:
+            self.retired = True
             self.outq.put((LAST_JOB, (self.inqW_fd, adapter)))
 
     def continues(self, *how: Any) -> None:
@@ -53,7 +53,7 @@ class Child(AsynWorker):
         wait: Callable[[], Any] = self.wait_for_job  # type: ignore[has-type]
 
         def wait_unless_retired() -> Any:
-            if self._retired:
+            if self.retired:
                 _end()
             return wait()
 
@@ -118,6 +118,11 @@ def retire(adapter: str) -> None:
     """In a pool child: end after the job that is being done, one of this adapter."""
     if _child is not None:
         _child.retire(adapter)
+
+
+def retires() -> bool:
+    """In a pool child: whether the job that it does is its last."""
+    return _child is not None and _child.retired
 
 
 def continues(received: str, runtime: float, id: str, name: str, kwargs: str) -> None:

@@ -221,6 +221,13 @@ class PipelinedConnection:
             self.missed()
             raise
 
+    def ask_for(self, *command: Any) -> Any:
+        """The same, once; None also where the server is away or refuses."""
+        try:
+            return self.ask(*command)
+        except (*TRANSIENT_ERRORS, ResponseError):
+            return None
+
     def replicated(self) -> None:
         """Wait until enough replicas have what was written here, or the time is up: the log says so, once in a row."""
         if not self._replicas.many:

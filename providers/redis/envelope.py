@@ -4,9 +4,12 @@ The committing script itself pushes the message, so committing and sending are o
 only. `send.lua` fills the places in; a contract test lets a stock Celery worker consume what comes out.
 """
 
+import base64
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
+
+from runner.core.jobs import Job
 
 JOB = "runner.job"
 """The name under which the worker registers the one Celery task there is."""
@@ -20,14 +23,44 @@ COMPACT = (",", ":")
 _MARK = re.compile(r"@([A-Z]+)@")
 
 
+class Message(NamedTuple):
+    """A job as Celery sees it: what it carries, its id, and the name that Flower shows."""
+
+    arguments: dict[str, Any]
+    id: str
+    name: str
+
+
+def message_of(job: Job, crew: str) -> Message:
+    """The message that a job of this crew would come with."""
+    ids = job.run_id, job.branch, job.task, job.attempt
+    return Message(job_arguments(*ids), job.message_id, f"{crew}.{job.task}")
+
+
+def read_message(text: str) -> Message:
+    """A message out of a queue. Raises ValueError, TypeError or KeyError for what is not one of ours."""
+    found = json.loads(text)
+    headers, body = found["headers"], found["body"]
+    if found["properties"].get("body_encoding") == "base64":  # sent by kombu
+        body = base64.b64decode(body)
+    if headers["task"] != JOB:
+        raise ValueError(headers["task"])
+    arguments = json.loads(body)[1]
+    return Message(
+        job_arguments(arguments["run"], arguments["branch"], arguments["task"], arguments["attempt"]),
+        headers["id"],
+        headers.get("shadow") or JOB,
+    )
+
+
 def job_arguments(run_id: str, branch: str, task: str, attempt: int) -> dict[str, Any]:
     """What a job carries: ids, nothing else."""
     return {"run": run_id, "branch": branch, "task": task, "attempt": attempt}
 
 
-def argument_text(run_id: str, branch: str, task: str, attempt: int | str) -> str:
+def argument_text(run: str, branch: str, task: str, attempt: int | str) -> str:
     """The same as Flower shows it."""
-    return f"{{'run': '{run_id}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
+    return f"{{'run': '{run}', 'branch': '{branch}', 'task': '{task}', 'attempt': {attempt}}}"
 
 
 def lua() -> str:

@@ -13,6 +13,7 @@ from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, PipelinedConnection, Replicas, patient
 from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.envelope import Message, read_message
 from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import Executor, claimed, stamp
@@ -32,6 +33,20 @@ class RedisStore:
     def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
         """Take the job's task if it is free: one round trip."""
         return claim(self._line, job, worker=worker, process=process, unfit=unfit)
+
+    def take(self, queue: str) -> Message | None:
+        """Take the oldest message of a queue that scripts push to; None for none, and where the store is away.
+
+        One whose answer is lost is sent again, as one that is lost on the way through Celery.
+        """
+        text = self._line.ask_for("RPOP", queue)
+        if text is None:
+            return None
+        try:
+            return read_message(text)
+        except (ValueError, TypeError, KeyError):  # not of ours: for Celery, which says so
+            self._line.ask_for("RPUSH", queue, text)
+        return None
 
     def return_job(self, job: Job) -> None:
         """Send a received job on, unclaimed."""
