@@ -17,7 +17,8 @@ from servers import serving
 from table import Row, markdown
 
 NAMES = (
-    "child", "worker", "frozen", "term", "steps", "crew", "runs", "calls", "storage", "replicas", "fork", "heartbeat",
+    *("child", "worker", "frozen", "term", "steps", "crew", "processor", "runs", "batch", "calls"),
+    *("storage", "replicas", "fork", "heartbeat"),
 )  # fmt: skip
 
 
@@ -44,7 +45,7 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if wanted & {"child", "worker", "frozen", "term"}:
         with serving() as server:
             yield from handover.measure(server, wanted, kills=max(4, 4 * rounds))
-    if wanted & {"steps", "crew", "runs"}:
+    if wanted & {"steps", "crew", "processor", "runs", "batch"}:
         with serving() as server:
             yield from throughput.measure(server, wanted, rounds)
     if "calls" in wanted:

@@ -21,6 +21,7 @@ class Server:
     """A running server."""
 
     folder: Path
+    pid: int = 0
 
     @property
     def socket(self) -> str:
@@ -51,6 +52,7 @@ def serving(*arguments: str) -> Iterator[Server]:
         ]
     )  # fmt: skip
     try:
+        server.pid = process.pid
         until(lambda: _answers(server), "the server answers")
         yield server
     finally:

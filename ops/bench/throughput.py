@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import processor
 from fleet import HERE, Fleet, celery_worker
 from redis import Redis
 from servers import Server
-from table import Row, median_ratio, rate
+from table import Row, median_ratio, rate, spread
 from waiting import until
 
 from runner.client import Client, prepare
@@ -33,11 +34,21 @@ def measure(server: Server, wanted: set[str], rounds: int) -> Iterator[Row]:
     """One runner worker and one Celery worker, both idle but for the one that is measured."""
     os.environ["BENCH_SOCKET"] = server.socket
     peer = importlib.import_module("peer")
-    with Client(server.url) as client, server.client(1) as redis, Fleet(server, 1), celery_worker(server):
+    with (
+        Client(server.url) as client, server.client(1) as redis, Fleet(server, 1) as fleet,
+        celery_worker(server) as celery,
+    ):  # fmt: skip
+        # The submitter and the server are part of both.
+        group_of = {"ours": fleet.workers[0].process.pid, "theirs": celery.process.pid}
         pairs: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
             "steps": (lambda: steps(client), lambda: raw_commits(redis)),
             "crew": (lambda: crew(client), lambda: chain(peer, redis)),
             "runs": (lambda: runs(client), lambda: tasks(peer, redis)),
+            "batch": (lambda: batch(client), lambda: tasks(peer, redis)),
+            "processor": (
+                lambda: microseconds(lambda: crew(client), group_of["ours"], server.pid),
+                lambda: microseconds(lambda: chain(peer, redis), group_of["theirs"], server.pid),
+            ),
         }
         pairs = {name: pair for name, pair in pairs.items() if name in wanted}
         found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in pairs}
@@ -48,7 +59,7 @@ def measure(server: Server, wanted: set[str], rounds: int) -> Iterator[Row]:
                 if number:
                     found[name][0].append(both[0])
                     found[name][1].append(both[1])
-    yield from (ROWS[name](*both) for name, both in found.items())
+    yield from (row(*found[name]) for name, row in ROWS.items() if name in found)
 
 
 # -- what is measured: each gives a number per second
@@ -103,6 +114,22 @@ def runs(client: Client) -> float:
     return RUNS / seconds
 
 
+def batch(client: Client) -> float:
+    began = time.perf_counter()
+    ended = [result.status for _, result in client.submit_many(CREWS["one"], [{}] * RUNS, at_once=RUNS)]
+    seconds = time.perf_counter() - began
+    if ended != ["completed"] * RUNS:
+        raise RuntimeError("a run did not complete")
+    return RUNS / seconds
+
+
+def microseconds(do: Callable[[], object], group: int, server: int) -> float:
+    """Processor time of a task while ``do`` has a hundred done: of the worker, of the server, and of this process."""
+    before = processor.used([group], [server, os.getpid()])
+    do()
+    return (processor.used([group], [server, os.getpid()]) - before) / TASKS * 1e6
+
+
 def tasks(peer: Any, redis: "Redis[str]") -> float:
     key = f"count:{next(_numbers)}"
     began = time.perf_counter()
@@ -143,4 +170,25 @@ def runs_row(ours: list[float], celery: list[float]) -> Row:
     )  # fmt: skip
 
 
-ROWS: dict[str, Callable[[list[float], list[float]], Row]] = {"steps": steps_row, "crew": crew_row, "runs": runs_row}
+def batch_row(ours: list[float], celery: list[float]) -> Row:
+    ratio = median_ratio(ours, celery)
+    return Row(
+        "batch", f"{RUNS} runs of one task, submitted as a batch, to all results", ratio, rate(ours, " runs/s"),
+        ">= 2 x", ratio >= 2, f"{rate(celery, ' tasks/s')}: Celery tasks, no durability", f"{ratio:.2f}",
+        {"ours": ours, "peer": celery},
+    )  # fmt: skip
+
+
+def processor_row(ours: list[float], celery: list[float]) -> Row:
+    middle = statistics.median(ours)
+    return Row(
+        "processor", "processor time of a task of that crew: worker, server and submitter", middle,
+        spread(ours, 0, " µs"), "< 600 µs", middle < 600, f"{spread(celery, 0, ' µs')}: a task of the chain",
+        f"{median_ratio(ours, celery):.2f}",
+        {"ours": ours, "peer": celery},
+    )  # fmt: skip
+
+
+ROWS: dict[str, Callable[[list[float], list[float]], Row]] = {
+    "steps": steps_row, "crew": crew_row, "processor": processor_row, "runs": runs_row, "batch": batch_row,
+}  # fmt: skip
