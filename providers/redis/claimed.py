@@ -96,7 +96,7 @@ class ClaimedTask:
                 self._note_surely()
                 self._between = (None, 0)
             else:
-                self._note_open(Counters([entry]))
+                self._note_open(text_of_one(entry))
             if self._log is not None:  # the note is on its way: what is remembered of it is looked for
                 self._log.began(self._open.text())
 
@@ -157,7 +157,7 @@ class ClaimedTask:
                 self._log.began(self._open.text())
             self._note_open()
 
-    def _note_open(self, new: Counters | None = None) -> None:
+    def _note_open(self, new: str = "") -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
 
         The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
@@ -168,9 +168,9 @@ class ClaimedTask:
         self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
         self._noted = True
 
-    def _begun(self, new: Counters | None = None) -> dict[str, Any]:
+    def _begun(self, new: str = "") -> dict[str, Any]:
         begun = self._open.text()
-        return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new.text() if new else ""}
+        return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new}
 
     def _note_open_again(self) -> None:
         """Before the end of the task: where a note was refused, or lost with its connection."""
