@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from pydantic import BaseModel
+
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, record_uses
 
@@ -24,7 +26,7 @@ class AutoGen(AgentFramework):
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its last message."""
         last = (await agent.run(task=inputs[PROMPT])).messages[-1]
-        return as_output(last.content if isinstance(last.content, str) else last.to_text())
+        return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def parts(self, agent: Any) -> list[Any]:
         """The members of a team."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from runner.bundles.isolation import KickedOff, being_read
 from runner.journal import context_state
@@ -78,10 +78,14 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
 
 
 def as_output(value: Any) -> Any:
-    """What an agent gave, as a task gives it: text, JSON or a model; anything else as its text."""
-    if isinstance(value, str | int | float | bool | list | dict | BaseModel | None):
-        return value
-    return str(value)
+    """What an agent gave, as JSON: text as it is, models and dataclasses by their fields, whatever module their classes
+    are of; what has no JSON as its text."""
+    if isinstance(value, str):
+        return str(value)
+    try:
+        return to_jsonable_python(value, by_alias=False, bytes_mode="base64", fallback=str)
+    except (ValueError, RecursionError):  # it holds itself
+        return str(value)
 
 
 def _stop_while_read(place: str) -> None:

@@ -1,5 +1,6 @@
 """Files that run their agents themselves, and what two runs of one agent have in common: nothing."""
 
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ import pytest
 
 from runner.client import Client
 from runner.core.errors import BadCrew
-from runner.testing import ModelServer
+from runner.testing import Answer, Call, ModelServer
 
 from .test_kills import digs, pytestmark, written
 
@@ -56,6 +57,30 @@ def test_a_quickstart_that_runs_its_agent_is_one_task_and_gives_what_it_prints(
     assert result.outputs == {"main": "It is done"}
     assert (tmp_path / "trace").read_text().split() == ["0", "1", "2"]
     assert result.ledger["paid"] == models.paid == 4
+
+
+@pytest.mark.parametrize("runs_itself", [False, True])
+def test_structured_output_of_a_class_beside_the_file_is_json(
+    runs_itself: bool, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given an agent whose output is a dataclass of another module, with a model in it
+    (tmp_path / "trips.py").write_text(
+        "from dataclasses import dataclass\nfrom datetime import date\nfrom pydantic import BaseModel\n"
+        "class Stop(BaseModel):\n    at: date\n@dataclass\nclass Trip:\n    to: str\n    stops: list[Stop]\n"
+    )
+    trip = {"to": "Rome", "stops": [{"at": "2026-11-24"}]}
+    with ModelServer(lambda _: Answer(calls=[Call("final_result", trip)])) as models:
+        file = written(tmp_path, "pydantic-ai", models)
+        code = file.read_text().replace("Agent(model,", "Agent(model, output_type=trips.Trip,")
+        code = code.replace("import os,", "import trips\nimport os,")
+        file.write_text(code + ("\ndef main():\n    return agent.run_sync('Dig.').output\n" if runs_itself else ""))
+        fleet.start("--concurrency", "1", "--pool", "prefork")
+        # When it is run
+        target, inputs = (f"{file}:main()", {}) if runs_itself else (file, {"prompt": "Dig."})
+        result = client.submit(target, inputs).wait(150)
+    # Then its output is JSON
+    assert result.error is None
+    assert [json.loads(text) for text in result.outputs.values()] == [trip]
 
 
 def test_an_agent_needs_a_prompt_and_two_of_a_file_a_name(models: ModelServer, client: Client, tmp_path: Path) -> None:
