@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import ask, ask_text, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, recorded
 
@@ -24,7 +25,12 @@ class Agno(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The content of its answer."""
-        return as_output((await agent.arun(input=inputs[PROMPT])).content)
+        answer = await agent.arun(input=inputs[PROMPT])
+        while getattr(answer, "is_paused", False) and (required := getattr(answer, "active_requirements", None)):
+            for one in required:
+                _meet(one)
+            answer = await agent.acontinue_run(run_response=answer)
+        return as_output(answer.content)
 
     def parts(self, agent: Any) -> list[Any]:
         """The members of a team."""
@@ -36,6 +42,33 @@ class Agno(AgentFramework):
         call = import_module("agno.tools.function").FunctionCall
         for method in ("execute", "aexecute"):
             setattr(call, method, _with_recorded(getattr(call, method)))
+
+
+def _meet(requirement: Any) -> None:
+    """Ask a person what a tool waits for: their consent, values for its arguments, a choice, or what it gives."""
+    tool = requirement.tool_execution
+    if requirement.needs_confirmation:
+        approved, reason = decide(tool.tool_name, tool.tool_args)
+        if approved:
+            requirement.confirm()
+        else:
+            requirement.reject(reason or None)
+    if requirement.needs_user_input:
+        fields = [field for field in requirement.user_input_schema if field.value is None]
+        given = {}
+        for field in fields:
+            obtain = ask_text if field.field_type is str else ask
+            given[field.name] = obtain(f"{tool.tool_name}: {field.description or field.name}?")
+        requirement.provide_user_input(given)
+    if requirement.needs_user_feedback:
+        chosen = {}
+        for one in requirement.user_feedback_schema:
+            options = ", ".join(option.label for option in one.options or ())
+            answer = ask(f"{one.question} ({options})" if options else one.question)
+            chosen[one.question] = [str(each) for each in (answer if isinstance(answer, list) else [answer])]
+        requirement.provide_user_feedback(chosen)
+    if requirement.needs_external_execution:
+        requirement.set_external_execution_result(str(ask(elsewhere(tool.tool_name, tool.tool_args))))
 
 
 def _with_recorded(method: Any) -> Any:

@@ -35,16 +35,26 @@ def decide(tool: str, arguments: Any) -> Decision:
     return Decision(approved=False, reason=reason.strip())
 
 
+def elsewhere(tool: str, arguments: Any) -> str:
+    """The question what a tool gave that runs outside of the agent."""
+    return f"What does {tool}({_shown(arguments)}) give?"
+
+
 def ask(message: Any) -> Any:
     """Ask a person anything, in text or as JSON: what they answered, decoded where it is JSON.
 
     Raises `InputRequired` until there is an answer.
     """
-    answer = _ask(message if isinstance(message, str) else _shown(message), {})
+    answer = ask_text(message)
     try:
         return json.loads(answer)
     except ValueError:
-        return str(answer)
+        return answer
+
+
+def ask_text(message: Any) -> str:
+    """The same, where the answer is a text whatever it looks like."""
+    return str(_ask(message if isinstance(message, str) else _shown(message), {}))
 
 
 def _ask(question: str, about: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import ask_text
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, record_uses
 
@@ -23,7 +24,18 @@ class LlamaIndex(AgentFramework):
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its answer, as a model where it is asked for one."""
-        answer = await agent.run(user_msg=inputs[PROMPT])
+        handler = agent.run(user_msg=inputs[PROMPT])
+        events = import_module("llama_index.core.workflow")
+        try:
+            async for event in handler.stream_events():
+                if isinstance(event, events.InputRequiredEvent):
+                    about = {name: one for name, one in event.items() if name != "prefix"}
+                    prefix = str(event.get("prefix", ""))
+                    answer = ask_text({"prefix": prefix, **about} if about else prefix)
+                    handler.ctx.send_event(events.HumanResponseEvent(response=answer, **about))
+            answer = await handler
+        finally:
+            handler.cancel()
         found = getattr(answer, "structured_response", None)
         return as_output(found if found is not None else str(answer))
 

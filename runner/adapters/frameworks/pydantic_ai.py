@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from runner.adapters.frameworks.approvals import ask, decide
+from runner.adapters.frameworks.approvals import ask, decide, elsewhere
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, record_uses
 
@@ -55,7 +55,7 @@ def _decided(requests: Any) -> Any:
         denied = tools.ToolDenied(decision.reason) if decision.reason else tools.ToolDenied()
         results.approvals[call.tool_call_id] = True if decision.approved else denied
     for call in requests.calls:
-        results.calls[call.tool_call_id] = ask(f"What does {call.tool_name}({call.args_as_json_str()}) give?")
+        results.calls[call.tool_call_id] = ask(elsewhere(call.tool_name, call.args_as_dict()))
     return results
 
 

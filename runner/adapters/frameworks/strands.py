@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from runner.adapters.frameworks.approvals import ask
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
@@ -25,6 +26,9 @@ class Strands(AgentFramework):
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """Its answer, as a model where it is asked for one."""
         answer = await agent.invoke_async(inputs[PROMPT])
+        while interrupts := getattr(answer, "interrupts", None):
+            answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]
+            answer = await agent.invoke_async([{"interruptResponse": one} for one in answers])
         found = getattr(answer, "structured_output", None)
         return as_output(found if found is not None else str(answer).rstrip("\n"))
 
@@ -33,6 +37,10 @@ class Strands(AgentFramework):
         decorated = import_module("strands.tools.decorator").DecoratedFunctionTool
         if not hasattr(decorated.__init__, "records_uses"):
             decorated.__init__ = _with_recorded(decorated.__init__)
+
+
+def _question(interrupt: Any) -> Any:
+    return {"name": interrupt.name, "reason": interrupt.reason} if interrupt.reason is not None else interrupt.name
 
 
 _THEIRS = (
@@ -67,7 +75,9 @@ def _with_recorded(init: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         given = inspect.signature(init).bind(self, *args, **kwargs)
         tool = given.arguments["tool_func"]
-        given.arguments["tool_func"] = recorded(tool, functools.partial(_about, tool))
+        given.arguments["tool_func"] = recorded(
+            tool, functools.partial(_about, tool), passing=(import_module("strands.interrupt").InterruptException,)
+        )
         init(*given.args, **given.kwargs)
 
     __init__.records_uses = True  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
 """What agents of other frameworks ask a person: the run waits, and nothing is done again for the answer."""
 
+import importlib.util
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +12,14 @@ import pytest
 from runner.client import Client
 from runner.testing import Answer, Call, ModelServer
 
-from .test_kills import pytestmark
+pytestmark = pytest.mark.timeout(180)
 
-__all__ = ["pytestmark"]
+
+def needs(module: str) -> pytest.MarkDecorator:
+    """Some are tried in environments of their own: they do not go together, or with the tests' tools."""
+    wanted = module in ("pydantic_ai", "agents", "langchain", "langgraph") and os.environ.get("RUNNER_TEST_ALL")
+    return pytest.mark.skipif(not wanted and not importlib.util.find_spec(module), reason=f"{module} is missing")
+
 
 PAY = '''
 def pay(amount: int) -> str:
@@ -73,12 +80,96 @@ graph = create_agent(model, tools=[pay], middleware=[asks], checkpointer=InMemor
 """
 )
 
-AGENTS = {
-    "pydantic-ai": PYDANTIC_AI,
-    "openai-agents": OPENAI_AGENTS,
-    "langchain, each turn": _LANGCHAIN.replace("MODE", "batched"),
-    "langchain, each use": _LANGCHAIN.replace("MODE", "per_call"),
-}
+AGNO = (
+    """
+from agno.agent import Agent
+from agno.models.openai import OpenAIChat
+from agno.tools import tool
+
+
+@tool(requires_confirmation=True)
+"""
+    + PAY
+    + """
+agent = Agent(model=OpenAIChat("gpt-4o-mini", base_url={url!r}, api_key="sk-secret"), tools=[pay], telemetry=False)
+"""
+)
+
+GOOGLE_ADK = (
+    """
+from google.adk.agents import LlmAgent
+from google.adk.models.lite_llm import LiteLlm
+from google.adk.tools import FunctionTool
+
+"""
+    + PAY
+    + """
+
+model = LiteLlm(model="openai/gpt-4o-mini", api_base={url!r}, api_key="sk-secret")
+root_agent = LlmAgent(name="payer", model=model, tools=[FunctionTool(pay, require_confirmation=True)])
+"""
+)
+
+AGENTS = [
+    pytest.param(PYDANTIC_AI, "too much", marks=needs("pydantic_ai")),
+    pytest.param(OPENAI_AGENTS, "too much", marks=needs("agents")),
+    pytest.param(_LANGCHAIN.replace("MODE", "batched"), "too much", marks=needs("langchain")),
+    pytest.param(_LANGCHAIN.replace("MODE", "per_call"), "too much", marks=needs("langchain")),
+    pytest.param(AGNO, "too much", marks=needs("agno")),
+    pytest.param(GOOGLE_ADK, "rejected", marks=needs("google.adk" if importlib.util.find_spec("google") else "google")),
+]
+
+STRANDS = (
+    """
+from strands import Agent, tool
+from strands.hooks import BeforeToolCallEvent, HookProvider
+from strands.models.openai import OpenAIModel
+
+
+class Asks(HookProvider):
+    def register_hooks(self, registry, **kwargs):
+        registry.add_callback(BeforeToolCallEvent, self.ask)
+
+    def ask(self, event):
+        said = event.interrupt("pay", reason=event.tool_use["input"])
+        if said != "yes":
+            event.cancel_tool = f"not allowed: {{said}}"
+
+
+@tool
+"""
+    + PAY
+    + """
+model = OpenAIModel(client_args={{"base_url": {url!r}, "api_key": "sk-secret"}}, model_id="gpt-4o-mini")
+agent = Agent(model=model, tools=[pay], hooks=[Asks()], callback_handler=None)
+"""
+)
+
+LLAMA_INDEX = """
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from llama_index.llms.openai_like import OpenAILike
+from runner import durable
+
+
+async def pay(ctx: Context, amount: int) -> str:
+    'Pays an amount.'
+    asked = InputRequiredEvent(prefix="pay", reason={{"amount": amount}})
+    said = (await ctx.wait_for_event(HumanResponseEvent, waiter_id=f"pay {{amount}}", waiter_event=asked)).response
+    return paid(amount) if said == "yes" else f"not allowed: {{said}}"
+
+
+@durable
+def paid(amount: int) -> str:
+    with open({trace!r}, "a") as file:
+        file.write(f"{{amount}}\\n")
+    return f"paid {{amount}}"
+
+
+model = OpenAILike("gpt-4o-mini", api_base={url!r}, api_key="sk-secret", is_chat_model=True,
+    is_function_calling_model=True, max_retries=0)
+agent = FunctionAgent(tools=[pay], llm=model, streaming=False)
+"""
 
 TRIP = """
 from typing import TypedDict
@@ -125,13 +216,13 @@ def models() -> Iterator[ModelServer]:
         yield one
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("code", "told"), AGENTS)
 def test_a_tool_is_used_when_a_person_approves_of_exactly_these_arguments(
-    name: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+    code: str, told: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
 ) -> None:
     # Given an agent that may not use its tool without a person
     file, trace = tmp_path / "agent.py", tmp_path / "trace"
-    file.write_text(AGENTS[name].format(url=models.url, trace=str(trace)))
+    file.write_text(code.format(url=models.url, trace=str(trace)))
     fleet.start("--concurrency", "1", "--pool", "prefork")
     waiting = client.submit(file, {"prompt": "Pay."}).wait(150)
     # Then the run waits, and says what is to be done
@@ -145,13 +236,37 @@ def test_a_tool_is_used_when_a_person_approves_of_exactly_these_arguments(
     # and when that is rejected, the agent learns why
     result = client.answer(waiting.run_id, reject="too much").wait(150)
     assert result.status == "completed", result.error
-    assert "too much" in result.outputs["agent"]
+    assert told in result.outputs["agent"]
     # and nothing was done twice
     assert trace.read_text().split() == ["5"]
     assert Counter(len(request.results) for request in models.log) == {0: 1, 1: 1, 2: 1}
     assert (result.ledger["paid"], result.ledger["in_doubt"], result.ledger["tools"]["paid"]) == (3, 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        pytest.param(STRANDS, '{"name": "pay", "reason": {"amount": %d}}', marks=needs("strands")),
+        pytest.param(LLAMA_INDEX, '{"prefix": "pay", "reason": {"amount": %d}}', marks=needs("llama_index")),
+    ],
+)
+def test_what_an_agent_asks_in_words_of_its_own_is_answered_in_text(
+    code: str, asked: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    file, trace = tmp_path / "agent.py", tmp_path / "trace"
+    file.write_text(code.format(url=models.url, trace=str(trace)))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    waiting = client.submit(file, {"prompt": "Pay."}).wait(150)
+    assert [one.message for one in waiting.asked] == [asked % 5], waiting.error
+    waiting = client.answer(waiting.run_id, "yes").wait(150)
+    assert [one.message for one in waiting.asked] == [asked % 7], waiting.error
+    result = client.answer(waiting.run_id, "no").wait(150)
+    assert "not allowed: no" in result.outputs["agent"], result.error
+    assert trace.read_text().split() == ["5"]
+    assert Counter(len(request.results) for request in models.log) == {0: 1, 1: 1, 2: 1}
+
+
+@needs("langgraph")
 def test_a_graph_asks_what_it_likes(fleet: Any, client: Client, tmp_path: Path) -> None:
     # Given a graph of which two nodes interrupt it
     file = tmp_path / "trip.py"
@@ -167,6 +282,7 @@ def test_a_graph_asks_what_it_likes(fleet: Any, client: Client, tmp_path: Path) 
     assert result.outputs["agent"].replace(" ", "") == '{"to":"Rome","seats":2}', result.error
 
 
+@needs("langgraph")
 def test_a_graph_that_could_not_go_on_says_what_it_needs(fleet: Any, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "trip.py"
     file.write_text(TRIP.replace("TRACE", str(tmp_path / "trace")).replace("checkpointer=InMemorySaver()", ""))
