@@ -121,6 +121,7 @@ class ClaimedTask:
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
             about: dict[str, Any] = {}
+            begun = self._open.text()
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage.told()}
             details = usage.details if usage is not NO_TOKENS else ()
@@ -132,7 +133,7 @@ class ClaimedTask:
                 journal=self._journal,
                 step=step,
                 value=value,
-                begun=self._open.text(),
+                begun=begun,
                 paid=text_of_one(entry) if entry is not None else "",
                 replayed=counters_text(replayed),
                 reached=self._reached,
@@ -142,7 +143,7 @@ class ClaimedTask:
                 told=_flat(about) if about else "",
             )
             if self._log is not None:
-                self._log.recorded(step, text_of_one(entry) if entry is not None else "", self._open.text())
+                self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
             if entry is not None:
                 self._between = (None, 0)
                 self._out.count(entry, -1)

@@ -106,7 +106,8 @@ class _Exchange:
     def outgoing(self, both: Any) -> Any:
         """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
         self._extensions = self._request.extensions
-        traced = partial(both, self._trace, self._extensions.get("trace"))
+        theirs, direct = self._extensions.get("trace"), both is _both
+        traced = self._trace if theirs is None and direct else partial(both, self._trace, theirs)
         self._request.extensions = {**self._extensions, "trace": traced}
         return redirect_request(self._library, self._request, self.call.instead)
 
@@ -126,7 +127,8 @@ class _Exchange:
         response.request = self._request
         self._response = response
         self._request.extensions = self._extensions
-        return self.call.answered(response.status_code, response.headers.multi_items())
+        self._headers = response.headers.multi_items()
+        return self.call.answered(response.status_code, self._headers)
 
     def whole(self) -> Any:
         """The response, recorded if it can be taken."""
@@ -141,7 +143,7 @@ class _Exchange:
     def _like(self, **content: Any) -> Any:
         return self._library.Response(
             self._response.status_code,
-            headers=wire.unframed(self._response.headers.multi_items()),
+            headers=wire.unframed(self._headers),
             request=self._request,
             extensions=self._response.extensions,
             **content,

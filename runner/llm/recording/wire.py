@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -135,6 +136,9 @@ def _place(url: str) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None,
 
 # -- answers
 
+_STREAMS = re.compile("event-stream|eventstream|x-ndjson|jsonlines")
+_text = json.JSONEncoder(ensure_ascii=False).encode  #: `json.dumps` would make an encoder for each
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -156,7 +160,7 @@ class Answer:
         usage: dict[str, Any] = {"usage": self.usage[:2]}  # workers of before know these two
         if self.usage.details:
             usage["details"] = self.usage.details
-        return json.dumps({**first, **about, **usage, **body}, ensure_ascii=False)
+        return _text({**first, **about, **usage, **body})
 
 
 def answer_of(found: Mapping[str, Any]) -> Answer:
@@ -178,7 +182,7 @@ def unframed(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def is_stream(headers: Mapping[str, str]) -> bool:
     """Whether an answer comes piece by piece."""
     kind = headers.get("content-type", "")
-    return any(one in kind for one in ("event-stream", "eventstream", "x-ndjson", "jsonlines"))
+    return _STREAMS.search(kind) is not None
 
 
 def taken(asked: Request, headers: Mapping[str, str], body: bytes) -> Usage | None:
@@ -271,7 +275,7 @@ def _usage(told: Iterable[Any]) -> Usage:
     """The highest count reported: services count up during a stream."""
     found = NO_TOKENS
     for one in told:
-        for data in (one, *(one.get(name) for name in ("message", "response"))) if isinstance(one, dict) else ():
+        for data in (one, one.get("message"), one.get("response")) if isinstance(one, dict) else ():
             if isinstance(data, dict):
                 found = Usage(*map(max, found, _tokens(data)))
     return found
@@ -285,24 +289,29 @@ def _tokens(data: dict[str, Any]) -> Usage:
     inner = usage.get("tokens")
     usage = inner if isinstance(inner, dict) else usage
 
-    def sum_of(*names: str, of: Any = usage) -> int:
-        found = (of.get(name) for name in names) if isinstance(of, dict) else ()
-        return sum(max(int(one), 0) for one in found if isinstance(one, int | float) and not isinstance(one, bool))
-
-    def within(name: str, *parts: str) -> int:
-        return max(sum_of(name, of=usage.get(f"{part}_details")) for part in parts)
-
-    beside = sum_of("cache_read_input_tokens"), sum_of("cache_creation_input_tokens")
-    prompt = sum_of("prompt_tokens") or sum_of("promptTokenCount", "toolUsePromptTokenCount")
-    completion = sum_of("completion_tokens") or sum_of("candidatesTokenCount", "thoughtsTokenCount")
+    of = _counts(usage)
+    prompts = _counts(usage.get("prompt_tokens_details")), _counts(usage.get("input_tokens_details"))
+    answers = _counts(usage.get("completion_tokens_details")), _counts(usage.get("output_tokens_details"))
+    read, written = of["cache_read_input_tokens"], of["cache_creation_input_tokens"]
+    prompt = of["prompt_tokens"] or of["promptTokenCount"] + of["toolUsePromptTokenCount"]
+    completion = of["completion_tokens"] or of["candidatesTokenCount"] + of["thoughtsTokenCount"]
     return Usage(
-        prompt or sum_of("prompt_eval_count") or sum_of("input_tokens") + sum(beside),
-        completion or sum_of("output_tokens") or sum_of("eval_count"),
-        beside[0]
-        or within("cached_tokens", "prompt_tokens", "input_tokens")
-        or sum_of("cachedContentTokenCount")
-        or sum_of("prompt_cache_hit_tokens"),  # DeepSeek's
-        beside[1] or within("cache_write_tokens", "prompt_tokens", "input_tokens"),
-        sum_of("ephemeral_1h_input_tokens", of=usage.get("cache_creation")),
-        within("reasoning_tokens", "completion_tokens", "output_tokens") or sum_of("thoughtsTokenCount"),
+        prompt or of["prompt_eval_count"] or of["input_tokens"] + read + written,
+        completion or of["output_tokens"] or of["eval_count"],
+        read
+        or max(prompts[0]["cached_tokens"], prompts[1]["cached_tokens"])
+        or of["cachedContentTokenCount"]
+        or of["prompt_cache_hit_tokens"],  # DeepSeek's
+        written or max(prompts[0]["cache_write_tokens"], prompts[1]["cache_write_tokens"]),
+        _counts(usage.get("cache_creation"))["ephemeral_1h_input_tokens"],
+        max(answers[0]["reasoning_tokens"], answers[1]["reasoning_tokens"]) or of["thoughtsTokenCount"],
     )
+
+
+def _counts(told: Any) -> defaultdict[str, int]:
+    """The counts by name in what is told; 0 for all others."""
+    found: defaultdict[str, int] = defaultdict(int)
+    for name, one in told.items() if isinstance(told, dict) else ():
+        if isinstance(one, int | float) and not isinstance(one, bool) and one > 0:
+            found[name] = int(one)
+    return found
