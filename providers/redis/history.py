@@ -55,7 +55,10 @@ def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any
     return found
 
 
-@lru_cache(maxsize=16)
+PLANS = 16  #: that are kept
+
+
+@lru_cache(maxsize=PLANS)
 def _parsed(text: str) -> Plan:
     return Plan.from_json(text)
 
@@ -69,16 +72,29 @@ def plan_from(text: str | None, run_id: str, bundle: str | None) -> Plan:
     return _parsed(text)
 
 
-def read_plan(client: Client, run_id: str) -> Plan:
-    """The run's plan: its bundle's, or where it has none, or is of a version before, its own. Raises `NotFound`."""
+_read: dict[str, Plan] = {}  #: the plans that were read last, by digest
+
+
+def read_plan(client: Client, run_id: str, digest: str = "") -> Plan:
+    """The run's plan: its bundle's, or where it has none, or is of a version before, its own. Raises `NotFound`.
+
+    With its ``digest``, a plan that was read before is not read again.
+    """
+    if digest in _read:
+        return _read[digest]
     run, home = keys.run_key(run_id), keys.home_of(run_id)
     pipe = client.pipeline(transaction=False)
     pipe.get(keys.key("plan_key", run=run))
     pipe.hmget(run, "bundle", "plan")
-    text, (sha, digest) = pipe.execute()
+    text, (sha, stored) = pipe.execute()
     if text is None and sha:
-        text = client.hget(keys.key("bundle_key", home=home, sha=sha), f"plan:{digest}")
-    return plan_from(text, run_id, sha)
+        text = client.hget(keys.key("bundle_key", home=home, sha=sha), f"plan:{stored}")
+    plan = plan_from(text, run_id, sha)
+    if digest and digest == stored:
+        if len(_read) >= PLANS:
+            _read.clear()
+        _read[digest] = plan
+    return plan
 
 
 def commit_log(client: Client, run_id: str, branch: str) -> list[Ancestor]:

@@ -127,9 +127,9 @@ class Runs:
         """One field of a run; "" if it is not there."""
         return self.client.hget(keys.run_key(run_id), name) or ""
 
-    def plan(self, run_id: str) -> Plan:
-        """The run's plan. Raises `NotFound`."""
-        return history.read_plan(self.client, run_id)
+    def plan(self, run_id: str, digest: str = "") -> Plan:
+        """The run's plan; with its ``digest``, one that was read before is not read again. Raises `NotFound`."""
+        return history.read_plan(self.client, run_id, digest)
 
     def branch_plan(self, run_id: str, branch: str) -> Plan:
         """What a branch does of the run's plan. Raises `NotFound`."""
@@ -234,6 +234,10 @@ class Runs:
             entries = entries_of(answer)
         for stream_id, fields in entries:
             yield event_record(run_id, stream_id, dict(fields))
+
+    def await_event(self, run_id: str, after: str, block_ms: int) -> None:
+        """Wait that long for an event after a stream id; none is read."""
+        self.client.xread({keys.key("events_key", run=keys.run_key(run_id)): after}, block=block_ms, count=1)
 
     def last_event(self, run_id: str) -> str:
         """The stream id of the newest event; "0" if there is none."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.client.handle import RunHandle, RunResult
+from runner.client.handle import TOGETHER, RunHandle, RunResult
 from runner.client.submission import KEEP, Prepared, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import refuse_missing, stored
@@ -78,6 +78,10 @@ class Batch:
         """Those that are over, as far as was heard after ``after``; waits a while for the first."""
         batches = self._client.store.batches
         ended, last = self._patient(lambda: batches.ended(self.id, after, 500))
+        if len(ended) == 1 and len(self._active) > 1:  # the first of several that end now
+            time.sleep(TOGETHER)
+            more, last = self._patient(lambda: batches.ended(self.id, last, 1))
+            ended += more
         if time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_EVERY
             active = list(self._active)

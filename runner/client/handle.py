@@ -130,12 +130,14 @@ class RunHandle:
         end = None if timeout is None else time.monotonic() + timeout
         last = self._from
         while True:
-            over, line, found = self._look(last)
-            if on_event is not None:
+            if on_event is None:
+                over = self._await()
+            else:
+                over, line, found = self._look(last)
                 for event in found:
                     if self._tells(event, line):
                         on_event(event)
-            last = found[-1].id if found else last
+                last = found[-1].id if found else last
             if over:
                 return self.result()
             if end is not None and time.monotonic() > end:
@@ -155,6 +157,17 @@ class RunHandle:
         if found and not over:
             time.sleep(TOGETHER)
         return over, line, found
+
+    def _await(self) -> bool:
+        """Whether its branch is over; waits a while for an event if not, and reads none."""
+        runs = self.client.store.runs
+        last = self.client.patient(lambda: runs.last_event(self.id), self)
+        status, _ = self.client.patient(lambda: self._standing(runs), self)
+        if not status.over:
+            self.client.patient(lambda: runs.await_event(self.id, last, 500), self)
+            time.sleep(TOGETHER)
+        over: bool = status.over
+        return over
 
     def _standing(self, runs: Runs) -> tuple[RunStatus, str]:
         return runs.standing(self.id) if self.branch is None else (runs.status(self.id, self.branch), self.branch)
@@ -223,9 +236,10 @@ def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
     line = runs.branch(run_id, branch or run.branch)
     branch = line.name
     committed = runs.committed(run_id, branch)
-    wanted = runs.field(run_id, "result_task")
+    plan = runs.plan(run_id, run.plan_digest)
+    wanted = plan.result
     in_order = sorted(committed, key=lambda key: committed[key].seq)
-    planned = [task.key for task in runs.plan(run_id).shown(in_order) if task.key in committed]
+    planned = [task.key for task in plan.shown(in_order) if task.key in committed]
     newest = committed[in_order[-1]] if in_order else None
     final = committed.get(wanted) if wanted else newest  # a plan that grows ends with what is committed last
     return RunResult(
