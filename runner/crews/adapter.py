@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.agents import Agent
-from runner.agents.mcp import connections
 from runner.core import encoding, names
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
@@ -118,11 +117,10 @@ class NativeAdapter:
             return self._attempt(crew, task, doer, context, work, finish)
 
         def attempt() -> TaskOutput:
-            with connections():
-                if task.run is not None and not task.checks:
-                    return once()
-                with native_task.agent_at_work(crew, task, context, work):
-                    return native_task.checked(task, doer, context, work, once)
+            if task.run is not None and not task.checks:
+                return once()
+            with native_task.agent_at_work(crew, task, context, work):
+                return native_task.checked(task, doer, context, work, once)
 
         def again(record: Mapping[str, Any]) -> TaskOutput:
             return _as_output(doer, context, work, finish, outputs.from_record(record))

@@ -25,6 +25,9 @@ _enclosing: "ContextVar[Journal | None]" = ContextVar("runner_enclosing_journal"
 _inherited: "ContextVar[Journal | None]" = ContextVar("runner_brought_journal", default=None)  # of who began the thread
 _default_journals: "list[Journal]" = []  # those that take in what has no context
 
+at_end: ContextVar[contextlib.ExitStack | None] = ContextVar("runner_at_end", default=None)
+"""What is closed when the task around this is over."""
+
 
 @contextlib.contextmanager
 def inside_of(journal: "Journal", *, unattributed: bool = False) -> Iterator[None]:
@@ -35,15 +38,18 @@ def inside_of(journal: "Journal", *, unattributed: bool = False) -> Iterator[Non
     """
     if unattributed:
         _follow_threads()
-    token = _enclosing.set(journal)
+    closing = contextlib.ExitStack()
+    token, last = _enclosing.set(journal), at_end.set(closing)
     if unattributed:
         _default_journals.append(journal)
     try:
-        yield
+        with closing:
+            yield
     finally:
         if unattributed:
             _default_journals.remove(journal)
         _enclosing.reset(token)
+        at_end.reset(last)
 
 
 def current_journal() -> "tuple[Journal, bool] | None":

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from runner.agents.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
 from runner.core.errors import MissingDependency, TaskError, one_line
 from runner.journal.cancellation.cancel_scope import Wakeup
+from runner.journal.enclosing import at_end
 
 CLOSING = 10.0  #: seconds that a connection may take to close
 
@@ -49,12 +51,25 @@ class Connections:
 
 
 _current: ContextVar[Connections | None] = ContextVar("runner_mcp_connections", default=None)
+_of_tasks: "weakref.WeakKeyDictionary[contextlib.ExitStack, Connections]" = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _of_task() -> Connections | None:
+    """Those of the task around this, which are closed when it ends; None outside of one."""
+    ends = at_end.get()
+    if ends is None:
+        return None
+    with _making:
+        if ends not in _of_tasks:
+            _of_tasks[ends] = ends.enter_context(contextlib.closing(Connections()))
+        return _of_tasks[ends]
 
 
 @contextlib.contextmanager
 def connections() -> Iterator[Connections]:
-    """The connections of the code in this context; inside of another such context, they are that one's."""
-    outer = _current.get()
+    """The connections of the code in this context; inside of another such context, or a task, they are that one's."""
+    outer = _current.get() or _of_task()
     if outer is not None:
         yield outer
         return

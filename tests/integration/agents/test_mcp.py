@@ -95,6 +95,19 @@ def test_a_server_that_dies_is_started_again_for_the_next_call(notes):
     assert notes.lines().count("begun stdio") == 2
 
 
+def test_a_function_of_a_task_keeps_its_connection_until_the_task_ends(notes):
+    server = notes.stdio()
+
+    def count(ctx):
+        add = next(one for one in mcp_tools(server) if one.name == "add")
+        assert (add.run(a=1, b=2), add.run(a=3, b=4)) == ("3", "7")
+        assert "ended" not in notes.lines()
+        return "done"
+
+    assert Crew(tasks=[Task(name="t", run=count)]).kickoff().raw == "done"
+    assert notes.lines() == ["begun stdio", "add 1 2", "add 3 4", "ended"]
+
+
 def test_a_list_that_is_kept_is_asked_for_once(notes):
     for _ in range(2):
         with connections():
