@@ -176,11 +176,15 @@ class Tee:
         """A piece of it, decoded, is about to be given to its reader."""
         if self._tape.take(piece) and not self._is_over:
             self._complete()
+        elif self._tape.broken:
+            self.broke(_LeftOff("its service reports an error"))
 
     def ended(self) -> None:
         """There is no more."""
         if self._tape.ended() and not self._is_over:
             self._complete()
+        else:
+            self.broke(_LeftOff("its end is missing"))
 
     def _complete(self) -> None:
         self._is_over = True

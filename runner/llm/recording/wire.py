@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
 from runner.llm.clients.names import without_secrets
+from runner.llm.recording import event_stream
 from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
@@ -26,7 +27,7 @@ ENDINGS = (
 NAMED_IN_PATH = re.compile(
     r"/(?:models|model|deployments)/([^/:]+)"
     r"(?::(?:stream)?generateContent|:(?:batch)?embedContents?|:(?:stream)?rawPredict"
-    r"|/invoke|/invoke-with-response-stream|/chat/completions|/completions|/embeddings|/responses)$",
+    r"|/invoke|/invoke-with-response-stream|/converse|/converse-stream|/chat/completions|/completions|/embeddings|/responses)$",
     re.IGNORECASE,
 )
 """Paths that name the model: Google's, Bedrock's, Azure's."""
@@ -45,7 +46,12 @@ _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
 
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
-_KEPT = frozenset({"content-type", "x-request-id", "request-id"})
+_KEPT = frozenset(
+    {
+        *("content-type", "x-request-id", "request-id"),
+        *("x-amzn-requestid", "x-amzn-bedrock-input-token-count", "x-amzn-bedrock-output-token-count"),
+    }
+)
 _OF_AN_ERROR = frozenset({"error", "user_id", "request_id", "type"})
 _FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding", "connection"})
 
@@ -131,7 +137,7 @@ def _place(url: str) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None,
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
     ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
     known = named is not None or parts.path.endswith(ENDINGS)
-    return plain.encode(), known, named[1] if named else None, ends, ending == "/chat/completions"
+    return plain.encode(), known, unquote(named[1]) if named else None, ends, ending == "/chat/completions"
 
 
 # -- answers
@@ -223,6 +229,8 @@ class Tape:
     def take(self, piece: bytes) -> bool:
         """One more piece. True if the answer is complete with it."""
         self._pieces.append(piece)
+        if self._ends is None and event_stream.reports_error(piece):
+            self.broken = True
         if self.complete or self._ends is None:
             return False
         *lines, self._line = (self._line + piece).split(b"\n")
@@ -238,8 +246,8 @@ class Tape:
         """There is no more. True if the answer is complete with it."""
         if self.complete or self.broken or self._ends is not None or not self._framed:
             return False
-        self.complete = True
-        return True
+        self.complete = not event_stream.is_one(body := self.body) or event_stream.is_complete(body)
+        return self.complete
 
     @property
     def body(self) -> bytes:
@@ -257,6 +265,8 @@ _SPENT = re.compile(rb'"usage|eval_count|"tokens"')
 
 def usage_of(body: bytes) -> Usage:
     """The tokens that an answer says it took; zeros where it does not say."""
+    if event_stream.is_one(body):
+        return _usage(event_stream.told(body))
     try:
         return _usage([json.loads(body)])
     except ValueError:
@@ -283,7 +293,7 @@ def _usage(told: Iterable[Any]) -> Usage:
 
 def _tokens(data: dict[str, Any]) -> Usage:
     """What one message tells. OpenAI and Google count what is cached in the prompt, Anthropic beside it."""
-    usage = data.get("usage") or data.get("usageMetadata") or data
+    usage = data.get("usage") or data.get("usageMetadata") or data.get("amazon-bedrock-invocationMetrics") or data
     if not isinstance(usage, dict):
         return NO_TOKENS
     inner = usage.get("tokens")
@@ -292,12 +302,16 @@ def _tokens(data: dict[str, Any]) -> Usage:
     of = _counts(usage)
     prompts = _counts(usage.get("prompt_tokens_details")), _counts(usage.get("input_tokens_details"))
     answers = _counts(usage.get("completion_tokens_details")), _counts(usage.get("output_tokens_details"))
-    read, written = of["cache_read_input_tokens"], of["cache_creation_input_tokens"]
+    read = of["cache_read_input_tokens"] or of["cacheReadInputTokens"]  # Anthropic's; Bedrock's
+    written = of["cache_creation_input_tokens"] or of["cacheWriteInputTokens"]
     prompt = of["prompt_tokens"] or of["promptTokenCount"] + of["toolUsePromptTokenCount"]
     completion = of["completion_tokens"] or of["candidatesTokenCount"] + of["thoughtsTokenCount"]
     return Usage(
-        prompt or of["prompt_eval_count"] or of["input_tokens"] + read + written,
-        completion or of["output_tokens"] or of["eval_count"],
+        prompt
+        or of["prompt_eval_count"]
+        or of["inputTokenCount"]
+        or (of["input_tokens"] or of["inputTokens"]) + read + written,
+        completion or of["output_tokens"] or of["outputTokens"] or of["outputTokenCount"] or of["eval_count"],
         read
         or max(prompts[0]["cached_tokens"], prompts[1]["cached_tokens"])
         or of["cachedContentTokenCount"]
