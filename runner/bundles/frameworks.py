@@ -3,7 +3,8 @@
 Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import FunctionType, ModuleType
 
 
 class Framework:
@@ -17,6 +18,9 @@ class Framework:
 
     makers: tuple[str, ...] = ()
     """Those of `modules` that crew files import to make a crew, beside `framework`."""
+
+    word: str = "crew"
+    """What its users call what they make."""
 
     entries: tuple[str, ...] = ()
     """The functions of a project's ``main.py`` that its own command calls."""
@@ -55,6 +59,27 @@ def tables() -> list[str]:
 def modules() -> frozenset[str]:
     """The top-level modules of frameworks and their kin: what is imported from there is no crew of the file's."""
     return frozenset(module for one in installed for module in one.modules) | names()
+
+
+def word_of(values: Iterable[object]) -> str:
+    """What people call what is made of these values of a file: "agent" where all that makes something is a framework of
+    agents."""
+    found = set()
+    for value in values:
+        of = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        is_made = not isinstance(value, type | FunctionType | ModuleType)
+        for module in {str(of), type(value).__module__} if is_made else {str(of)}:
+            found |= {one.word for one in installed for name in _makers(one) if f"{module}.".startswith(f"{name}.")}
+            if module.startswith(_OWN) and not isinstance(value, FunctionType | ModuleType):
+                found.add(Framework.word)
+    return "agent" if found == {"agent"} else "crew"
+
+
+_OWN = ("runner.crews.", "runner.flows.", "runner.agents.")
+
+
+def _makers(one: Framework) -> tuple[str, ...]:
+    return (one.framework, *one.makers) if one.framework else one.makers
 
 
 def entries() -> frozenset[str]:

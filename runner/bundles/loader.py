@@ -189,6 +189,8 @@ def find_crew(
         return _named(attr, _named_crew(module, attr, is_crew))
     made, entries = factories(module), frameworks.entries()
     entry = next((name for name in made if name in entries), None)
+    if Program(script.NAME).attr in made:
+        return _named(script.NAME, Program(script.NAME))
     if _does_more(module):
         name = entry if entry and not script.has_block(module) else script.NAME
         return _named(name, Program(name))
@@ -203,7 +205,8 @@ def find_crew(
     left = chosen(list(crews.values()))
     if len(left) > 1:
         names = ", ".join(name for name, _ in left)
-        raise BadCrew(f"{file} has {len(left)} crews: {names}; name one, as in {file}:{left[0][0]}")
+        word = frameworks.word_of([crew for _, crew in left])
+        raise BadCrew(f"{file} has {len(left)} {word}s: {names}; name one, as in {file}:{left[0][0]}")
     # A main.py that imports a class of crews has a function that kicks it off, with the inputs it is to get.
     is_own = any(not inspect.isclass(crew) or crew.__module__ == module.__name__ for _, crew in left)
     made = [] if is_own else [entry] if entry else [] if left else made
@@ -213,9 +216,12 @@ def find_crew(
     if made:
         return _named(made[0], _named_crew(module, made[0], is_crew))
     if not left:
+        word = frameworks.word_of(vars(module).values())
+        write = "crew = Crew(...)" if word == "crew" else "agent = Agent(...) at its top level"
+        call = "returns one" if word == "crew" else f"runs it, as in {file}:main()"
         raise BadCrew(
-            f"{file}: no crew in it; {_what_else(module, is_crew)}: write crew = Crew(...) in it, "
-            "or a function without arguments that returns one"
+            f"{file}: no {word} in it; {_what_else(module, is_crew)}: write {write} in it, "
+            f"or a function without arguments that {call}"
         )
     return left[0]
 

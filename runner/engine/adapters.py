@@ -84,14 +84,32 @@ def growing(adapter: Adapter) -> GrowingAdapter | None:
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
     """Of the crews of a file, those that are meant to be run: flows rather than the crews that they kick off, a flow
     rather than its class, a class rather than those that it is made of, an agent rather than those that work for it."""
-    parts = [part for _, thing in things for plugin in plugins() for part in plugin.parts(thing) if part is not thing]
-    inner = {id(part) for part in parts}
-    things = [(name, thing) for name, thing in things if id(thing) not in inner] or things
+    things = _outermost(things) if len(things) > 1 else things
     flows = [(name, thing) for name, thing in things if any(plugin.is_flow(thing) for plugin in plugins())]
     made = [(name, flow) for name, flow in flows if not isinstance(flow, type)]
     owners = [(name, flow) for name, flow in flows if isinstance(flow, type)]
     last = [(n, one) for n, one in owners if not any(o is not one and issubclass(o, one) for _, o in owners)]
     return made or list(last) or things
+
+
+def _outermost(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
+    """Those that none of the others has work for it; of several that have work for each other, the one with most of
+    them."""
+    ids = {id(thing) for _, thing in things}
+    parts = {
+        id(thing): {id(part) for plugin in plugins() for part in plugin.parts(thing)} & ids - {id(thing)}
+        for _, thing in things
+    }
+    reach = {one: set(found) for one, found in parts.items()}
+    for _ in things:
+        for found in reach.values():
+            found |= {other for one in found for other in reach[one]}
+
+    def is_inner(one: int) -> bool:
+        over = [other for other in reach if other != one and one in reach[other]]
+        return any(other not in reach[one] or len(parts[other]) > len(parts[one]) for other in over)
+
+    return [(name, thing) for name, thing in things if not is_inner(id(thing))] or things
 
 
 def is_crew(thing: object) -> bool:

@@ -32,11 +32,6 @@ class Agno(AgentFramework):
             answer = await agent.acontinue_run(run_response=answer)
         return as_output(answer.content)
 
-    def parts(self, agent: Any) -> list[Any]:
-        """The members of a team."""
-        members = getattr(agent, "members", None)
-        return list(members) if isinstance(members, list) else []
-
     def record_uses(self) -> None:
         """In the function that a tool calls, as it is about to be called."""
         call = import_module("agno.tools.function").FunctionCall

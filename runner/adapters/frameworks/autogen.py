@@ -28,10 +28,6 @@ class AutoGen(AgentFramework):
         last = (await agent.run(task=inputs[PROMPT])).messages[-1]
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
-    def parts(self, agent: Any) -> list[Any]:
-        """The members of a team."""
-        return list(getattr(agent, "_participants", ()))
-
     def record_uses(self) -> None:
         """Where a tool is run with arguments of a model."""
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic_core import to_jsonable_python
 
+from runner.adapters.frameworks.parts import parts_of
 from runner.bundles.isolation import KickedOff, being_read
 from runner.journal import context_state
 
@@ -45,9 +46,9 @@ class AgentFramework:
         """The names of the inputs that it needs."""
         return [PROMPT]
 
-    def parts(self, agent: Any) -> list[Any]:  # noqa: ARG002
+    def parts(self, agent: Any) -> list[Any]:
         """The agents that it hands over to, or has work for it."""
-        return []
+        return parts_of(agent, self.is_agent)
 
     def name_of(self, agent: Any) -> str:
         """What its author calls it; "" for nothing."""

@@ -45,10 +45,6 @@ class GoogleADK(AgentFramework):
             ]
         return as_output(answer)
 
-    def parts(self, agent: Any) -> list[Any]:
-        """Those below it."""
-        return list(agent.sub_agents)
-
     def record_uses(self) -> None:
         """Where a tool runs its function."""
         record_uses(import_module("google.adk.tools").FunctionTool, "run_async", _about)

@@ -39,11 +39,6 @@ class LlamaIndex(AgentFramework):
         found = getattr(answer, "structured_response", None)
         return as_output(found if found is not None else str(answer))
 
-    def parts(self, agent: Any) -> list[Any]:
-        """The agents of a workflow."""
-        agents = getattr(agent, "agents", None)
-        return list(agents.values()) if isinstance(agents, dict) else []
-
     def record_uses(self) -> None:
         """Where a tool calls its function."""
         tool = import_module("llama_index.core.tools").FunctionTool

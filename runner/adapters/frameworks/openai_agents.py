@@ -35,10 +35,6 @@ class OpenAIAgents(AgentFramework):
             result = await run(agent, state)
         return as_output(result.final_output)
 
-    def parts(self, agent: Any) -> list[Any]:
-        """Those it hands over to. (A ``Handoff`` does not say to whom.)"""
-        return [one for one in agent.handoffs if self.is_agent(one)]
-
     def record_uses(self) -> None:
         """At the function by which a runner uses a tool, before what its errors are told as."""
         for module in ("agents.tool", "agents.run_internal.tool_execution"):

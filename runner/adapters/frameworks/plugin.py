@@ -3,8 +3,11 @@
 import functools
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from runner.bundles import frameworks, script
+from runner.bundles.arguments import given
 from runner.bundles.program import Program
 from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
@@ -20,6 +23,8 @@ class FrameworksPlugin(AdapterPlugin):
 
     The name of an entry point is the module that users of the framework import; its value is an `AgentFramework`.
     """
+
+    word = "agent"
 
     @functools.cached_property
     def _points(self) -> dict[str, EntryPoint]:
@@ -49,8 +54,26 @@ class FrameworksPlugin(AdapterPlugin):
         return next((self._adapter(one) for one in self._imported() if one.is_agent(thing)), None)
 
     def parts(self, thing: object) -> list[object]:
-        """Those that an agent hands over to."""
-        return next((one.parts(thing) for one in self._imported() if one.is_agent(thing)), [])
+        """Those that an agent has work for it."""
+        found: list[object] = next((one.parts(thing) for one in self._imported() if one.is_agent(thing)), [])
+        return found
+
+    def factories(self, module: ModuleType) -> list[str]:
+        """All that the file does as a script, where it is one that uses agents, and the run has no prompt for one."""
+        if not self._imported() or not script.has_block(module):
+            return []
+        from runner.adapters.frameworks.framework import PROMPT
+
+        if PROMPT in (given.get() or {}):
+            return []
+        bundle = module.__name__.partition(".")[0]
+        values = [
+            value
+            for name, one in list(sys.modules.items())
+            if name == module.__name__ or name.startswith(f"{bundle}.")
+            for value in list(vars(one).values())
+        ]
+        return [Program(script.NAME).attr] if frameworks.word_of(values) == self.word else []
 
     def imported(self) -> None:
         """Uses of its tools are steps from here on, and no agent is run while a file is read."""

@@ -24,10 +24,6 @@ class Smolagents(AgentFramework):
         """Its final answer."""
         return as_output(agent.run(inputs[PROMPT]))
 
-    def parts(self, agent: Any) -> list[Any]:
-        """Those that it manages."""
-        return list(agent.managed_agents.values())
-
     def record_uses(self) -> None:
         """Where a tool is called."""
         record_uses(import_module("smolagents.tools").Tool, "__call__", _about)

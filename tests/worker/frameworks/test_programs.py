@@ -88,5 +88,5 @@ def test_an_agent_needs_a_prompt_and_two_of_a_file_a_name(models: ModelServer, c
     with pytest.raises(Exception, match="needs the input 'prompt'"):
         client.submit(file)
     file.write_text(file.read_text() + "\nother = Agent(model, name='other')\n")
-    with pytest.raises(BadCrew, match=r"agent\.py has 2 crews: agent, other; name one"):
+    with pytest.raises(BadCrew, match=r"agent\.py has 2 agents: agent, other; name one, as in agent\.py:agent"):
         client.submit(file, {"prompt": "Dig."})
