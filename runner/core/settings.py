@@ -3,6 +3,7 @@
 import functools
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,7 +48,8 @@ class WorkerSettings:
     task that kills its workers ``max_attempts`` times without progress fails its run. A worker that took nothing
     for ``stall`` seconds, while jobs waited and it had processes free, restarts. Each commit waits until
     ``wait_replicas`` have it, for ``wait_timeout`` at most. A process that took a job continues with what its commits
-    make ready until ``time_slice`` is over; with 0, each task goes through the broker.
+    make ready until ``time_slice`` is over; with 0, each task goes through the broker. POSTs to
+    ``model_endpoints`` are calls of models, too.
     """
 
     lease: float = field(default_factory=lambda: _number("RUNNER_LEASE", 5.0, 0.3))
@@ -58,6 +60,7 @@ class WorkerSettings:
     wait_timeout: float = field(default_factory=lambda: min(_number("RUNNER_WAIT_TIMEOUT", 1.0, 0.001), 5.0))
     time_slice: float = field(default_factory=lambda: _number("RUNNER_TIME_SLICE", 0.5, 0.0))
     stall: float = field(default_factory=lambda: _number("RUNNER_STALL", 15.0, 1.0))
+    model_endpoints: tuple[str, ...] = field(default_factory=lambda: model_endpoints())
 
     @property
     def lease_ms(self) -> int:
@@ -103,6 +106,20 @@ def bundle_limit() -> int:
 def cache_limit() -> float:
     """What unpacked bundles may take on a machine, in bytes, but for those that are in use."""
     return _number("RUNNER_CACHE_LIMIT", 4 * 2**30, 0)
+
+
+def model_endpoints() -> tuple[str, ...]:
+    """The hosts with paths, as patterns, whose POSTs are calls of models besides those that are known by themselves."""
+    given = os.environ.get("RUNNER_MODEL_ENDPOINTS", "")
+    found = tuple(one.strip() for one in given.split(",") if one.strip())
+    for one in found:
+        host, _, path = one.partition("/")
+        if not host or not path or re.search(r"[\s?#@]|://", one):
+            raise UsageError(
+                "RUNNER_MODEL_ENDPOINTS must be hosts with paths like api.example.com/v1/search, separated by commas, "
+                f"got {one!r}"
+            )
+    return found
 
 
 def demo_delay() -> float:

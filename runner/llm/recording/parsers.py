@@ -1,12 +1,18 @@
 """Which requests of services that this product does not know are calls of models: said by packages that are installed.
 
-A package adds a parser as an entry point of the group ``crew_runner.call_parsers``.
+A package adds a parser as an entry point of the group ``crew_runner.call_parsers``; a setting names hosts and paths.
 """
 
+import fnmatch
 import functools
+import json
+import re
+from collections.abc import Iterable
 from importlib.metadata import entry_points
+from urllib.parse import urlsplit
 
 from runner.core.ledger import Usage
+from runner.core.settings import model_endpoints
 
 GROUP = "crew_runner.call_parsers"
 
@@ -40,7 +46,34 @@ class CallParser:
         return None
 
 
+class NamedEndpoints(CallParser):
+    """Knows the calls of services that a setting names: each POST to a host and path that fits one of the patterns."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._fits = re.compile("|".join(map(fnmatch.translate, patterns)))
+
+    def may_be(self, method: str, url: str) -> bool:
+        """Whether it is a POST there."""
+        return method == "POST" and self._fits.match(_place(url)) is not None
+
+    def model(self, url: str, body: bytes) -> str:
+        """The model that the body names, or else the host and path."""
+        try:
+            found = json.loads(body)
+        except ValueError:
+            found = None
+        named = found.get("model") if isinstance(found, dict) else None
+        return named if isinstance(named, str) and named else _place(url)
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] + parts.path
+
+
 @functools.cache
 def parsers() -> tuple[CallParser, ...]:
-    """Those that are installed."""
-    return tuple(point.load() for point in entry_points(group=GROUP))
+    """Those that are installed, and that of the endpoints that ``RUNNER_MODEL_ENDPOINTS`` names."""
+    named = model_endpoints()
+    own = (NamedEndpoints(named),) if named else ()
+    return (*(point.load() for point in entry_points(group=GROUP)), *own)

@@ -184,6 +184,11 @@ def test_too_many_checkpoints_in_the_crew_file(refused, write_crew):
             "worker",
             "'a\\nb' is not a queue name: it has control characters: leave them out",
         ),
+        (
+            *("RUNNER_MODEL_ENDPOINTS", "a.com/v1/x, https://b.com", "worker"),
+            "RUNNER_MODEL_ENDPOINTS must be hosts with paths like api.example.com/v1/search, separated by commas, "
+            "got 'https://b.com'",
+        ),
         ("RUNNER_BUNDLE_LIMIT", "1 GB", "submit", "RUNNER_BUNDLE_LIMIT must be a number, got '1 GB'"),
     ],
 )
