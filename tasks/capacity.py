@@ -1,12 +1,17 @@
 """How many tasks a worker takes at a time, where nothing is said."""
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
+
+from runner.core.errors import UsageError
 
 AT_MOST = 4  #: processes for each core, beside tasks that mostly wait
 THREADS = 200  #: the most that are taken by default of tasks that mostly wait
 EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits needs less than a quarter of it
 LEAST = 16
+AGENTS = 2000  #: the most that are taken by default where they share a thread
+EACH_AGENT = 2**20  #: bytes of memory to have for each of these; one that waits needs a tenth of it
 
 
 def processes() -> int:
@@ -30,16 +35,32 @@ def machine_memory() -> int:
     return found
 
 
+def agents(memory: int | None = None) -> int:
+    """Tasks that mostly wait, where they share a thread."""
+    return max(LEAST, min(AGENTS, (machine_memory() if memory is None else memory) // EACH_AGENT))
+
+
+def waiting_pool() -> str:
+    """The pool of tasks that mostly wait: they share a thread, unless it was said otherwise or cannot be."""
+    said = os.environ.get("RUNNER_WAITING_POOL") or "shared"
+    if said not in ("shared", "threads"):
+        raise UsageError(f"RUNNER_WAITING_POOL must be shared or threads, got {said!r}")
+    return said if find_spec("greenlet") is not None else "threads"
+
+
 def parts(pool: str, concurrency: int | None) -> list[dict[str, str]]:
     """The workers that serve together for ``runner worker``, by what differs in their environments.
 
-    "auto" is one of threads for tasks that mostly wait, and one of processes for all others: what begins processes
+    "auto" is one for tasks that mostly wait, and one of processes for all others: what begins processes
     has then no tasks in threads, and each pool takes jobs as it has room.
     """
     if pool != "auto":
-        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": str(concurrency or processes())}]
-    waiting, others = concurrency or threads(), min(concurrency or processes(), AT_MOST * processes())
+        many = agents() if pool == "shared" else processes()
+        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": str(concurrency or many)}]
+    waits = waiting_pool()
+    waiting = concurrency or (agents() if waits == "shared" else threads())
+    others = min(concurrency or processes(), AT_MOST * processes())
     return [
         {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": str(others)},
-        {"RUNNER_POOL": "threads", "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": str(waiting)},
+        {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": str(waiting)},
     ]

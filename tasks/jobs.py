@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 from billiard.process import current_process
 from celery import Task
@@ -16,9 +16,11 @@ from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 
 from runner.bundles import relative_paths
+from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
+from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
@@ -41,7 +43,8 @@ OUT = ""  #: the file that says which calls of this worker are out
 
 
 class Process:
-    """What a process keeps between jobs: how its tasks are stopped, and an executor for each thread."""
+    """What a process keeps between jobs: how its tasks are stopped, and an executor for each thread, or for each of
+    the tasks that share one."""
 
     def __init__(self, *, on_main_thread: bool) -> None:
         self.worker = os.environ["RUNNER_WORKER_ID"]
@@ -68,7 +71,14 @@ class Process:
 
     def name(self) -> str:
         """What claims call this process: its pid; in a threads pool the thread as well."""
-        return str(os.getpid()) if self._on_main_thread else f"{os.getpid()}-{threading.get_ident()}"
+        if self._on_main_thread:
+            return str(os.getpid())
+        waiter = waiting.here()
+        return f"{os.getpid()}-{threading.get_ident() if waiter is None else waiter.local.place}"
+
+    def _kept(self) -> Any:
+        waiter = waiting.here()
+        return self._local if waiter is None else waiter.local
 
     def do(self, job: Job) -> Decision | Refusal | None:
         """Do one job; None if it broke off. Then the claim is given back: no task hangs on a living process."""
@@ -90,7 +100,7 @@ class Process:
                 )
             except REFUSED as error:  # it stays listed as ours, and the next heartbeats see that no process performs it
                 log.error("handing it back was refused, too (%s); the worker will do that soon", error)
-            self._local.executor = None  # it may hold a claim that was handed back
+            self._kept().executor = None  # it may hold a claim that was handed back
             return None
 
     def next(self, queue: str) -> Message | None:
@@ -102,15 +112,24 @@ class Process:
         return self._store().take(queue)
 
     def _store(self) -> RedisStore:
-        """One for each thread: a line is for one caller at a time."""
+        """One for each thread: a line is for one caller at a time, unless it is there for many."""
         found: RedisStore | None = getattr(self._local, "store", None)
         if found is None:
-            name = f"runner:{self.worker}:{self.name()}"
-            found = self._local.store = RedisStore(state_url(), name=name, replicas=self._replicas)
+            shared = waiting.here() is not None
+            name = f"runner:{self.worker}:{os.getpid() if shared else self.name()}"
+            found = RedisStore(state_url(), name=name, replicas=self._replicas, shared=shared)
+            self._local.store = found
         return found
 
+    def _code(self) -> CodeCache | None:
+        """The code that tasks of one thread share."""
+        if waiting.here() is not None and not hasattr(self._local, "code"):
+            self._local.code = CodeCache(self._store(), cache_dir())
+        return getattr(self._local, "code", None)
+
     def _executor(self) -> JobExecutor:
-        found: JobExecutor | None = getattr(self._local, "executor", None)
+        kept = self._kept()
+        found: JobExecutor | None = getattr(kept, "executor", None)
         if found is None:
             found = JobExecutor(
                 self._store(),
@@ -119,13 +138,20 @@ class Process:
                 cache=cache_dir(),
                 stops=self.stops,
                 outgoing=self._outgoing,
-                page=task_marks.page(self._place if self._on_main_thread else next(self._threads), self.name()),
+                page=task_marks.page(self._page(), self.name()),
                 retire=pool.retire if self._on_main_thread else None,
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
+                code=self._code(),
             )
-            self._local.executor = found
+            kept.executor = found
         return found
+
+    def _page(self) -> int | None:
+        waiter = waiting.here()
+        if waiter is not None:
+            return cast(int | None, waiter.local.place)
+        return self._place if self._on_main_thread else next(self._threads)
 
 
 def share() -> None:

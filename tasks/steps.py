@@ -47,7 +47,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
             about={
                 "host": socket.gethostname(),
                 "pid": os.getpid(),
-                "pool": "threads" if threads else "prefork",
+                "pool": os.environ.get("RUNNER_POOL", "prefork"),
                 "concurrency": parent.concurrency,
                 "queue": queue,
                 "reads": READS,

@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
+from runner.core import waiting
 from runner.core.errors import ClaimLost, Interrupted, Stop, TimedOut
 from runner.core.jobs import Claim
 from runner.journal.cancellation.async_raise import InterruptibleSection, is_joining
@@ -37,7 +39,7 @@ STILL_JOINING = 0.2  #: seconds until one is that was stopped, and may wait for 
 class _InFlight:
     cancel_scope: CancelScope
     claim: Claim
-    section: InterruptibleSection
+    section: waiting.Section
     began: float = field(default_factory=time.monotonic)
     waited: float = field(default_factory=lambda: outage.seconds)  # in the process, until then, for the store
 
@@ -57,7 +59,7 @@ class TaskStops:
         self._holds = holds
         self._mark = mark
         self._on_main_thread = on_main_thread
-        self._flying: dict[int, _InFlight] = {}
+        self._flying: dict[waiting.Section, _InFlight] = {}
         self._draining = False
         self._leaving = False
         self._force = False
@@ -80,17 +82,22 @@ class TaskStops:
     @contextlib.contextmanager
     def watching(self, cancel_scope: CancelScope, claim: Claim, timeout: float | None) -> Iterator[None]:
         """Stops reach this task while in the context."""
-        task = _InFlight(cancel_scope, claim, InterruptibleSection())
-        timer = threading.Timer(timeout, self._time_out, (task, timeout)) if timeout else None
+        waiter = waiting.here() if waiting.shared else None
+        section = (
+            InterruptibleSection() if waiter is None else waiter.section(partial(self._may_break_in, cancel_scope))
+        )
+        task = _InFlight(cancel_scope, claim, section)
+        timer: waiting.Timer | None = None
         try:
             try:
-                self._flying[task.section.thread] = task
+                self._flying[task.section] = task
                 if self._draining:
                     cancel_scope.ask(Interrupted("the worker is draining"))
                     cancel_scope.check()
-                if timer is not None:
-                    timer.daemon = True
-                    timer.start()
+                if timeout:
+                    timer = (_later if waiter is None else waiter.later)(
+                        timeout, partial(self._time_out, task, timeout)
+                    )
                 yield
             finally:
                 self._landed(task, timer)
@@ -98,10 +105,10 @@ class TaskStops:
             self._landed(task, timer)  # it may have come in the midst of that
             raise
 
-    def _landed(self, task: _InFlight, timer: threading.Timer | None) -> None:
+    def _landed(self, task: _InFlight, timer: waiting.Timer | None) -> None:
         """Whatever the next task in this thread is, no stop of this one reaches it."""
         task.section.over()
-        self._flying.pop(task.section.thread, None)
+        self._flying.pop(task.section, None)
         if timer is not None:
             timer.cancel()
 
@@ -162,7 +169,7 @@ class TaskStops:
     def _time_out(self, task: _InFlight, timeout: float) -> None:
         left = task.began + timeout + outage.seconds - task.waited - time.monotonic()
         if left > 0:  # what it waited for the store is not its own
-            if self._flying.get(task.section.thread) is task:
+            if self._flying.get(task.section) is task:
                 _later(max(left, AGAIN), self._time_out, task, timeout)
             return
         task.cancel_scope.ask(TimedOut.after(timeout))
@@ -183,26 +190,29 @@ class TaskStops:
         """Raise the stop in each task that may be broken into; the others meet it at their next step."""
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
-            if stop is None or not task.cancel_scope.interruptible(
-                force=self._force or not getattr(stop, "deferrable", False)
-            ):
+            if stop is None or not self._may_break_in(task.cancel_scope):
                 continue
-            if self._on_main_thread and not task.section.in_critical_section():
+            own = task.section if isinstance(task.section, InterruptibleSection) else None
+            if self._on_main_thread and own is not None and not own.in_critical_section():
                 _later(STILL_JOINING, self._leave_behind, task)
                 raise stop
             if self._on_main_thread or not task.section.break_in(type(stop)):
                 _later(AGAIN, self._poke)
 
+    def _may_break_in(self, cancel_scope: CancelScope) -> bool:
+        return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))
+
     def _leave_behind(self, task: _InFlight) -> None:
         """A stopped task that waits for its threads is stopped again, out of that: they may be in a call for long."""
-        if self._flying.get(task.section.thread) is task:
+        if self._flying.get(task.section) is task and isinstance(task.section, InterruptibleSection):
             if is_joining(task.section.thread):
                 self._poke()
             else:
                 _later(STILL_JOINING, self._leave_behind, task)
 
 
-def _later(seconds: float, do: Callable[..., None], *arguments: object) -> None:
+def _later(seconds: float, do: Callable[..., None], *arguments: object) -> threading.Timer:
     timer = threading.Timer(seconds, do, arguments)
     timer.daemon = True
     timer.start()
+    return timer

@@ -6,6 +6,9 @@ import socket
 import sys
 import uuid
 
+POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
+"""The pools that are not Celery's."""
+
 
 def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
@@ -25,7 +28,7 @@ def main() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
     jobs.share()
-    if pool == "threads":
+    if pool != "prefork":
         jobs.process(on_main_thread=False).stops.install_pauses()
         relative_paths.enter(cache_dir())
         relative_paths.install()
@@ -36,14 +39,14 @@ def main() -> None:
         watched = Workers(connect(state_url())).watched()
     except Exception:  # Redis is away: Flower turns events on itself, a little later
         watched = False
-    if pool != "threads":
+    if pool == "prefork":
         _preload()
     code = 0
     try:
         # Not `app.worker_main`: Celery's command line imports Flower and more, a third of a worker's start.
         celery_worker = app.Worker(
             hostname=f"{os.environ['RUNNER_WORKER_ID']}@{socket.gethostname()}",
-            pool_cls=pool,
+            pool_cls=POOLS.get(pool, pool),
             concurrency=int(os.environ.get("RUNNER_CONCURRENCY", "2")),
             loglevel=getattr(logging, level),
             queues=served(app.conf.task_default_queue, pools()),

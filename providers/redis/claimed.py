@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Job
@@ -24,6 +24,9 @@ from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage
 from runner.providers.redis.scripts import claimed, milliseconds, specification, specifications, stamp
 
+if TYPE_CHECKING:
+    from runner.providers.redis.shared_connection import ConnectionSide
+
 AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
 
 
@@ -38,7 +41,7 @@ class ClaimedTask:
 
     def __init__(
         self,
-        line: PipelinedConnection,
+        line: "PipelinedConnection | ConnectionSide",
         claim: Claim,
         outgoing: Callable[[str], None] | None = None,
         log: Log | None = None,

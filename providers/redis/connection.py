@@ -188,6 +188,10 @@ class PipelinedConnection:
         self.missed: Callable[[], object] = bool
         """Called when a command was not taken: what was sent `later` before it may be lost, or refused, too."""
 
+    def side(self) -> Any:
+        """What one task writes to: the connection itself, as no other task does meanwhile."""
+        return self
+
     def send_nowait(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
         try:

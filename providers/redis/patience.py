@@ -28,6 +28,8 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError
 
+from runner.core import waiting
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -229,7 +231,7 @@ def retry_while_unavailable(
             except ResponseError:
                 reached = True
                 raise
-            time.sleep(pause * random.uniform(0.5, 1.0))
+            waiting.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, most)
     finally:
         if who is not None:

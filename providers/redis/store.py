@@ -21,12 +21,19 @@ from runner.providers.redis.workers import Workers
 
 
 class RedisStore:
-    """A `runner.engine.ports.Store`. For one caller at a time, as its line is; ``name`` is that of its connections."""
+    """A `runner.engine.ports.Store`. ``name`` is that of its connections. For one caller at a time, as its line is,
+    unless it is ``shared`` by many tasks."""
 
-    def __init__(self, url: str, *, name: str, replicas: Replicas) -> None:
+    def __init__(self, url: str, *, name: str, replicas: Replicas, shared: bool = False) -> None:
         self.id = identity(url)
         self._client = patient(url, name=name)
-        self._line = PipelinedConnection(self._client, replicas)
+        self._line: PipelinedConnection
+        if shared:
+            from runner.providers.redis.shared_connection import SharedConnection
+
+            self._line = SharedConnection(self._client, replicas)
+        else:
+            self._line = PipelinedConnection(self._client, replicas)
         self._runs = Runs(self._client)
         self.workers = Workers(self._client)
 
@@ -54,7 +61,7 @@ class RedisStore:
 
     def task(self, claim: Claim, sent: Callable[[str], None] | None, log: Log | None) -> ClaimedTask:
         """The task under its claim."""
-        return ClaimedTask(self._line, claim, sent, log)
+        return ClaimedTask(self._line.side(), claim, sent, log)
 
     def branch(self, run_id: str, branch: str) -> GrowingBranch:
         """A branch, to read."""

@@ -16,6 +16,7 @@ from runner.agents import text_tool_protocol
 from runner.agents.concurrently import run_concurrently
 from runner.agents.context_window import SHARE, fit, tokens
 from runner.agents.job import Job
+from runner.core import waiting
 from runner.core.errors import ContextTooLong
 from runner.events.bus import event_bus
 from runner.events.call_events import (
@@ -78,7 +79,9 @@ def _ask(
 ) -> Message:
     model = job.model
     if is_ours(model):
-        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch, chain)])[0]
+        if (waiter := waiting.here()) is not None:
+            return _ask_ours(job, model, messages, tools, watch, chain, waiter)
+        return run_concurrently([lambda: _ask_ours(job, model, messages, tools, watch, chain, None)])[0]
     native = model.supports_function_calling()
     said = list(messages) if native else text_tool_protocol.format_messages(messages, tools)
     extra = accepted(
@@ -121,13 +124,13 @@ def _ask_ours(
     tools: Sequence[Message],
     watch: "StepObserver",
     chain: str | None,
+    waiter: waiting.Waiter | None,
 ) -> Message:
     """The transport journals it: what is replayed comes back here as if it had just been answered."""
+    asked = list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
     try:
         with offering(chain):
-            completion = model.complete(
-                list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
-            )
+            completion = model.complete(*asked) if waiter is None else waiter.awaited(model.acomplete(*asked))
     except BaseException as error:
         watch.failed(error)
         raise

@@ -36,10 +36,10 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 )
 @click.option(
     "--pool",
-    type=click.Choice(["auto", "prefork", "threads"]),
+    type=click.Choice(["auto", "prefork", "threads", "shared"]),
     default="auto",
     show_default=True,
-    help="auto: threads for tasks that mostly wait (agents, async def), a process for each other task.",
+    help="auto: one shared thread for tasks that mostly wait (agents, async def), a process for each other task.",
 )
 @click.option(
     "--lease",

@@ -89,6 +89,15 @@ class NativeAdapter:
         found = ((key, task.output_model()) for key, task in zip(keys_of(crew), crew.all_tasks, strict=True))
         return {key: model for key, model in found if model is not None}
 
+    def only_waits(self, crew: Crew, key: str) -> bool:
+        """Whether nothing of it blocks: an agent asks an `LLM` and uses tools, which have threads of their own."""
+        task = _task(crew, key)
+        doer = crew.doer(task)
+        if doer is None or task.run is not None or doer.mcps or not _is_ours(doer):
+            return False
+        own = task.callback, crew.task_callback, crew.step_callback, doer.step_callback, doer.guardrail
+        return not (any(own) or task.checks or task.human_input or isinstance(task, ConditionalTask))
+
     def perform(self, crew: Crew, work: Work) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
         task = _task(crew, work.key)
@@ -198,6 +207,11 @@ def _pool(crew: Crew, task: Task) -> str:
     doer = crew.doer(task)
     own_model = doer is not None and isinstance(doer.llm, BaseLLM) and not isinstance(doer.llm, LLM)
     return "" if own_model else THREAD
+
+
+def _is_ours(doer: Agent) -> bool:
+    model = model_for(doer.llm)
+    return type(model) is LLM and model.journaled_by_transport
 
 
 def _task(crew: Crew, key: str) -> Task:

@@ -16,7 +16,8 @@ class Adapter(Protocol):
     """One kind of crew.
 
     An adapter with ``disposable = True`` has a process for each task, which ends after it; one with ``remembers =
-    True`` has the crew file loaded for each task, because its objects remember what they were asked.
+    True`` has the crew file loaded for each task, because its objects remember what they were asked. One with
+    ``only_waits(crew, key)`` says which tasks call no code of the crew's that may block the thread they are done in.
     """
 
     name: str

@@ -14,6 +14,7 @@ from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.plan.expansion import Branch
+from runner.core.waiting import Waiter
 from runner.engine.adapter import Adapter, GrowingAdapter
 from runner.engine.decisions import Decision, Fail, Retry
 from runner.engine.work import Conversation
@@ -71,6 +72,7 @@ class Attempt(ABC):
 
     unattributed = goes_on = False
 
+    waiter: Waiter | None = None  #: the task, where it shares its thread with others
     claim: Claim
     recorder: Recorder
     cancel_scope: CancelScope

@@ -118,6 +118,10 @@ class CodeCache:
         self._held.move_to_end(sha)
         os.utime(self._held[sha])
 
+    def has(self, sha: str, module: str, attr: str) -> bool:
+        """Whether this crew is loaded."""
+        return (sha, module, attr) in self._loaded
+
     def get(
         self,
         sha: str,

@@ -7,10 +7,12 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from runner.bundles import task_files
 from runner.core import output as outputs
+from runner.core import waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import ClaimLost, InputRequired, Interrupted, TaskTimeout, TimedOut
 from runner.core.idempotency import task_origin
@@ -28,6 +30,8 @@ from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import code_here, inside_of
 from runner.journal.journal import Journal
 from runner.llm.recording.loading import watch_imports
+
+R = TypeVar("R")
 
 
 class Stops(Protocol):
@@ -61,6 +65,8 @@ class Executor:
         self._observers.task_started(claim)
         began = self._clock.monotonic()
         attempt = self._begin(claim)
+        if waiting.shared:
+            attempt.waiter = waiting.here()
         steps = self._observers.steps(claim, attempt.recorder)
         journal = Journal(
             claim.recorded, steps, attempt.cancel_scope, code=claim.bundle or code_here(), clock=self._clock
@@ -75,9 +81,22 @@ class Executor:
             decision = Lost(error=error)
         finally:
             attempt.leave()
+            if attempt.waiter is not None:
+                attempt.waiter.give_thread()
         attempt.run(attempt.ended, decision)
         self._observers.task_ended(claim, decision, self._clock.monotonic() - began)
         return decision
+
+    def _thread(
+        self, waiter: waiting.Waiter, attempt: Attempt, loaded: Loaded
+    ) -> Callable[[Callable[[], R]], R] | None:
+        """What calls the task's code in a thread of its own, for it may block; None where it does not."""
+        only_waits = getattr(loaded.adapter, "only_waits", None)
+        if only_waits is not None and only_waits(loaded.crew, attempt.claim.job.task):
+            return None
+        with self._stops.watching(attempt.cancel_scope, attempt.claim, None):
+            waiter.take_thread()
+        return waiter.in_thread
 
     def _attempt(self, attempt: Attempt, journal: Journal) -> Decision:
         claim, cancel_scope = attempt.claim, attempt.cancel_scope
@@ -92,6 +111,7 @@ class Executor:
             growing = loaded.growing
             own = branch_plan(plan, claim.rerun_mask) if claim.rerun_mask else plan
             attempt.warm(loaded)
+            in_thread = None if attempt.waiter is None else self._thread(attempt.waiter, attempt, loaded)
             with (
                 self._stops.watching(cancel_scope, claim, planned.timeout),
                 inside_of(journal, unattributed=attempt.unattributed),
@@ -101,10 +121,16 @@ class Executor:
                 work = _work(attempt, plan, own, journal)
                 for name in loaded.made_with:
                     work.uses.input(name)
-                if growing is None:
+                if growing is not None:
+                    expand = (
+                        growing.expand(loaded.crew, work)
+                        if in_thread is None
+                        else in_thread(partial(growing.expand, loaded.crew, work))
+                    )
+                elif in_thread is None:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
-                    expand = growing.expand(loaded.crew, work)
+                    output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
             left = attempt.left(work.note)
             if growing is not None:
                 assert work.line is not None

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
-from runner.core import fault_points
+from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import DiskTrouble
 from runner.core.jobs import Claim, Job, Refusal
@@ -30,6 +30,7 @@ from runner.engine.observers import LogObserver, Observers
 from runner.engine.ports import Clock, Store
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
+from runner.events.bus import event_bus
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.rate_limit import Pacer
@@ -65,14 +66,15 @@ class JobExecutor:
         retire: Retire,
         time_slice: float = 0.0,
         serves: Collection[str] = ("", THREAD),
+        code: CodeCache | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
         """``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
 
-        ``serves``: the pools of the tasks that it does.
+        ``serves``: the pools of the tasks that it does. ``code``: what it shares with others.
         """
         self.store, self.page, self.outgoing = store, page, outgoing
-        self.code, self.signatures = CodeCache(store, cache), Signatures(store.signature)
+        self.code, self.signatures = code or CodeCache(store, cache), Signatures(store.signature)
         self._homes, self.workdirs = homes(store.id, cache), task_files.workdirs(store.id, cache)
         self.clock = clock
         self.worker = worker
@@ -191,10 +193,20 @@ class JobAttempt(Attempt):
         jobs.signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
         for prepare in adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
-        root = self._folder.enter(journal)
-        return jobs.code.get(
+        root, code = self._folder.enter(journal), (claim.bundle, claim.module, claim.attr)
+        while self.waiter is not None and not jobs.code.has(*code):  # reading it may block
+            if (found := self.waiter.once(code, partial(self._read, root))) is not None:
+                return found
+        return jobs.code.get(*code, claim.crew, claim.inputs, root=root, adapter=claim.adapter)
+
+    def _read(self, root: Path | None) -> Loaded:
+        """Its code, and what that needs to be there."""
+        claim = self.claim
+        found = self._jobs.code.get(
             claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root, adapter=claim.adapter
         )
+        found.adapter.warm(found.crew, claim.job.task)
+        return found
 
     def plan(self, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""
@@ -312,7 +324,8 @@ class JobAttempt(Attempt):
                 self._events.asked()
             case Fail(reason):
                 self._events.failed(reason)
-        self._events.settle()
+        if event_bus.busy:  # they may be busy for long, and other tasks here need not wait
+            waiting.in_thread(self._events.settle)
         fault_points.reached("task committed, job not ended")
 
 

@@ -95,6 +95,7 @@ class ObservedRecorder:
 
 
 @functools.cache
+@functools.cache  # looking for them costs milliseconds
 def installed() -> tuple[Observer, ...]:
     """Those that are installed."""
     return tuple(point.load() for point in entry_points(group=GROUP))

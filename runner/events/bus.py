@@ -290,6 +290,11 @@ class EventBus:
             return None
         return self._tell(self._handlers_of(event), source, event, self.runtime_state)
 
+    @property
+    def busy(self) -> bool:
+        """Whether handlers are at work, or about to be."""
+        return bool(self._dispatcher.pending)
+
     def flush(self, timeout: float | None = FLUSH_SECONDS) -> bool:
         """Wait until the handlers of all events before are done; False if they were not in time."""
         return not self._dispatcher.pending or self._dispatcher.flush(timeout)

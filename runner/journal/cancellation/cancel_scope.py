@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Self
 
+from runner.core import waiting
 from runner.core.clock import SYSTEM, Clock
 
 
@@ -139,14 +140,20 @@ class Wakeup:
     def __init__(self) -> None:
         self._asleep = threading.Lock()
         self._asleep.acquire()
+        waiter = waiting.here()
+        self._alarm = None if waiter is None else waiter.alarm()
 
     def __enter__(self) -> Self:
+        if self._alarm is not None:
+            return self
         self._thread = threading.get_ident()
         self._outer = _waiting.get(self._thread)
         _waiting[self._thread] = self
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._alarm is not None:
+            return
         if self._outer is not None:
             _waiting[self._thread] = self._outer
         else:
@@ -154,15 +161,22 @@ class Wakeup:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep until `wake`, but no longer than so many seconds. Returns whether it was woken."""
+        if self._alarm is not None:
+            while not self._asleep.acquire(blocking=False):  # what woke it may have come before
+                if not self._alarm.wait(seconds):
+                    return self._asleep.acquire(blocking=False)
+            return True
         return self._asleep.acquire(timeout=-1 if seconds is None else min(max(seconds, 0), threading.TIMEOUT_MAX))
 
     def wake(self, *_: object) -> None:
         """End the wait, or the next one if there is none now. From any thread, and from a signal's handler."""
         with contextlib.suppress(RuntimeError):  # it is awake
             self._asleep.release()
+        if self._alarm is not None:
+            self._alarm.set()
 
     @staticmethod
     def wake_thread(thread: int) -> None:
         """End what that thread waits for, if it is in a wait: something was raised in it."""
-        if (waiting := _waiting.get(thread)) is not None:
-            waiting.wake()
+        if (asleep := _waiting.get(thread)) is not None:
+            asleep.wake()

@@ -2,6 +2,7 @@
 
 import os
 import weakref
+from functools import partial
 from typing import Any
 
 import openai
@@ -9,6 +10,7 @@ import openai
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
+from runner.llm.clients.shared import SharedClients
 
 ERRORS: tuple[type[Exception], ...] = (openai.OpenAIError,)
 """What this client raises."""
@@ -29,6 +31,7 @@ class Client:
         }
         self._about = about
         self._own: tuple[int, openai.OpenAI] | None = None
+        self._shared = SharedClients(partial(openai.AsyncOpenAI, **about), openai.DefaultAsyncHttpxClient)
 
     def warm(self) -> None:
         """Have the vendor's client made."""
@@ -49,7 +52,7 @@ class Client:
     async def acomplete(self, request: Request) -> Completion:
         """`complete` for those who await it."""
         body = self._body(request)
-        async with openai.AsyncOpenAI(**self._about) as client:
+        async with self._shared.one() as client:
             if not request.stream:
                 return _read(await client.chat.completions.create(**as_taken(client.chat.completions.create, body)))
             gathered = Gathered(request.on_chunk)

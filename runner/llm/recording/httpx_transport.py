@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
+from runner.core import waiting
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
@@ -54,14 +55,20 @@ def install(library: Any) -> None:
         if (answer := exchange.recorded()) is not None:
             return answer
         await exchange.call.wait_async()
-        with exchange.call:
+        await waiting.aside(exchange.call.__enter__)
+        try:
             response = await handle_async(self, exchange.outgoing(_both_async))
-            if not exchange.taken(response):
-                return response
-            if exchange.call.streams:
-                return exchange.streamed(async_stream)
-            await response.aread()
-            return exchange.whole()
+            if await waiting.aside(exchange.taken, response):
+                if exchange.call.streams:
+                    response = exchange.streamed(async_stream)
+                else:
+                    await response.aread()
+                    response = await waiting.aside(exchange.whole)
+        except BaseException as error:
+            await waiting.aside(exchange.call.__exit__, type(error), error, error.__traceback__)
+            raise
+        exchange.call.__exit__(None, None, None)
+        return response
 
     handle_request.journaled = True  # type: ignore[attr-defined]
     sync.handle_request = handle_request
@@ -157,7 +164,8 @@ def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
 
 
 async def _both_async(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
-    ours(event, info)
+    if event.endswith(_WATCHED):
+        await waiting.aside(ours, event, info)
     if theirs is not None:
         await theirs(event, info)
 
@@ -186,9 +194,9 @@ def _streams(library: Any) -> tuple[Any, Any]:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
                 async for piece in self.response.aiter_bytes():
-                    self.tee.passed(piece)
+                    await waiting.aside(self.tee.passed, piece)
                     yield piece
-                self.tee.ended()
+                await waiting.aside(self.tee.ended)
             except BaseException as error:
                 self.tee.broke(error)
                 raise

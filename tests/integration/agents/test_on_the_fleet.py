@@ -30,7 +30,7 @@ CREW = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_tools_of_a_server_in_a_task_whose_worker_is_killed(
     pool: str, fleet: Any, client: Client, write_crew: Any, notes: Any, tmp_path: Path, eventually: Any
 ) -> None:

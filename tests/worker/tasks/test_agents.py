@@ -126,7 +126,7 @@ def test_tools_are_used_once_and_keep_their_key(
     well_told(handle)
 
 
-@pytest.mark.parametrize(("pool", "beside"), [("prefork", []), ("threads", [Call("add", {"x": 1})])])
+@pytest.mark.parametrize(("pool", "beside"), [("prefork", []), ("shared", [Call("add", {"x": 1})])])
 def test_a_tool_that_hangs_is_stopped_when_the_time_is_up(
     pool: str, beside: list[Call], fleet: Any, client: Client, crew_of: Any, model: Any
 ) -> None:
@@ -223,7 +223,7 @@ SLOW = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_drain_is_no_error_of_the_agent_that_it_stops(
     pool: str, fleet: Any, client: Client, crew_of: Any, well_told: Any, eventually: Any
 ) -> None:

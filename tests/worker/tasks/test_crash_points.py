@@ -55,7 +55,7 @@ def test_every_point_is_tested() -> None:
 
 
 @pytest.mark.parametrize("point", COST)
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_worker_dies_here(
     pool: str, point: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from runner.providers.redis.workers import Workers
 ONE_TASK = 'crew = Crew(tasks=[Task(name="{name}", run=steps("{name}", 3, 0, held_at={held}))])'
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_claim_that_was_dropped_is_handed_back(
     pool: str, server: Any, fleet: Any, client: Client, redis: Redis, crew_of: Any, trace: Any, eventually: Any
 ) -> None:

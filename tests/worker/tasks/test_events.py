@@ -47,7 +47,7 @@ def heard(trace: Any, name: str | None = None) -> list[dict[str, Any]]:
     return sorted((one for one in found if name in (None, one["name"])), key=lambda one: one["seq"])
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_handlers_of_the_crew_file_hear_what_the_store_tells(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, well_told: Any, eventually: Any
 ) -> None:

@@ -100,7 +100,7 @@ def group(tmp_path: Path, eventually: Any) -> Iterator[Group]:
     one.end()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_killed_master_under_load(
     pool: str, group: Group, crew_of: Callable[..., Path], trace: Any, eventually: Any
 ) -> None:

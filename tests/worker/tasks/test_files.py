@@ -127,7 +127,7 @@ RELATIVE = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_relative_path_leads_nowhere_and_the_error_says_what_to_use(fleet, client, write_crew, pool):
     file = write_crew(RELATIVE)
     (file.parent / "data").mkdir()

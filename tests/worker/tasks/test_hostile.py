@@ -30,7 +30,7 @@ EXITS = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_code_that_ends_the_process_fails_its_task(pool: str, fleet: Any, client: Client, write_crew: Any) -> None:
     fleet.start("--concurrency", "1", "--pool", pool)
     crew = write_crew(EXITS)

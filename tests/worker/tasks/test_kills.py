@@ -36,7 +36,7 @@ def holder(client: Client, run_id: str, fleet: Any, trace: Any, eventually: Call
     return eventually(look, why="a worker holds a task")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_killed_process_group_is_noticed_and_its_task_goes_on(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_pool_child_that_is_asked_to_end_alone_hands_back_and_is_replaced(
     assert (trace.repeated(), result.ledger["in_doubt"]) == (0, 0)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_sigterm_hands_back_between_steps(
     pool: str, whole_group: bool, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
@@ -138,7 +138,7 @@ def test_a_signal_inside_of_a_signals_handler_waits_for_no_lock() -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_storm_of_sigterm_is_one(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
 ) -> None:

@@ -92,7 +92,7 @@ def balanced(result: RunResult, models: ModelServer) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_every_call_is_in_the_ledger(
     pool: str, models: ModelServer, crew: Path, fleet: Any, client: Client, well_told: Any, monkeypatch: Any
 ) -> None:
@@ -250,7 +250,7 @@ def test_a_worker_dies_in_a_call(
 ASKS = {"whole": 'ask("slow")', "streamed": 'stream("slow")', "async": 'both("slow", "slower")[0]'}
 
 
-@pytest.mark.parametrize(("pool", "how"), [("prefork", "whole"), ("prefork", "streamed"), ("threads", "async")])
+@pytest.mark.parametrize(("pool", "how"), [("prefork", "whole"), ("prefork", "streamed"), ("shared", "async")])
 def test_sigterm_in_a_call_waits_for_its_record(
     pool: str, how: str, models: ModelServer, crew_of: Any, fleet: Any, client: Client, eventually: Any
 ) -> None:

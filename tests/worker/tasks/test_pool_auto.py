@@ -111,7 +111,7 @@ def test_a_timeout_still_breaks_into_a_blocking_call(fleet: Any, client: Client,
     assert "0.5 s" in (result.error or "")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared", "threads"])
 def test_a_worker_of_one_pool_serves_all(pool: str, fleet: Any, client: Client, crew_of: Any) -> None:
     fleet.start("--pool", pool, "--concurrency", "1")
     file = crew_of(PLACES)
@@ -129,7 +129,7 @@ def test_a_part_that_died_is_started_again(fleet: Any, client: Client, crew_of: 
     before = eventually(lambda: len(found := parts()) == 2 and found, why="both have registered")
 
     # When the one with threads is killed
-    os.kill(before["threads"], 9)
+    os.kill(before["shared"], 9)
 
     # Then another comes in its place, and does what it would have done; the other one stays
     assert client.submit(f"{crew_of(PLACES)}:awaiting").wait(60).result == "thread"

@@ -8,7 +8,7 @@ import pytest
 from runner.client import Client
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_redis_is_away_for_longer_than_the_lease(
     pool: str, own_server: Any, own_fleet: Any, own_client: Client, crew_of: Any, trace: Any, eventually: Any
 ) -> None:

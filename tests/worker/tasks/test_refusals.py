@@ -247,7 +247,7 @@ def test_what_a_task_waits_for_the_store_is_not_of_its_time(
     assert trace.steps() == {"step a": 1, "step b": 1}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_worker_may_be_stopped_and_started_while_the_store_refuses(
     pool: str, admin: Redis, own_fleet: Fleet, at_work: Any, trace: Any, eventually: Any
 ) -> None:

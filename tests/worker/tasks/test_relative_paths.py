@@ -112,7 +112,7 @@ def crew(write_crew, tmp_path):
     return file
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_each_is_refused_and_a_task_that_swallows_that_fails(fleet, client, crew, tmp_path, pool):
     fleet.start("--pool", pool, "--concurrency", "1")
     error = client.submit(f"{crew}:tried").wait(60).error or ""

@@ -111,7 +111,7 @@ def it_beats(redis: Any) -> None:
     eventually(lambda: int(redis.hget(about, "beats") or 0) > before + 2, why="it beats")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_what_the_store_forgot_is_done_again_told_and_counted(
     pool: str, store: Any, crew_of: Callable[..., Path], trace: Any
 ) -> None:

@@ -190,7 +190,7 @@ def test_no_attempts_left_fails_the_run_with_the_reason(
 
 
 @pytest.mark.usefixtures("started_afresh")
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_cancel_stops_a_task_in_a_call_and_resume_goes_on(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
 ) -> None:
@@ -297,7 +297,7 @@ def test_a_message_lost_from_a_queue_that_is_not_empty_is_sent_again(
     assert {lost.wait(30).status, waiting.wait(30).status} == {"completed"}
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_profile_of_a_task_ends_on_a_worker_whose_tasks_have_timeouts(
     pool: str, fleet: Any, client: Client, write_crew: Any
 ) -> None:

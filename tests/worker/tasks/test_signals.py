@@ -14,7 +14,7 @@ TASKS = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_that_ends_a_worker(
     name: str,
@@ -43,7 +43,7 @@ def test_a_signal_that_ends_a_worker(
     reconcile(client, handle)
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_pause_and_its_end(
     pool: str, fleet: Any, client: Client, crew_of: Any, trace: Any, reconcile: Any, eventually: Any
 ) -> None:

@@ -15,7 +15,7 @@ from runner.client import Client
 from runner.providers.redis import keys
 from runner.tasks.app import kombu_url
 
-POOLS = pytest.mark.parametrize("pool", ["prefork", "threads"])
+POOLS = pytest.mark.parametrize("pool", ["prefork", "shared"])
 FOR_LONG, NEVER = "60", "0"
 
 CHAIN = """

@@ -24,7 +24,7 @@ MANY = """
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_a_backlog_of_tasks_of_milliseconds_is_no_stall(
     pool: str, fleet: Any, client: Client, redis: Redis, crew_of: Any, eventually: Any
 ) -> None:

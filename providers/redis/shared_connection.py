@@ -1,0 +1,69 @@
+"""One connection for what many tasks of a process write: each has a side of it."""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from runner.providers.redis.connection import Client, PipelinedConnection, Replicas
+
+
+class SharedConnection(PipelinedConnection):
+    """A pipelined connection that many tasks use, from several threads: one command at a time."""
+
+    def __init__(self, client: Client, replicas: Replicas) -> None:
+        self._turn = threading.RLock()
+        self._sides: weakref.WeakSet[ConnectionSide] = weakref.WeakSet()
+        super().__init__(client, replicas)
+        self.missed = self._missed
+
+    def side(self) -> "ConnectionSide":
+        """That of one task."""
+        with self._turn:
+            found = ConnectionSide(self)
+            self._sides.add(found)
+        return found
+
+    def send_nowait(self, *command: Any) -> None:
+        """Send a command whose answer does not matter."""
+        with self._turn:
+            super().send_nowait(*command)
+            self._pass_on()
+
+    def ask(self, *command: Any) -> Any:
+        """Send a command, once, and return its answer."""
+        with self._turn:
+            try:
+                return super().ask(*command)
+            finally:
+                self._pass_on()
+
+    def settle(self) -> None:
+        """Read all that is unread."""
+        with self._turn:
+            try:
+                super().settle()
+            finally:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        """What may be lost may be any task's."""
+        if self.reconnected:
+            self.reconnected = False
+            for side in self._sides:
+                side.reconnected = True
+
+    def _missed(self) -> None:
+        for side in list(self._sides):
+            side.missed()
+
+
+class ConnectionSide:
+    """What one task sees of a connection: a `PipelinedConnection` for one caller at a time."""
+
+    def __init__(self, line: SharedConnection) -> None:
+        self._line = line
+        self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
+        self.settle, self.replicated = line.settle, line.replicated
+        self.reconnected = True
+        self.missed: Callable[[], object] = bool

@@ -1,0 +1,119 @@
+"""How a task waits: its thread blocks or, where many tasks share one, that thread continues another task meanwhile.
+
+Who starts a worker says which of the two it is. What waits asks `here`, and knows of no threads and no event loops.
+"""
+
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Alarm(Protocol):
+    """What one task waits for."""
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until `set`, for so long at most. Returns False when the time is up."""
+
+    def set(self) -> None:
+        """End the wait, or the next one. From any thread."""
+
+
+class Section(Protocol):
+    """A section of a task, into which others may break: see `InterruptibleSection`."""
+
+    def break_in(self, exception: type[BaseException]) -> bool:
+        """Raise it there. False where that would do harm now: try again soon."""
+
+    def over(self) -> None:
+        """Nothing is raised any more."""
+
+
+class Timer(Protocol):
+    """What is to be done later."""
+
+    def cancel(self) -> None:
+        """Do not."""
+
+
+class Waiter(Protocol):
+    """A task that shares its thread with others. All of this is for the task itself."""
+
+    local: Any
+    """What is kept from one task to the next, and used by one at a time."""
+
+    def alarm(self) -> Alarm:
+        """Something to wait for."""
+
+    def awaited(self, wanted: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine gives, in a copy of the task's context."""
+
+    def in_thread(self, do: Callable[[], T]) -> T:
+        """What ``do`` gives, in a thread of its own with the task's context: code that may block."""
+
+    def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
+        """The same for what several tasks need. None where it was just done for another one, or failed for that."""
+
+    def take_thread(self) -> None:
+        """Wait until this task may have a thread of its own: there are only so many."""
+
+    def give_thread(self) -> None:
+        """It needs none any more, if it had one."""
+
+    def section(self, may: Callable[[], bool]) -> Section:
+        """From here on others may break into the task, where ``may`` says so when it comes to it."""
+
+    def later(self, seconds: float, do: Callable[[], object]) -> Timer:
+        """Have it done later."""
+
+
+class Loop(Protocol):
+    """The event loop of a thread that many tasks share."""
+
+    def is_running_here(self) -> bool:
+        """Whether it is the one that calls this."""
+
+    async def aside(self, do: Callable[..., T], *arguments: Any) -> T:
+        """What ``do`` gives, which may wait as a task does."""
+
+
+_find: Callable[[], Waiter | None] | None = None
+_loop: Loop | None = None
+shared = False  #: whether tasks of this process share a thread at all
+
+
+def install(find: Callable[[], Waiter | None], loop: Loop) -> None:
+    """From here on ``find`` says which task it is that shares its thread and calls it, if one does."""
+    global _find, _loop, shared
+    _find, _loop, shared = find, loop, True
+
+
+def is_shared_loop() -> bool:
+    """Whether the event loop that calls this is there for many tasks."""
+    return _loop is not None and _loop.is_running_here()
+
+
+async def aside(do: Callable[..., T], *arguments: Any) -> T:
+    """What ``do`` gives, called by a coroutine: if it waits, and many tasks share the loop, that runs meanwhile."""
+    if _loop is None or not _loop.is_running_here():
+        return do(*arguments)
+    return await _loop.aside(do, *arguments)
+
+
+def here() -> Waiter | None:
+    """The task that calls this, where it shares its thread with others; None where it may block that."""
+    return None if _find is None else _find()
+
+
+def sleep(seconds: float) -> None:
+    """Return when so much has passed."""
+    if (waiter := here()) is None:
+        time.sleep(seconds)
+    else:
+        waiter.alarm().wait(seconds)
+
+
+def in_thread(do: Callable[[], T]) -> T:
+    """What ``do`` gives, where it may block."""
+    return do() if (waiter := here()) is None else waiter.in_thread(do)

@@ -1,0 +1,47 @@
+"""Vendors' clients that are awaited, where many tasks share one event loop: they are kept, and shared, too.
+
+A client keeps connections, and looks through all of them for each request. So there are several, each for a few calls
+at a time; and one TLS context for all, which takes a megabyte and tens of milliseconds to make.
+"""
+
+import contextlib
+import functools
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from runner.core import waiting
+
+AT_ONCE = 64  #: calls of one client
+
+
+class SharedClients:
+    """The clients of one model of one service. ``make`` makes one, given more of its arguments."""
+
+    def __init__(self, make: Callable[..., Any], http: Any) -> None:
+        self._make, self._http = make, http
+        self._kept: list[list[Any]] = []  # clients, and how many calls each has in flight
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncIterator[Any]:
+        """A client for one call: of this call alone, unless the event loop is there for many."""
+        if not waiting.is_shared_loop():
+            async with self._make() as client:
+                yield client
+            return
+        kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
+        if kept is None:
+            kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
+            self._kept.append(kept)
+        kept[1] += 1
+        try:
+            yield kept[0]
+        finally:
+            kept[1] -= 1
+
+
+@functools.cache
+def _tls(http: Any) -> Any:
+    """As the library itself makes one."""
+    library = next(one.__module__ for one in http.__mro__ if one.__module__ in ("httpx", "httpx2"))
+    return sys.modules[library].create_ssl_context()

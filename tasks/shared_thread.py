@@ -1,0 +1,46 @@
+"""The pool of tasks that mostly wait: thousands in one thread, which continues one where the others wait."""
+
+import resource
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from celery.concurrency.base import BasePool, apply_target
+
+from runner.tasks import capacity
+from runner.tasks.switching import TaskLoop
+
+
+class TaskPool(BasePool):
+    """A pool of Celery's."""
+
+    body_can_be_buffer = True
+    signal_safe = False
+
+    def on_start(self) -> None:
+        """Start the thread."""
+        _open_files()
+        self.tasks = TaskLoop(self.limit, min(self.limit, capacity.threads()))
+        self.tasks.start()
+
+    def on_stop(self) -> None:
+        """Wait until no task is there."""
+        self.tasks.wait_until_idle()
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Callable[..., Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Do a job."""
+        self.tasks.begin(partial(apply_target, target, args, kwargs, callback, accept_callback))
+
+
+def _open_files() -> None:
+    """Each call of a model that is out has a connection: let there be as many as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,0 +1,369 @@
+"""Many tasks in one thread: each is a greenlet there, and where it waits, the thread's event loop continues others.
+
+The engine runs in a greenlet as it does in a thread. It waits in few places, and each of them asks `waiting.here`: for
+a model's answer, which a coroutine of the loop gets; for a tool, which has a thread of its own; for a while. Code of a
+crew that may block is done in a thread, for which its task waits.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from runner.core import waiting
+from runner.core.errors import Interrupted
+from runner.journal.cancellation.async_raise import InterruptibleSection
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LONG = 0.1  #: seconds for which one task may have the thread before the log says so
+CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
+
+
+class SwitchingTask(greenlet):
+    """One task: a `waiting.Waiter`. It is continued by the loop alone, in the loop's thread."""
+
+    def __init__(self, loop: "TaskLoop", run: Callable[[], object], local: Any) -> None:
+        super().__init__(run, loop.hub)
+        self._loop, self.local = loop, local
+        self._parked = 0  # the number of its wait, if it is in one that may be interrupted
+        self._waits = itertools.count(1)
+        self._has_thread = False
+        self.blocking: InterruptibleSection | None = None  # that of the thread it waits for
+
+    # -- for the loop
+
+    def resume(self, number: int) -> None:
+        """End this wait of it, unless it is over, when it is its turn."""
+        if self._parked == number:
+            self._loop.in_turn(partial(self._resume, number))
+
+    def _resume(self, number: int) -> None:
+        if self._parked == number:
+            self._loop.switch(self)
+
+    def raise_in(self, exception: type[BaseException]) -> None:
+        """Have its wait end with an exception."""
+        if self._parked and self.blocking is None:
+            self._loop.switch(self, exception)
+
+    # -- for itself
+
+    def park(self, number: int) -> None:
+        """Let others run, until this wait is ended."""
+        self._parked = number
+        try:
+            self._loop.hub.switch()
+        finally:
+            self._parked = 0
+
+    def number(self) -> int:
+        """That of its next wait."""
+        return next(self._waits)
+
+    def alarm(self) -> "SwitchingAlarm":
+        """Something to wait for."""
+        return SwitchingAlarm(self, self._loop)
+
+    def awaited(self, wanted: Coroutine[Any, Any, T]) -> T:
+        """What a coroutine gives, in a copy of the task's context. It has ended, whatever this raises."""
+        work = self._loop.loop.create_task(wanted, context=contextvars.copy_context())
+        try:
+            self._until_done(work)
+        except BaseException:
+            work.cancel()
+            end = time.monotonic() + CLOSING
+            while not work.done() and (left := end - time.monotonic()) > 0:
+                with contextlib.suppress(Interrupted):  # it is on its way
+                    self._until_done(work, left)
+            work.add_done_callback(_heard)
+            raise
+        return work.result()
+
+    def _until_done(self, work: "asyncio.Task[Any]", seconds: float | None = None) -> None:
+        alarm = self.alarm()
+        work.add_done_callback(alarm.set_here)
+        alarm.wait(seconds)
+
+    def in_thread(self, do: Callable[[], T]) -> T:
+        """What ``do`` gives, in a thread of its own with the task's context."""
+        context, done, told = contextvars.copy_context(), self.alarm(), SimpleNamespace(error=Interrupted("stopped"))
+        threading.Thread(target=self._blocking, args=(context, do, told, done), name="task", daemon=True).start()
+        done.wait(None)
+        for variable, value in context.items():
+            if variable.get(_MISSING) is not value:
+                variable.set(value)
+        if told.error is not None:
+            try:
+                raise told.error
+            finally:
+                del told  # it refers to this frame
+        found: T = told.value
+        return found
+
+    def _blocking(
+        self, context: contextvars.Context, do: Callable[[], object], told: SimpleNamespace, done: "SwitchingAlarm"
+    ) -> None:
+        section = InterruptibleSection()
+        with contextlib.suppress(BaseException):  # it may come late
+            try:
+                self.blocking = section
+                told.value = context.run(do)
+                told.error = None
+            except BaseException as error:
+                told.error = error
+            finally:
+                self.blocking = None
+                section.over()
+        section.over()  # what came may have come in the midst of that
+        done.set()
+
+    def once(self, key: Hashable, do: Callable[[], T]) -> T | None:
+        """What ``do`` gives, in a thread; None where it was just done for another task, or failed for that."""
+        waiting_too = self._loop.flights.get(key)
+        if waiting_too is not None:
+            alarm = self.alarm()
+            waiting_too.append(alarm)
+            alarm.wait(None)
+            return None
+        others: list[SwitchingAlarm] = []
+        self._loop.flights[key] = others
+        try:
+            return self.in_thread(do)
+        finally:
+            del self._loop.flights[key]
+            for one in others:
+                one.set()
+
+    def take_thread(self) -> None:
+        """Wait until one may be begun for this task: there are only so many."""
+        alarm = self._loop.take_thread(self)
+        self._has_thread = True
+        if alarm is not None:
+            try:
+                alarm.wait(None)
+            except BaseException:
+                if self._loop.leave_queue(alarm):
+                    self._has_thread = False
+                raise
+
+    def give_thread(self) -> None:
+        """Another task may have it."""
+        if self._has_thread:
+            self._has_thread = False
+            self._loop.give_thread()
+
+    def section(self, may: Callable[[], bool]) -> "SwitchingSection":
+        """From here on others may break into the task, where ``may`` says so when it comes to it."""
+        return SwitchingSection(self, self._loop, may)
+
+    def later(self, seconds: float, do: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have it done later, on the loop."""
+        return self._loop.loop.call_later(seconds, do)
+
+
+class SwitchingAlarm:
+    """What one task waits for."""
+
+    def __init__(self, task: SwitchingTask, loop: "TaskLoop") -> None:
+        self._task, self._loop = task, loop
+        self._number = 0
+        self._set = False
+
+    def wait(self, seconds: float | None) -> bool:
+        """Until `set`, for so long at most. Returns False when the time is up."""
+        if self._set:
+            self._set = False
+            return True
+        self._number = number = self._task.number()
+        timer = None if seconds is None else self._loop.loop.call_later(seconds, self._task.resume, number)
+        try:
+            self._task.park(number)
+            return self._set
+        finally:
+            self._set = False
+            if timer is not None:
+                timer.cancel()
+
+    def set_here(self, *_: object) -> None:
+        """End the wait: called by the loop."""
+        self._set = True
+        self._task.resume(self._number)
+
+    def set(self) -> None:
+        """End the wait, from any thread."""
+        self._loop.call(self.set_here)
+
+
+class SwitchingSection:
+    """A section of one task, into which others may break where it waits."""
+
+    def __init__(self, task: SwitchingTask, loop: "TaskLoop", may: Callable[[], bool]) -> None:
+        self._task, self._loop, self._may, self._over = task, loop, may, False
+
+    def break_in(self, exception: type[BaseException]) -> bool:
+        """Raise it where the task waits now, if it does: else it looks itself, as it does before each step."""
+        if (blocking := self._task.blocking) is not None:
+            return blocking.break_in(exception)
+        self._loop.call(self._raise, exception)
+        return True
+
+    def _raise(self, exception: type[BaseException]) -> None:
+        if not self._over and self._may():
+            self._task.raise_in(exception)
+
+    def over(self) -> None:
+        """Nothing is raised any more."""
+        self._over = True
+
+
+class TaskLoop:
+    """The thread that many tasks share, and its event loop."""
+
+    def __init__(self, places: int, threads: int) -> None:
+        self._threads, self._for_thread = threads, deque[SwitchingAlarm]()
+        self.loop = asyncio.new_event_loop()
+        self.hub: greenlet = getcurrent()
+        self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
+        self._free = [SimpleNamespace(place=n) for n in reversed(range(places))]
+        self._idle = threading.Event()
+        self._idle.set()
+        self._active, self._counting = 0, threading.Lock()
+        self._turns: deque[Callable[[], None]] = deque()
+        self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. All that waits in this process looks from now on whether it is a task here that does."""
+        waiting.install(current, self)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self.hub = getcurrent()
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def call(self, do: Callable[..., object], *arguments: Any) -> None:
+        """Have it called in the loop's thread."""
+        with contextlib.suppress(RuntimeError):  # the process ends
+            self.loop.call_soon_threadsafe(do, *arguments)
+
+    def begin(self, do: Callable[[], object]) -> None:
+        """Do a task. From any thread."""
+        with self._counting:
+            self._active += 1
+            self._idle.clear()
+        self.call(self.in_turn, partial(self._begin, do))
+
+    def in_turn(self, turn: Callable[[], None]) -> None:
+        """Continue one task for each look at what came: however many there are, no connection waits long."""
+        self._turns.append(turn)
+        if len(self._turns) == 1:
+            self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        try:
+            self._turns[0]()
+        finally:
+            self._turns.popleft()
+            if self._turns:
+                self.loop.call_soon(self._turn)
+
+    def _begin(self, do: Callable[[], object]) -> None:
+        local = self._free.pop() if self._free else SimpleNamespace(place=None)
+
+        def run() -> None:
+            try:
+                do()
+            except BaseException:
+                log.exception("a job failed")
+            finally:
+                if local.place is not None:
+                    self._free.append(local)
+                with self._counting:
+                    self._active -= 1
+                    if not self._active:
+                        self._idle.set()
+
+        self.switch(SwitchingTask(self, run, local))
+
+    def take_thread(self, task: SwitchingTask) -> SwitchingAlarm | None:
+        """Let a task have a thread; what to wait for where all are in use."""
+        if self._threads:
+            self._threads -= 1
+            return None
+        alarm = task.alarm()
+        self._for_thread.append(alarm)
+        return alarm
+
+    def leave_queue(self, alarm: SwitchingAlarm) -> bool:
+        """A task does not wait for a thread any more. Returns whether it still did."""
+        with contextlib.suppress(ValueError):
+            self._for_thread.remove(alarm)
+            return True
+        return False
+
+    def give_thread(self) -> None:
+        """A thread is free: for who waits longest."""
+        if self._for_thread:
+            self._for_thread.popleft().set_here()
+        else:
+            self._threads += 1
+
+    def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
+        """Continue a task until it waits; the log says if that was long: the others do not run meanwhile."""
+        began = time.monotonic()
+        if exception is None:
+            task.switch()
+        else:
+            task.throw(exception)
+        if (took := time.monotonic() - began) > LONG:
+            log.warning("a task kept all others of this thread waiting for %.2f s", took)
+
+    def is_running_here(self) -> bool:
+        """Whether this is its thread."""
+        return threading.get_ident() == self._thread.ident
+
+    async def aside(self, do: Callable[..., T], *arguments: Any) -> T:
+        """What ``do`` gives, which may wait as a task does. For coroutines that tasks wait for."""
+        done: asyncio.Future[T] = self.loop.create_future()
+
+        def run() -> None:
+            try:
+                done.set_result(do(*arguments))
+            except BaseException as error:
+                done.set_exception(error)
+
+        task = SwitchingTask(self, run, None)
+        task.gr_context = getcurrent().gr_context  # its own, not a copy: what it sets stays set
+        self.switch(task)
+        return done.result() if done.done() else await done
+
+    def wait_until_idle(self) -> None:
+        """Until no task is there."""
+        self._idle.wait()
+
+
+def _heard(work: "asyncio.Task[Any]") -> None:
+    if not work.cancelled():
+        work.exception()  # else asyncio logs that it was not looked at
+
+
+_MISSING = object()
+
+
+def current() -> SwitchingTask | None:
+    """The task that calls this, if it is one of these."""
+    found = getcurrent()
+    return found if isinstance(found, SwitchingTask) else None
