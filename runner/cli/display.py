@@ -70,6 +70,8 @@ class Display:
                 self._line(f"log       {shown}: {fields['text']}")
                 if self._live is not None:
                     err.print(Text.assemble((f"{shown}: ", "dim"), fields["text"]))
+            case "calls_unrecorded":
+                self._line(f"past      {shown}: calls of models that are not in the journal: {fields['text']}")
             case "store_rewound":
                 self._line(f"forgotten {shown}: the store was restored to an earlier state; what it lost is run again")
             case "write_refused":

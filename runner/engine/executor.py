@@ -29,6 +29,7 @@ from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import code_here, inside_of
 from runner.journal.journal import Journal
+from runner.llm.recording import unrecorded
 from runner.llm.recording.loading import watch_imports
 
 R = TypeVar("R")
@@ -131,6 +132,8 @@ class Executor:
                     output = loaded.adapter.perform(loaded.crew, work)
                 else:
                     output = in_thread(partial(loaded.adapter.perform, loaded.crew, work))
+                if cancel_scope in unrecorded.SEEN:
+                    work.note("calls_unrecorded", unrecorded.take(cancel_scope))
             left = attempt.left(work.note)
             if growing is not None:
                 assert work.line is not None

@@ -1,10 +1,14 @@
-"""What leaves by the standard library's HTTP connections, on which urllib3, and so requests and botocore, are built."""
+"""What leaves by the standard library's HTTP connections, on which urllib3, and so requests and botocore, are built.
+
+A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from runner.llm.recording import unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
 
 _outgoing: ContextVar["Outgoing | None"] = ContextVar("runner_outgoing_request", default=None)
@@ -34,6 +38,20 @@ class Outgoing:
                 self._call.body_has_left()
 
 
+def _look(connection: Any, data: bytes) -> None:
+    """Look at what goes out by itself: the headers of a request, then its body."""
+    about = vars(connection)
+    url = about.pop("runner_asks", None)
+    if data.startswith(b"POST "):
+        scheme = "https" if connection.default_port == 443 else "http"
+        port = "" if connection.port == connection.default_port else f":{connection.port}"
+        asks = f"{scheme}://{connection.host}{port}{data.split(b' ', 2)[1].decode('latin-1')}"
+        if unrecorded.may_be("POST", asks):
+            about["runner_asks"] = asks
+    elif url is not None:
+        unrecorded.look_at("POST", url, data)
+
+
 @contextmanager
 def leaving(outgoing: Outgoing | None) -> Iterator[None]:
     """What is sent in here is this request; with None, another one that is of no concern."""
@@ -57,6 +75,8 @@ def install(library: Any) -> None:
             if self.sock is None and self.auto_open:
                 self.connect()  # as it does by itself: a call begins when it has its connection
             outgoing.leaves(data)
+        elif isinstance(data, bytes):
+            _look(self, data)
         send(self, data)
 
     watched.journaled = True  # type: ignore[attr-defined]

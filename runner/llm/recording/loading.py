@@ -14,6 +14,7 @@ _TRANSPORTS = {
     "httpx2": "httpx_transport",
     "urllib3.connectionpool": "urllib3_transport",
     "aiohttp.client": "aiohttp_transport",
+    "http.client": "http_client",
 }
 """The modules whose transports are journaled, and which of ours does it: loaded for none that is not used."""
 

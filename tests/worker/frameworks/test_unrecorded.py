@@ -1,0 +1,61 @@
+"""Calls of models that go past the journal are counted by where they went, and nothing of what they said."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.client import Client
+from runner.testing import ModelServer
+
+pytestmark = pytest.mark.timeout(60)
+
+CREW = """
+import json, threading, urllib.request
+import requests
+from runner import Crew, Task
+
+URL = {url!r} + "/chat/completions"
+
+
+def post(url, **said):
+    request = urllib.request.Request(url, json.dumps(said).encode(), {{"Authorization": "Bearer sk-secret"}})
+    try:
+        return urllib.request.urlopen(request).status
+    except OSError:
+        return 0
+
+
+def past(ctx):
+    question = [{{"role": "user", "content": "a question"}}]
+    post(URL + "?key=sk-secret", model="gpt-4o", messages=question)
+    thread = threading.Thread(target=post, args=(URL,), kwargs={{"model": "gpt-4o", "messages": question}})
+    thread.start()
+    thread.join()
+    post(URL, messages=question)
+    post({url!r} + "/orders", model="gpt-4o")
+    return "past"
+
+
+def through(ctx):
+    requests.post(URL, json={{"model": "gpt-4o", "messages": []}})
+    return "through"
+
+
+crew = Crew(tasks=[Task(name="past", run=past), Task(name="through", run=through)])
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_what_no_transport_recorded_is_counted_by_host_and_path(
+    pool: str, fleet: Any, client: Client, write_crew: Callable[..., Path]
+) -> None:
+    with ModelServer() as models:
+        fleet.start("--concurrency", "1", "--pool", pool)
+        handle = client.submit(write_crew(CREW.format(url=models.url)))
+        result = handle.wait(50)
+        place = models.url.removeprefix("http://") + "/chat/completions"
+    assert (result.status, result.ledger["paid"], models.requests) == ("completed", 1, 4), result.error
+    told = [event.fields for event in handle.events() if event.type == "calls_unrecorded"]
+    assert [(fields["task"], fields["text"]) for fields in told] == [("past", f"2 to {place}")]
