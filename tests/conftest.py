@@ -186,8 +186,8 @@ def processes_are_forked() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[RedisServer]:
-    """One server for the whole session; tests use `server`, which empties it."""
-    with RedisServer() as one:
+    """One server for the whole session; tests use `server`, which empties it. It may be asked for DEBUG DIGEST."""
+    with RedisServer(arguments=("--enable-debug-command", "local")) as one:
         yield one
 
 

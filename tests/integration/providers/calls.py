@@ -76,6 +76,12 @@ def contents(redis: "Redis") -> dict[bytes, tuple[Any, bool]]:
     return {name: (value, ttl >= 0) for name, value, ttl in zip(names, pipe.execute(), found[1::2], strict=True)}
 
 
+def digest(redis: "Redis") -> bytes:
+    """A hash of what `contents` gives, as the server computes it: to read all of it takes longer than the call."""
+    found: bytes = redis.execute_command("DEBUG", "DIGEST")
+    return found
+
+
 def write(redis: "Redis", keyspace: Keyspace) -> None:
     """Have these keys, and no others. What expires does so later than its test ends."""
     pipe = redis.pipeline(transaction=False)

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 from runner.providers.redis import scripts
 from runner.testing import RedisServer, eventually
 
-from .calls import Call, contents, history, read, recorded, write
+from .calls import Call, contents, digest, history, read, recorded, write
 from .driver import Driver
 from .observed import TEST_KEY
 
@@ -48,12 +48,11 @@ def calls(driver: Driver, raw: Redis, clock: Any, server: RedisServer, monkeypat
     return CALLS
 
 
-def changes_nothing(call: Call, raw: Redis, what: str, **others: Any) -> bool:
-    """Whether the call failed; then the store must be as it was. Leaves it as the call had found it."""
-    before = contents(raw)
+def changes_nothing(call: Call, raw: Redis, before: bytes, what: str, **others: Any) -> bool:
+    """Whether the call failed; then the store must be as it was, of this digest."""
     if (error := failure(call, raw, **others)) is None:
         return False
-    assert contents(raw) == before, f"{call.script.name}.lua with {what} did a half: {error}"
+    assert digest(raw) == before, f"{call.script.name}.lua with {what} did a half: {error}"
     return True
 
 
@@ -64,6 +63,24 @@ def failure(call: Call, redis: Redis, **others: Any) -> RedisError | None:
     except RedisError as error:
         return error
     return None
+
+
+def test_the_digest_differs_by_what_is_stored_and_whether_it_expires(raw: Redis) -> None:
+    seen = [digest(raw)]
+    for change in (
+        lambda: raw.set("a", 1),
+        lambda: raw.expire("a", 100),
+        lambda: raw.hset("h", "x", "1"),
+        lambda: raw.hset("h", "x", "2"),
+        lambda: raw.xadd("s", {"a": 1}),
+        lambda: raw.rename("s", "t"),
+    ):
+        change()
+        seen.append(digest(raw))
+    raw.expire("a", 200)
+    assert digest(raw) == seen[-1]
+    assert len({*seen}) == len(seen)
+    raw.flushall()
 
 
 def test_the_history_calls_every_script(calls: list[Call]) -> None:
@@ -81,20 +98,20 @@ def test_every_argument_has_a_type(name: str) -> None:
 def test_with_a_broken_argument(calls: list[Call], raw: Redis, name: str) -> None:
     for call in (call for call in calls if call.script.name == name):
         write(raw, call.before)
+        before = digest(raw)
         for slot, kind in zip(call.script.argv, call.script.types, strict=True):
             refused = 0
             for value in BROKEN:
-                if changes_nothing(call, raw, f"{slot}={value[:40]!r}", **{slot: value}):
+                if changes_nothing(call, raw, before, f"{slot}={value[:40]!r}", **{slot: value}):
                     refused += 1
                 else:
                     write(raw, call.before)
             assert kind == "text" or refused > 10, f"{slot} is not checked"
         some = call.script.arguments(call.slots)
         for missing in range(1, len(call.script.argv) + 1):
-            before = contents(raw)
             with pytest.raises(ResponseError, match="what it was given is not complete"):
                 raw.execute_command("EVALSHA", call.script.sha, *some[:-missing])
-            assert contents(raw) == before
+            assert digest(raw) == before
 
 
 @pytest.mark.parametrize("name", scripts.names())
@@ -113,7 +130,7 @@ def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) 
                 raw.hset(key, "a", "1")
             else:
                 raw.set(key, "somebody else's")
-            changes_nothing(call, raw, f"{key!r} {how}")
+            changes_nothing(call, raw, digest(raw), f"{key!r} {how}")
 
 
 def is_full(redis: Redis) -> None:
