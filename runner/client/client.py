@@ -368,7 +368,7 @@ class Client:
         now = bundle.pack(parse_target(file), limit=settings.bundle_limit())
         if code_digest(now) != self.store.runs.field(run.id, "code"):
             raise Conflict(
-                f"the code of {file} has changed since run {run.id} was submitted: "
+                f"the code of {file}, or a file beside it, has changed since run {run.id} was submitted: "
                 "--accept-code-change resumes with the new code, --keep-code with the old"
             )
         return {}, None

@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel
@@ -128,7 +129,13 @@ def _recording(fn: Callable[..., Any], about: About, passing: tuple[type[BaseExc
 def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kwargs: Any) -> "_Use | None":
     found = current_journal()
     use = about(*args, **kwargs) if found is not None else None
-    return None if found is None or use is None else _Use(found[0], Use(*use), passing)
+    if found is None or use is None:
+        return None
+    is_function = isinstance(about, functools.partial) and about.func is _about_function
+    around = _around.get()
+    if is_function and around is not None and around.journal is found[0] and around.takes(Use(*use)):
+        return None  # the function of a tool, whose use is a step already
+    return _Use(found[0], Use(*use), passing, is_function=is_function)
 
 
 def _about_function(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Use:
@@ -146,11 +153,18 @@ def _key() -> str:
     return f"{first}:{hashlib.sha256(frame.key.encode()).hexdigest()[:16]}" if frame is not None and first else ""
 
 
+_around: ContextVar["_Use | None"] = ContextVar("runner_tool_use", default=None)
+
+
 class _Use:
     """One use: what it gave is here where it was really made, and read from its record where it was not."""
 
-    def __init__(self, journal: Journal, use: Use, passing: tuple[type[BaseException], ...]) -> None:
-        self._journal, self._use, self._passing = journal, use, passing
+    def __init__(
+        self, journal: Journal, use: Use, passing: tuple[type[BaseException], ...], *, is_function: bool
+    ) -> None:
+        self.journal = self._journal = journal
+        self._use, self._passing = use, passing
+        self._has_function = is_function
         self._contexts = TaskContexts.of(journal, _name_of, _find)
         self._lent: LentContext | None = None
         self._given: list[Any] = []
@@ -163,6 +177,12 @@ class _Use:
         if self._lent is not None:
             self._lent.abandon()
 
+    def takes(self, inner: Use) -> bool:
+        """Whether this is the use of the decorated function that is being called in it: the first one of its name."""
+        takes = inner.name == self._use.name and not self._has_function
+        self._has_function = self._has_function or takes
+        return takes
+
     def step(self, once: Callable[..., Any]) -> Any:
         """Make it, or find what is recorded of it; a coroutine if it is made by one."""
         name, arguments, _ = self._use
@@ -174,8 +194,12 @@ class _Use:
         frame = enclosing.current_step.get()
         self._recorded_as = frame.recorded_as if frame is not None else ""
         self._lent = lending = self._contexts.lend(self._use.lent)
-        with keyed(_key()):
-            yield
+        token = _around.set(self)
+        try:
+            with keyed(_key()):
+                yield
+        finally:
+            _around.reset(token)
         try:
             lent = lending.end(is_kept="again" not in self.record)
         except encoding.NotCarried:

@@ -243,7 +243,7 @@ def test_a_failed_run_goes_on_with_the_crew_file_put_right(fleet, write_crew, cl
     said = cli("resume", run_id, "--json")
     assert (said.code, said.out) == (2, "")
     assert said.err == (
-        f"error: the code of {crew} has changed since run {run_id} was submitted: "
+        f"error: the code of {crew}, or a file beside it, has changed since run {run_id} was submitted: "
         "--accept-code-change resumes with the new code, --keep-code with the old\n"
     )
     # The old code fails as it did

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,8 @@ from pydantic import BaseModel
 
 from runner import Crew, Task, durable
 from runner.core.idempotency import idempotency_key
-from runner.journal.tool_uses import ToolRaised, record_uses
+from runner.journal.journal import Journal
+from runner.journal.tool_uses import ToolRaised, Use, record_uses, recorded
 
 
 class Part(BaseModel):
@@ -129,6 +131,37 @@ def test_an_error_that_ended_the_attempt_is_not_replayed_in_the_next() -> None:
     # Then only what ended it is done again
     assert result.raw == "fatal"
     assert uses == ["dealt with", "fatal", "fatal"]
+
+
+@pytest.mark.parametrize(("name", "steps"), [("look", []), ("other", ["tool look"])])
+def test_the_function_of_a_tool_of_its_name_is_one_step_with_it(name: str, steps: list[str]) -> None:
+    # Given a decorated function that a framework uses as a tool, and another one that it calls
+    @durable
+    def helper(i: int) -> int:
+        return i + 1
+
+    @durable
+    def look(i: int) -> int:
+        return helper(i)
+
+    use = recorded(lambda arguments: look(**json.loads(arguments)), lambda arguments: Use(name, arguments))
+
+    def run(_: Any) -> str:
+        return str([use('{"i": 1}'), look(1)])
+
+    # When it is used, once by the framework and once by itself
+    counted: list[str] = []
+    step = Journal.step
+
+    def counting(self: Journal, named: str, *args: Any, **kwargs: Any) -> Any:
+        counted.append(named)
+        return step(self, named, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "step", counting)
+        assert Crew(tasks=[Task(name="a", run=run)]).kickoff().raw == "[2, 2]"
+    # Then the tool is a step, what it calls is another one, and so are calls outside of it
+    assert counted == [f"tool {name}", *steps, "tool helper", "tool look", "tool helper"]
 
 
 def test_uses_are_known_by_name_arguments_and_occurrence() -> None:
