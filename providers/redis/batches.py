@@ -1,15 +1,20 @@
 """Runs that are submitted together: one plan, many inputs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from runner.core.output import unpack_output
 from runner.core.plan import Plan, frontier
 from runner.core.states import RunStatus
-from runner.providers.records import NewRun
+from runner.providers.records import BranchRecord, Committed, NewRun, RunRecord, committed_record
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
+from runner.providers.redis.records import RUN_FIELDS, branch_record, present, run_record
 from runner.providers.redis.scripts import specifications, stamp
 from runner.providers.redis.stream import entries_of
+
+MAIN = "main"  #: the branch that a run begins with
+HISTORY = ("parent", "todo", "void", "edits")  #: what a branch has that shows more, or less, than was committed on it
 
 
 class Batches:
@@ -54,6 +59,25 @@ class Batches:
         key = keys.key("batch_ended_key", home=keys.home(), batch=batch)
         entries = entries_of(self.client.xread({key: after}, block=block_ms, count=500))
         return [dict(fields)["run"] for _, fields in entries], entries[-1][0] if entries else after
+
+    def read(self, run_ids: Sequence[str]) -> dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]]:
+        """The records of these runs and of their branches, with what is committed there: one round trip for all.
+
+        Those whose current branch has a history are left out.
+        """
+        pipe = self.client.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipe.hmget(keys.run_key(run_id), RUN_FIELDS)
+            pipe.hgetall(keys.branch_key(run_id, MAIN))
+            pipe.hgetall(keys.key("outputs_key", branch_key=keys.branch_key(run_id, MAIN)))
+        answers = pipe.execute()
+        found: dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]] = {}
+        for run_id, fields, line, stored in zip(run_ids, *(answers[i::3] for i in range(3)), strict=True):
+            run = present(fields)
+            if "status" in run and run.get("branch", MAIN) == MAIN and line.keys().isdisjoint(HISTORY):
+                committed = {task: committed_record(unpack_output(text), MAIN) for task, text in stored.items()}
+                found[run_id] = run_record(run_id, run), branch_record(MAIN, line), committed
+        return found
 
     def statuses(self, run_ids: Sequence[str]) -> list[RunStatus | None]:
         """How these runs stand; None for one that is gone. One round trip."""

@@ -5,10 +5,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.client.handle import TOGETHER, RunHandle, RunResult
+from runner.client.handle import TOGETHER, Read, RunHandle, RunResult, result_of
 from runner.client.submission import KEEP, Prepared, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import refuse_missing, stored
@@ -55,7 +56,8 @@ class Batch:
 
     def __iter__(self) -> Iterator[tuple[int, RunResult]]:
         """Submit and wait until all are over. Raises what `Client.submit` raises for the input that is next."""
-        after = self._client.store.batches.last_ended(self.id)
+        runs, batches = self._client.store.runs, self._client.store.batches
+        after = batches.last_ended(self.id)
         more = True
         while True:
             while more and len(self._active) < self._at_once:
@@ -68,9 +70,11 @@ class Batch:
             if not self._active:
                 return
             ended, after = self._ended(after)
-            for run_id in ended:
+            ours = [run_id for run_id in ended if run_id in self._active]
+            read: dict[str, Read] = self._patient(partial(batches.read, ours)) if ours else {}
+            for run_id in ours:
                 if run_id in self._active:
-                    result = RunHandle(self._client, run_id).result()
+                    result = self._patient(partial(result_of, runs, run_id, read=read.get(run_id)))
                     if result.status != RunStatus.running:
                         yield self._active.pop(run_id), result
 

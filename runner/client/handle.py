@@ -15,7 +15,7 @@ from runner.core.prices import NO_PRICES
 from runner.core.states import RunStatus
 from runner.llm.list_prices import configured
 from runner.modelserver.stubs import LABELS
-from runner.providers.records import BranchRecord, Event, Question, RunRecord
+from runner.providers.records import BranchRecord, Committed, Event, Question, RunRecord
 from runner.providers.redis.runs import Runs
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class RunHandle:
 
     def result(self) -> RunResult:
         """Return the result of the run, or its state so far, without waiting."""
-        result: RunResult = self.client.patient(lambda: _result(self.client.store.runs, self.id, self.branch), self)
+        result: RunResult = self.client.patient(lambda: result_of(self.client.store.runs, self.id, self.branch), self)
         return result
 
     def files(self) -> list[OutputFile]:
@@ -225,17 +225,26 @@ def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str
     """Return the ledger of a run; its lines in this order of tasks."""
     prices = NO_PRICES if run.standin else configured(run.created_at)
     place = {task: i for i, task in enumerate(order)}
+    called = any(count for name, count in run.ledger.items() if name != "tools")
     lines = sorted(
-        runs.ledger(run.id), key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place)))
+        runs.ledger(run.id) if called else (),
+        key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))),
     )
     return {**run.ledger, **spent(lines, prices), "by": [line.to_dict(prices) for line in lines]}
 
 
-def _result(runs: Runs, run_id: str, branch: str | None) -> RunResult:
-    run = runs.get(run_id)
-    line = runs.branch(run_id, branch or run.branch)
+Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]
+"""A run, a branch of it, and what is committed there."""
+
+
+def result_of(runs: Runs, run_id: str, branch: str | None = None, read: Read | None = None) -> RunResult:
+    """The result of a run, or of one branch of it; of what was ``read`` of it, if that was."""
+    if read is None:
+        record = runs.get(run_id)
+        name = branch or record.branch
+        read = record, runs.branch(run_id, name), runs.committed(run_id, name)
+    run, line, committed = read
     branch = line.name
-    committed = runs.committed(run_id, branch)
     plan = runs.plan(run_id, run.plan_digest)
     wanted = plan.result
     in_order = sorted(committed, key=lambda key: committed[key].seq)

@@ -7,6 +7,8 @@ from typing import Any
 from redis import Redis
 
 from runner.client import Client
+from runner.client.handle import result_of
+from runner.providers.redis import keys
 
 CREW = """
     from runner import Crew, Task
@@ -43,3 +45,14 @@ def test_a_plan_is_read_once_for_all_results_of_it(client: Client, redis: Redis,
     redis.config_resetstat()
     assert [handle.result().status for handle in handles] == ["cancelled"] * 3
     assert "get" not in calls(redis), "where a plan stands that no bundle has"
+
+
+def test_the_results_of_a_batch_are_those_of_its_runs(client: Client, redis: Redis, write_crew: Any) -> None:
+    path: Path = write_crew(CREW)
+    handles = [client.submit(path) for _ in range(3)]
+    handles[0].cancel()
+    redis.hset(keys.run_key(handles[1].id), "branch", "other")
+    read = client.store.batches.read([handle.id for handle in handles])
+    assert read.keys() == {handles[0].id, handles[2].id}, "who is on another branch now is read by itself"
+    for run_id, one in read.items():
+        assert result_of(client.store.runs, run_id, read=one) == client.run(run_id).result()
