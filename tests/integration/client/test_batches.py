@@ -59,12 +59,18 @@ def topics(count: int) -> Iterator[dict[str, str]]:
     return ({"topic": f"t{number}"} for number in range(1, count + 1))
 
 
-def test_so_many_are_active_and_the_inputs_come_as_they_are_needed(client: Client, read: Prepared, work: Any) -> None:
+def test_so_many_are_active_and_the_inputs_come_as_they_are_needed(
+    client: Client, read: Prepared, work: Any, redis: Redis, eventually: Any
+) -> None:
+    def work_when_submitted() -> None:
+        eventually(lambda: redis.llen(queue_of("runner")) == 5, why="five are submitted")
+        work()
+
     taken, given = [], {}
     inputs = ({"topic": f"t{taken.append(n) or n}"} for n in itertools.count(1))
     batch = iter(client.submit_many(read, inputs, at_once=5))
     for _ in range(6):
-        helper = threading.Timer(0.05, work)
+        helper = threading.Thread(target=work_when_submitted)
         helper.start()
         for number, result in itertools.islice(batch, 5):
             given[number] = result.result
