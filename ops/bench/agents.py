@@ -89,8 +89,8 @@ def seconds(pids: list[int]) -> float:
     return sum(float(fields[11]) + float(fields[12]) for fields in told) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(agents: int, delay: float, *arguments: str) -> dict[str, float]:
-    """Have so many agents at work on one worker with these arguments."""
+def measure(agents: int, delay: float, *arguments: str, kill: bool = False) -> dict[str, float]:
+    """Have so many agents at work on one worker with these arguments; with ``kill``, on another when it was killed."""
     code = [sys.executable, __file__, "--serve", "--delay", str(delay)]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -112,24 +112,30 @@ def measure(agents: int, delay: float, *arguments: str) -> dict[str, float]:
                 group = processes(worker.pid)
                 idle, began, started = memory(group), seconds(group), time.monotonic()
                 runs = [client.submit(prepared, {"n": str(n)}) for n in range(1, agents + 1)]
-                peak, at_peak, now = 0.0, 0, dict[str, int]()
+                peak, at_peak, now, killed = 0.0, 0, dict[str, int](), 0
 
                 def over() -> bool:
-                    nonlocal peak, at_peak, now
+                    nonlocal peak, at_peak, now, killed
                     now = json.loads(urllib.request.urlopen(address, timeout=60).read())
                     if now["now"] > at_peak:
                         at_peak, peak = now["now"], max(peak, memory(group))
+                    if kill and not killed and now["now"] == agents:
+                        killed = now["now"]
+                        worker.kill_group()
+                        fleet.start(*(arguments or ("--pool", "auto")))
                     return client.store.workers.active_runs() == 0
 
                 until(over, "all runs end", within=120 + delay * agents, every=1.0)
-                took, spent = time.monotonic() - started, seconds(group) - began
+                took, spent = time.monotonic() - started, 0.0 if kill else seconds(group) - began
                 completed = sum(run.status == "completed" for run in runs)
+                ledgers = [run.wait(0).ledger for run in runs]
         finally:
             model.kill()
     return {
         "agents": agents, "delay": delay, "completed": completed, "calls": now["calls"], "in flight": now["most"],
         "idle MB": round(idle), "peak MB": round(peak), "seconds": round(took, 1),
-        "processor ms each": round(spent * 1000 / agents, 1),
+        "processor ms each": round(spent * 1000 / agents, 1), "killed with": killed,
+        "paid": sum(one["paid"] for one in ledgers), "in doubt": sum(one["in_doubt"] for one in ledgers),
     }  # fmt: skip
 
 
@@ -137,9 +143,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--delay", type=float, default=20.0)
+    parser.add_argument("--kill", action="store_true", help="kill the worker with -9 when all are in flight")
     parser.add_argument("--serve", action="store_true", help="be the model's server")
     given, rest = parser.parse_known_args()
     if given.serve:
         asyncio.run(serve(given.delay))
     else:
-        print(json.dumps(measure(given.agents, given.delay, *rest)))
+        print(json.dumps(measure(given.agents, given.delay, *rest, kill=given.kill)))
