@@ -190,6 +190,12 @@ model = LiteLlm(model="openai/gpt-4o-mini", api_base={url!r}, api_key="sk-secret
 root_agent = LlmAgent(name="digger", model=model, instruction="You dig.", tools=[look])
 """
 
+OVER_AIOHTTP = """
+import os
+
+os.environ["DISABLE_AIOHTTP_TRANSPORT"] = "False"
+"""
+
 STRANDS = """
 import os, signal
 
@@ -212,6 +218,7 @@ ELSEWHERE = {
     "llama-index": LLAMA_INDEX + LOOK.lstrip() + LLAMA_INDEX_END,
     "autogen": AUTOGEN + LOOK.lstrip() + AUTOGEN_END,
     "google-adk": GOOGLE_ADK + LOOK.lstrip() + GOOGLE_ADK_END,
+    "google-adk aiohttp": OVER_AIOHTTP + GOOGLE_ADK + LOOK.lstrip() + GOOGLE_ADK_END,
     "strands": STRANDS + LOOK.lstrip() + STRANDS_END,
 }
 """Those that are tried in environments of their own: they do not go together, or with the tests' tools."""

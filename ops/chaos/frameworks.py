@@ -33,6 +33,7 @@ PACKAGES = {
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "google-adk": ["google-adk", "litellm", "mcp"],
+    "google-adk aiohttp": ["google-adk", "litellm", "mcp", "aiohttp"],
     "strands": ["strands-agents[openai]"],
 }
 """What each is installed with."""
