@@ -147,7 +147,7 @@ class _Attempt:
         version = b"HTTP/1.0" if response.version == 10 else b"HTTP/1.1"
         headers = response.headers
         if "content-encoding" in headers:
-            headers = self._library.HTTPHeaderDict(wire.unframed(headers.items()))
+            headers = self._library.response.HTTPHeaderDict(wire.unframed(headers.items()))
         source = _Source(response, self._call.tee(version))
         return self._like(response, headers, source, _stream_class(self._library.HTTPResponse), **kw)
 
@@ -167,7 +167,7 @@ class _Attempt:
         about = {"reason": http.client.responses.get(status), "version": 11, **about}
         return (kind or self._library.HTTPResponse)(
             body=body,
-            headers=self._library.HTTPHeaderDict(headers),
+            headers=self._library.response.HTTPHeaderDict(headers),
             status=status,
             request_method=self._method,
             request_url=self._address,

@@ -242,6 +242,13 @@ def test_a_redirect_leads_to_the_call(client, wire, account, attempt):
     ]
 
 
+def test_it_takes_no_more_than_urllib3_1_has(wire, account, attempt, monkeypatch):
+    monkeypatch.delattr(urllib3, "HTTPHeaderDict")
+    one = lambda: requests.post(wire.chat, json=asked(), timeout=20).json()  # noqa: E731
+    assert attempt(one) == attempt(one) == CHAT
+    assert (len(wire.log), account.paid.total()) == (1, 1)
+
+
 def test_what_is_refused_or_never_sent_is_not_in_doubt(wire, account, attempt):
     wire.reply = lambda number: Reply(status=400)
     said = attempt(lambda: requests.post(wire.chat, json=asked(), timeout=20))
