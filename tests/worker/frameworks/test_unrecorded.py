@@ -47,7 +47,7 @@ crew = Crew(tasks=[Task(name="past", run=past), Task(name="through", run=through
 """
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
 def test_what_no_transport_recorded_is_counted_by_host_and_path(
     pool: str, fleet: Any, client: Client, write_crew: Callable[..., Path]
 ) -> None:

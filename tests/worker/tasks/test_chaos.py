@@ -40,7 +40,7 @@ class Blows:
         return self.rand.choice(alive)
 
     def start(self) -> None:
-        self.fleet.start("--concurrency", "2", "--pool", self.rand.choice(["prefork", "prefork", "threads"]),
+        self.fleet.start("--concurrency", "2", "--pool", self.rand.choice(["prefork", "prefork", "shared"]),
                          wait=False, RUNNER_LEASE="1", RUNNER_DRAIN_TIMEOUT="2", RUNNER_MAX_ATTEMPTS="50")  # fmt: skip
 
     def kill_group(self) -> None:

@@ -17,7 +17,7 @@ from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.store import RedisStore
 from runner.tasks.app import kombu_url
 
-POOLS = pytest.mark.parametrize("pool", ["prefork", "threads"])
+POOLS = pytest.mark.parametrize("pool", ["prefork", "shared"])
 FOR_LONG, NEVER = "60", "0"
 
 HELD = 'crew = Crew(tasks=[Task(name="held", run=steps("held", 1, 0.001, held_at=0))])'
