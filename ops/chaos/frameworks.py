@@ -4,6 +4,8 @@ For each framework an environment is made with its newest release (``--only NAME
 them). There an agent, as its author would write it, makes four calls of a model server that counts, and uses a tool
 three times; its process is killed with SIGKILL in flight at each of the seven. Exit code 0 if each run gave what it
 gives alone, and no call was made and no tool used more often than needed and in doubt.
+
+With ``--context`` its tool counts in the context of the framework, and what it counted is in the result.
 """
 
 import argparse
@@ -18,6 +20,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from context_agents import CONTEXTS
+from context_agents import ELSEWHERE as COUNTED_ELSEWHERE
 from framework_agents import AGENTS, ELSEWHERE, OUTPUTS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -43,23 +47,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(PACKAGES), help="some of them")
     parser.add_argument("--keep", type=Path, help="where environments are made, and found again")
+    parser.add_argument("--context", action="store_true", help="agents whose tool counts in the framework's context")
     parser.add_argument("--inside", choices=sorted(PACKAGES), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        print(json.dumps(killed(options.inside)))
+        print(json.dumps(killed(options.inside, in_context=options.context)))
         return 0
     with tempfile.TemporaryDirectory() as made:
-        return table(options.only or list(PACKAGES), options.keep or Path(made))
+        known = [name for name in PACKAGES if not options.context or name in {**CONTEXTS, **COUNTED_ELSEWHERE}]
+        return table(options.only or known, options.keep or Path(made), ["--context"] if options.context else [])
 
 
-def table(names: list[str], folder: Path) -> int:
+def table(names: list[str], folder: Path, more: list[str]) -> int:
     """One row for each; 1 if something was lost or done too often."""
     print("| framework | version | result | calls made / needed + in doubt | uses made / needed + in doubt |")
     print("|---|---|---|---|---|", flush=True)
     wrong = 0
     for name in names:
         python = environment(folder / name.replace(" ", "-"), PACKAGES[name])
-        command = [str(python), __file__, "--inside", name]
+        command = [str(python), __file__, "--inside", name, *more]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"| {name} | | {done.stderr.strip().splitlines()[-1][:200]} | | |", flush=True)
@@ -85,7 +91,7 @@ def environment(folder: Path, packages: list[str]) -> Path:
     return python
 
 
-def killed(name: str) -> dict[str, Any]:
+def killed(name: str, *, in_context: bool = False) -> dict[str, Any]:
     """One run, killed at each call and each use; what the model server, the tool and the account counted."""
     from importlib.metadata import version
 
@@ -108,16 +114,19 @@ def killed(name: str) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as made, ModelServer(answer) as models, RedisServer() as server:
         trace, file = Path(made) / "trace", Path(made) / "agent.py"
-        file.write_text({**AGENTS, **ELSEWHERE}[name].format(url=models.url, trace=str(trace), dies=list(range(USES))))
+        agents = {**CONTEXTS, **COUNTED_ELSEWHERE} if in_context else {**AGENTS, **ELSEWHERE}
+        file.write_text(agents[name].format(url=models.url, trace=str(trace), dies=list(range(USES))))
         with Fleet(server.url) as fleet:
             worker = fleet.start("--concurrency", "1", "--pool", "prefork")
-            result = Client(server.url).submit(file, {"prompt": "Dig."}).wait(600)
+            result = Client(server.url).submit(file, {} if in_context else {"prompt": "Dig."}).wait(600)
         tools = result.ledger["tools"]
         # The last answer of smolagents is a tool of its own.
         extra = 1 if name == "smolagents" else 0
         return {
             "version": version(PACKAGES[name][0].partition("[")[0]),
-            "same": result.outputs == {"agent": OUTPUTS.get(name, "done")},
+            "same": result.outputs.get("main", "").endswith(f"done {list(range(USES))}")
+            if in_context
+            else result.outputs == {"agent": OUTPUTS.get(name, "done")},
             "calls": models.requests,
             "paid": [result.ledger["paid"], result.ledger["in_doubt"]],
             "uses": len(trace.read_text().split()),
