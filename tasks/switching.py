@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
+AGAIN = 0.01  #: seconds until a thread that could not be broken into is tried again
 CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
 
 
@@ -41,7 +42,8 @@ class SwitchingTask(greenlet):
         self._parked = 0  # the number of its wait, if it is in one that may be interrupted
         self._waits = itertools.count(1)
         self._has_thread = False
-        self.blocking: InterruptibleSection | None = None  # that of the thread it waits for
+        self.in_a_thread = False  # whether it waits for a thread, from before that is started until it has heard
+        self.blocking: InterruptibleSection | None = None  # that of the thread, while it does what it is for
 
     # -- for the loop
 
@@ -55,8 +57,8 @@ class SwitchingTask(greenlet):
             self._loop.switch(self)
 
     def raise_in(self, exception: type[BaseException]) -> None:
-        """Have its wait end with an exception."""
-        if self._parked and self.blocking is None:
+        """Have its wait end with an exception, unless that is for a thread: its code would go on there."""
+        if self._parked and not self.in_a_thread:
             self._loop.switch(self, exception)
 
     # -- for itself
@@ -100,8 +102,13 @@ class SwitchingTask(greenlet):
     def in_thread(self, do: Callable[[], T]) -> T:
         """What ``do`` gives, in a thread of its own with the task's context."""
         context, done, told = contextvars.copy_context(), self.alarm(), SimpleNamespace(error=Interrupted("stopped"))
-        threading.Thread(target=self._blocking, args=(context, do, told, done), name="task", daemon=True).start()
-        done.wait(None)
+        thread = threading.Thread(target=self._blocking, args=(context, do, told, done), name="task", daemon=True)
+        self.in_a_thread = True
+        try:
+            thread.start()
+            done.wait(None)
+        finally:
+            self.in_a_thread = False
         for variable, value in context.items():
             if variable.get(_MISSING) is not value:
                 variable.set(value)
@@ -221,8 +228,12 @@ class SwitchingSection:
         return True
 
     def _raise(self, exception: type[BaseException]) -> None:
-        if not self._over and self._may():
+        if self._over or not self._may():
+            return
+        if not self._task.in_a_thread:
             self._task.raise_in(exception)
+        elif (blocking := self._task.blocking) is None or not blocking.break_in(exception):
+            self._loop.loop.call_later(AGAIN, self._raise, exception)  # it is about to begin, or has just ended
 
     def over(self) -> None:
         """Nothing is raised any more."""
@@ -341,9 +352,13 @@ class TaskLoop:
 
         def run() -> None:
             try:
-                done.set_result(do(*arguments))
+                found = do(*arguments)
             except BaseException as error:
-                done.set_exception(error)
+                if not done.done():  # else it was cancelled
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(found)
 
         task = SwitchingTask(self, run, None)
         task.gr_context = getcurrent().gr_context  # its own, not a copy: what it sets stays set

@@ -38,8 +38,14 @@ def message_of(job: Job, crew: str) -> Message:
 
 
 def read_message(text: str) -> Message:
-    """A message out of a queue. Raises ValueError, TypeError or KeyError for what is not one of ours."""
-    found = json.loads(text)
+    """A message out of a queue. Raises ValueError for what is not one of ours."""
+    try:
+        return _read(json.loads(text))
+    except (TypeError, LookupError, AttributeError) as error:
+        raise ValueError("it is no message of a job") from error
+
+
+def _read(found: Any) -> Message:
     headers, body = found["headers"], found["body"]
     if found["properties"].get("body_encoding") == "base64":  # sent by kombu
         body = base64.b64decode(body)

@@ -4,12 +4,12 @@ A message can be lost with a worker that had taken it and not yet claimed its jo
 only a look at what is in it tells.
 """
 
-import json
 from collections.abc import Iterator
 
 from runner.core.jobs import Job, queue_for
 from runner.providers.redis import keys
 from runner.providers.redis.connection import Client
+from runner.providers.redis.envelope import read_message
 from runner.providers.redis.store import return_job
 
 LONGEST = 20_000  #: of a longer queue nothing is said: looking at it would cost more than waiting for it
@@ -60,6 +60,10 @@ def _open(client: Client, run_id: str) -> Iterator[tuple[str, str, str]]:
             yield run_id, branch, task
 
 
-def _job(message: str) -> Job:
-    given = json.loads(json.loads(message)["body"])[1]
+def _job(message: str) -> Job | None:
+    """The job of a message; None if it is no message of ours."""
+    try:
+        given = read_message(message).arguments
+    except ValueError:
+        return None
     return Job(given["run"], given["branch"], given["task"], given["attempt"])

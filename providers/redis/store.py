@@ -51,7 +51,7 @@ class RedisStore:
             return None
         try:
             return read_message(text)
-        except (ValueError, TypeError, KeyError):  # not of ours: for Celery, which says so
+        except ValueError:  # not of ours: for Celery, which says so
             self._line.ask_for("RPUSH", queue, text)
         return None
 

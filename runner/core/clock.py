@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from runner.core import waiting
+
 
 class Clock(Protocol):
     """What time it is, and how to let some of it pass. All of it is in seconds."""
@@ -31,7 +33,7 @@ class SystemClock:
     # Bound as they are: reading the clock costs no call of ours, and it is read for each step.
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
+    sleep = staticmethod(waiting.sleep)
 
     def wait(self, asleep: Callable[[float], object], seconds: float, /) -> None:
         """It sleeps by this time itself."""

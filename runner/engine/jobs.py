@@ -229,14 +229,16 @@ class JobAttempt(Attempt):
         return self._store.pacer(self.claim.job.run_id)
 
     def warm(self, loaded: Loaded) -> None:
-        """Load what the task needs and its code does not import."""
+        """Load what the task needs and its code does not import. From here on its models are those that stand in."""
+        if self.claim.standin:
+            stubs.choose(stubs.named(self.claim.standin))
         loaded.adapter.warm(loaded.crew, self.claim.job.task)
 
     def at_work(self, loaded: Loaded, journal: Journal) -> contextlib.AbstractContextManager[None]:
         """The bundle's modules stay; the crew's handlers hear that the task begins."""
         claim, events = self.claim, self._events
         if claim.standin:
-            journal.standin = stubs.choose(stubs.named(claim.standin))
+            journal.standin = stubs.chosen()
         self._source = loaded.adapter.source(loaded.crew, claim.job.task)
         events.started(loaded.crew, self._source, loaded.growing.format_event if loaded.growing else None)
         journal.watched = events.wants("llm_call_started", "llm_call_completed", "llm_call_failed")

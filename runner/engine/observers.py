@@ -94,7 +94,6 @@ class ObservedRecorder:
                 _tell(one.step_recorded, self._claim, step, entry, usage)
 
 
-@functools.cache
 @functools.cache  # looking for them costs milliseconds
 def installed() -> tuple[Observer, ...]:
     """Those that are installed."""

@@ -6,14 +6,13 @@ import importlib
 import importlib.metadata
 import os
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
-from runner.core import backoff
+from runner.core import backoff, waiting
 from runner.core.errors import ModelError, RunnerError
 from runner.llm.clients import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
 from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
@@ -167,7 +166,7 @@ class LLM(BaseLLM):
                 raise
             except Exception as error:
                 request, pause = self._again(error, request, target, attempt)
-            time.sleep(pause)
+            waiting.sleep(pause)
         raise AssertionError("unreachable")
 
     async def acomplete(

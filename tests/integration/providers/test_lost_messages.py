@@ -1,5 +1,7 @@
 """Messages get lost; jobs do not."""
 
+import base64
+import json
 from collections.abc import Iterator
 from functools import partial
 from threading import Thread
@@ -13,6 +15,7 @@ from runner.core.states import RunStatus
 from runner.providers.memory import MemoryBroker
 from runner.providers.redis import keys, lost_messages
 from runner.providers.redis.connection import connect
+from runner.providers.redis.envelope import read_message
 from runner.providers.redis.store import return_job
 from runner.tasks.supervisor import Supervisor
 from runner.testing import RedisServer, eventually
@@ -45,6 +48,23 @@ def test_a_queue_that_is_not_empty_is_believed(driver: Driver, clock: Clock) -> 
         driver.commit(driver.claim(job))
     clock.go_on(OLD)
     assert driver.workers.redeliver(OLD) == 1
+
+
+def test_messages_of_others_hide_none_that_is_lost(driver: Driver, clock: Clock) -> None:
+    # Given a queue with a message of another program, one of another kind, and a job's as kombu sends it
+    driver.submit(WIDE)
+    lost, sent = driver.redis.rpop(QUEUE), json.loads(driver.redis.rpop(QUEUE))
+    sent["body"] = base64.b64encode(sent["body"].encode()).decode()
+    sent["properties"]["body_encoding"] = "base64"
+    driver.redis.lpush(
+        QUEUE, json.dumps(sent), "no JSON", '{"headers": {"task": "other"}, "body": "", "properties": []}', "[]"
+    )
+    clock.go_on(OLD)
+    given = read_message(lost).arguments
+    # Then what is missing is the one that was lost
+    assert lost_messages.missing(driver.redis, keys.home()) == {
+        Job(given["run"], given["branch"], given["task"], given["attempt"])
+    }
 
 
 def test_a_queue_that_nobody_serves_hides_no_other(driver: Driver, clock: Clock) -> None:

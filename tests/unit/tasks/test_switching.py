@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from runner.core import waiting
+from runner.core.clock import SYSTEM
 from runner.core.errors import Interrupted, TimedOut
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
@@ -83,6 +84,79 @@ def test_tasks_that_wait_share_a_thread_and_no_context(tasks: Tasks) -> None:
     assert sorted(found for found, _, _ in results) == sorted(f"t{n}" for n in range(together))
     assert all(found == own for found, own, _ in results)
     assert {ident for _, _, ident in results} == {tasks.loop._thread.ident}
+
+
+def test_a_clock_stops_no_other_task(tasks: Tasks) -> None:
+    slept, came = threading.Event(), []
+
+    def sleeper() -> None:
+        while not slept.is_set():
+            SYSTEM.sleep(0.01)
+        came.append("slept")
+
+    def other() -> None:
+        came.append("other")
+        slept.set()
+
+    tasks.begin(sleeper)
+    tasks.begin(other)
+    tasks.results()
+    assert came == ["other", "slept"]
+
+
+@pytest.mark.parametrize("at", ["before it is begun", "when it is over"])
+def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behind(
+    at: str, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a task whose thread is started and has not begun, or whose work there is done, and not yet heard of
+    held, broken, done = threading.Event(), threading.Event(), []
+    sections: list[waiting.Section] = []
+    blocking = switching.SwitchingTask._blocking
+
+    def late(self: Any, *about: Any) -> None:
+        if at == "when it is over":
+            blocking(self, *about[:3], Later(about[3]))
+            return
+        held.set()
+        assert broken.wait(10)
+        blocking(self, *about)
+
+    class Later:
+        def __init__(self, alarm: Any) -> None:
+            self.alarm = alarm
+
+        def set(self) -> None:
+            held.set()
+            assert broken.wait(10)
+            self.alarm.set()
+
+    def work() -> None:
+        done.append("begun")
+        end = time.monotonic() + (10 if at == "before it is begun" else 0)
+        while time.monotonic() < end:
+            time.sleep(0.001)
+        done.append("ended")
+
+    def task() -> None:
+        sections.append(waiter().section(lambda: True))
+        waiter().in_thread(work)
+        waiter().alarm().wait(10)
+        done.append("went on")
+
+    monkeypatch.setattr(switching.SwitchingTask, "_blocking", late)
+    tasks.begin(task)
+    assert held.wait(10)
+    # When it is stopped then
+    assert sections[0].break_in(TimedOut)
+    heard = threading.Event()
+    tasks.loop.call(heard.set)
+    assert heard.wait(10)
+    assert not tasks.ended, "it waits for its thread"
+    broken.set()
+    # Then it stops, and nothing of it goes on
+    (error,) = tasks.results()
+    assert isinstance(error, TimedOut)
+    assert done == (["begun"] if at == "before it is begun" else ["begun", "ended"])
 
 
 def test_outside_of_a_task_nothing_is_different(tasks: Tasks) -> None:
