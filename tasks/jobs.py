@@ -31,7 +31,7 @@ from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
 from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
-from runner.tasks import pool
+from runner.tasks import environments, pool
 from runner.tasks.app import app, own_broker, pools, state_url
 from runner.tasks.parent import end_with_parent
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
@@ -63,6 +63,7 @@ class Process:
         self.tell = pool.continues if on_main_thread else continues
         self._threads = itertools.count()
         self._local = threading.local()
+        self._environments = environments.here()
 
     def _mark(self, claim: Claim, trigger: str) -> None:
         """On a connection of its own: it may come in the middle of anything."""
@@ -143,6 +144,7 @@ class Process:
                 time_slice=self.settings.time_slice,
                 serves=["" if one == "process" else one for one in pools()],
                 code=self._code(),
+                environments=self._environments,
             )
             kept.executor = found
         return found

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
@@ -18,7 +19,10 @@ LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not tell
+REQUESTS = "RUNNER_ENVIRONMENTS_FD"  #: where a worker reads which descriptor takes its requests
 _PR_SET_PDEATHSIG = 1
+_MAIN = ("-P", "-m", "runner.tasks.worker")  # -P: what lies in the working directory is not ours
+_BUILDER = ("-P", "-m", "runner.tasks.environment")
 
 
 def run(
@@ -35,7 +39,13 @@ def run(
     asked: list[int] = []
     heard, tell = os.pipe()  # a worker is always told by SIGTERM; here it reads what we were told by
     os.set_blocking(heard, False)
-    workers = [_Kept({**os.environ, **one, "RUNNER_ASKED_FD": str(heard)}, heard) for one in environments]
+    wanted, want = os.pipe()  # requests for workers in other environments: see `runner.tasks.environments`
+    os.set_blocking(wanted, False)
+    parts = [
+        {**os.environ, **one, "RUNNER_ASKED_FD": str(heard), REQUESTS: str(want), "RUNNER_PART": str(number)}
+        for number, one in enumerate(environments)
+    ]
+    workers = [_Kept(one, (heard, want)) for one in parts]
 
     def ask(signum: int, _frame: FrameType | None) -> None:
         asked.append(signum)
@@ -50,9 +60,14 @@ def run(
             one.start()
         if asked:  # it came between two children
             break
-        _wait(workers, poll)
+        _wait(workers, poll, wanted)
         if asked:
             break
+        for request in _requests(wanted):
+            settings = _in_environment(parts, request)
+            name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
+            if not any(one.name == name for one in workers):
+                workers.append(_Kept(settings, (heard,), _BUILDER, name))
         pending = not all(one.runs for one in workers)
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
@@ -61,7 +76,9 @@ def run(
                 return 0
             continue  # there is something to do again
         for one in ended:
-            if not one.again(tries):
+            if one.name and one.code == 0:  # it had nothing to do
+                workers.remove(one)
+            elif not one.again(None if one.name else tries):
                 print(
                     f"runner worker: it ended {tries} times shortly after starting; giving up",
                     file=sys.stderr,
@@ -76,8 +93,10 @@ def run(
 class _Kept:
     """One worker that is kept running."""
 
-    def __init__(self, environment: Mapping[str, str], heard: int) -> None:
-        self._environment, self._heard = environment, heard
+    def __init__(
+        self, environment: Mapping[str, str], passed: Sequence[int], command: Sequence[str] = _MAIN, name: str = ""
+    ) -> None:
+        self._environment, self._passed, self._command, self.name = environment, passed, command, name
         self._child: subprocess.Popen[bytes] | None = None
         self._started = self._due = 0.0
         self._pause, self._quick_deaths = 0.1, 0
@@ -96,9 +115,9 @@ class _Kept:
             return
         self._started, self._told = time.monotonic(), False
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "runner.tasks.worker"],  # -P: what lies in the working directory is not ours
+            [sys.executable, *self._command],
             env=self._environment,
-            pass_fds=(self._heard,),
+            pass_fds=self._passed,
             preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
         with contextlib.suppress(OSError, AttributeError):  # no such call (macOS)
@@ -146,14 +165,36 @@ class _Kept:
         return self._child is not None
 
 
-def _wait(workers: Sequence[_Kept], seconds: float) -> None:
-    """Until one of them ends or is to be started, for so long at most."""
+def _requests(wanted: int) -> list[str]:
+    """What was asked for since the last look, each once."""
+    with contextlib.suppress(BlockingIOError):
+        return list(dict.fromkeys(os.read(wanted, 1 << 16).decode().splitlines()))
+    return []
+
+
+def _in_environment(parts: Sequence[Mapping[str, str]], request: str) -> dict[str, str]:
+    """The settings of a worker in another environment, of the part that asked for it."""
+    asked = json.loads(request)
+    part = parts[asked["part"]]
+    own = {
+        "RUNNER_QUEUE": asked["queue"],
+        "RUNNER_ENVIRONMENT": asked["digest"],
+        "RUNNER_ENVIRONMENT_BUNDLE": asked["bundle"],
+        "RUNNER_ENVIRONMENT_FILE": asked["file"],
+    }
+    return {name: value for name, value in part.items() if name != REQUESTS} | own
+
+
+def _wait(workers: Sequence[_Kept], seconds: float, wanted: int | None = None) -> None:
+    """Until one of them ends or is to be started, or something is ``wanted``, for so long at most."""
     left = min(seconds, *(max(one.due, 0) for one in workers))
     running = [one for one in workers if one.runs]
     if any(one.pidfd is None for one in running):
         time.sleep(min(left, LOOK))
         return
     watched = select.poll()
+    if wanted is not None:
+        watched.register(wanted, select.POLLIN)
     for one in running:
         watched.register(one.pidfd or 0, select.POLLIN)
     watched.poll(left * 1000)

@@ -17,7 +17,7 @@ def main() -> None:
     from runner.bundles import relative_paths
     from runner.core.settings import cache_dir
     from runner.providers.redis.protocol import served
-    from runner.tasks import jobs, steps
+    from runner.tasks import environments, jobs, steps
     from runner.tasks.app import app, pools, state_url
 
     steps.install(app)
@@ -28,6 +28,7 @@ def main() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
     jobs.share()
+    environments.end_when_idle()
     if pool != "prefork":
         jobs.process(on_main_thread=False).stops.install_pauses()
         relative_paths.enter(cache_dir())

@@ -258,10 +258,14 @@ def write_crew(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+WITHOUT = {"RUNNER_ENVIRONMENTS": "off"}
+"""Workers are as they were started, whatever is beside a crew; but for the tests of that, which turn it on."""
+
+
 @pytest.fixture
 def fleet(server: RedisServer) -> Iterator[Fleet]:
     """Workers on the empty server."""
-    with Fleet(server.url) as one:
+    with Fleet(server.url, settings={**WITHOUT}) as one:
         yield one
         one.end()
         print(one.log()[-4000:])  # shown where the test failed
@@ -270,7 +274,7 @@ def fleet(server: RedisServer) -> Iterator[Fleet]:
 @pytest.fixture
 def own_fleet(own_server: RedisServer) -> Iterator[Fleet]:
     """Workers on a server that the test may kill."""
-    with Fleet(own_server.url) as one:
+    with Fleet(own_server.url, settings={**WITHOUT}) as one:
         yield one
 
 

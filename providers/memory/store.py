@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import NotFound
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.core.states import RunStatus, TaskState
@@ -42,7 +42,14 @@ class MemoryStore:
 
     @atomic
     def claim(
-        self, job: Job, *, worker: str, process: str, unfit: Iterable[str] = (), nonce: str = ""
+        self,
+        job: Job,
+        *,
+        worker: str,
+        process: str,
+        unfit: Iterable[str] = (),
+        environments: str = ANY,
+        nonce: str = "",
     ) -> Claim | Refusal:
         """Take the job's task if it is free; one of an ``unfit`` adapter is left to others.
 
@@ -67,6 +74,10 @@ class MemoryStore:
             self._memory.queued.pop(place, None)
             self._memory.due[place] = self._memory.now() + NOT_FIT_MS
             return Refusal("unfit")
+        digest, _, file = run.fields.get("environment", "").partition(" ")
+        if digest and environments != ANY and f",{digest}," not in environments:
+            code = (run.fields.get(name, "") for name in ("bundle", "module", "attr", "adapter"))
+            return Refusal("environment", Needed(digest, file, *code))
         take(self._memory, run, job, task, worker=worker, process=process, nonce=nonce or uuid.uuid4().hex)
         return given(run, job, task)
 

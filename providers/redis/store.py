@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
 from runner.journal.task_marks import Log
@@ -37,9 +37,11 @@ class RedisStore:
         self._runs = Runs(self._client)
         self.workers = Workers(self._client)
 
-    def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
+    def claim(
+        self, job: Job, *, worker: str, process: str, unfit: Iterable[str], environments: str = ANY
+    ) -> Claim | Refusal:
         """Take the job's task if it is free: one round trip."""
-        return claim(self._line, job, worker=worker, process=process, unfit=unfit)
+        return claim(self._line, job, worker=worker, process=process, unfit=unfit, environments=environments)
 
     def take(self, queue: str) -> Message | None:
         """Take the oldest message of a queue that scripts push to; None for none, and where the store is away.
@@ -106,9 +108,15 @@ class RedisStore:
 
 
 def claim(
-    line: PipelinedConnection, job: Job, *, worker: str, process: str, unfit: Iterable[str] = ()
+    line: PipelinedConnection,
+    job: Job,
+    *,
+    worker: str,
+    process: str,
+    unfit: Iterable[str] = (),
+    environments: str = ANY,
 ) -> Claim | Refusal:
-    """Take the task if it is free; one of an ``unfit`` adapter is left to others. Waits for Redis; one round trip."""
+    """Take the task if it is free, see `runner.engine.ports.Store.claim`. Waits for Redis; one round trip."""
     home = keys.home_of(job.run_id)
     branch = keys.branch_key(job.run_id, job.branch)
     answer = scripts.load("claim")(
@@ -124,7 +132,10 @@ def claim(
         nonce=os.urandom(16).hex(),
         stamp=stamp(),
         unfit="".join(f",{adapter}," for adapter in unfit),
+        environments=environments,
     )
+    if answer[0] == "environment":
+        return Refusal(answer[0], Needed(*answer[1].split(" ", 1), *answer[2:]))
     return claimed(job, worker, answer) if answer[0] == "claimed" else Refusal(answer[0])
 
 

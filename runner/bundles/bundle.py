@@ -18,6 +18,7 @@ from runner.bundles.selection import DEFAULT_LIMIT, IGNORE_FILE, MAX_LIMIT, Left
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew
 
+ASKING = ("requirements.txt", "uv.lock", "pyproject.toml", ".python-version")
 _OF_A_DATABASE = ("-wal", "-shm", "-journal")
 
 
@@ -30,6 +31,7 @@ class Bundle:
     module: str  # what to import from it
     files: int
     size: int  # bytes of all files together
+    asks: bool = False  # files that may ask for an environment are in it: see `runner.bundles.environment`
     left_out: tuple[LeftOut, ...] = ()  # what lies beside the crew file and is not in it; without caches
 
 
@@ -42,7 +44,7 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
     crew_file = target.file.relative_to(target.root).as_posix()
     if all(file.name != crew_file for file in selected):
         raise BadCrew(f"{target.file.name} itself is left out by the ignore rules; take it out of {IGNORE_FILE}")
-    sink, files, size = _Sink(), 0, 0
+    sink, files, size, asks = _Sink(), 0, 0, False
     with tarfile.open(fileobj=cast("IO[bytes]", sink), mode="w|", format=tarfile.PAX_FORMAT) as tar:
         for file in selected:
             content, mode = _read(file, selection.limit - size, selection)
@@ -55,10 +57,11 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
                 continue
             size += len(content)
             files += 1
+            asks |= file.path.name in ASKING or (file.name == crew_file and b"# /// script" in content)
             member = tarfile.TarInfo(file.name)  # its defaults: time 0, owner 0, no names
             member.size, member.mode = len(content), mode
             tar.addfile(member, io.BytesIO(content))
-    return Bundle(sink.sha256(), sink.data(), target.module, files, size, tuple(sorted(left_out)))
+    return Bundle(sink.sha256(), sink.data(), target.module, files, size, asks, tuple(sorted(left_out)))
 
 
 def contents(bundle: Bundle) -> list[tuple[str, int]]:

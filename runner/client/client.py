@@ -350,6 +350,7 @@ class Client:
                 "module": prepared.packed.module,
                 "attr": prepared.attr,
                 "adapter": prepared.adapter,
+                "environment": prepared.environment,
                 **prepared.signature(),
             }
             if prepared.packed.sha256 == run.bundle:

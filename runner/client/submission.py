@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -20,7 +21,7 @@ from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
 from runner.core import names, settings
-from runner.core.errors import BadInput, UsageError
+from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import stored
 from runner.core.plan import Plan
@@ -29,6 +30,9 @@ from runner.modelserver import stubs
 from runner.providers.config import CheckpointConfig
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.protocol import queue_of
+
+if TYPE_CHECKING:
+    from runner.bundles.environment import Environment
 
 LONGEST_ID = 200  #: characters of a key that a run is submitted with
 KEEP = 7 * 24 * 3600.0  #: seconds that a finished run is kept
@@ -54,6 +58,8 @@ class Prepared:
     """Those of its own file that are not JSON, and why not: others must be given."""
     triggers: dict[str, str]
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
+    environment: str
+    """The digest of the environment that it asks for, and the crew file in its bundle; "" for none."""
     reader: Reader
     """The process that read it; gone unless its plan grows."""
 
@@ -107,7 +113,17 @@ def prepare(
             except UsageError:
                 reader.found()  # what is wrong with the crew file comes first
                 raise
-            found = reader.found()
+            environment, wanted = "", _environment(target, packed)
+            if wanted is not None:
+                environment = f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}"
+            try:
+                found = reader.found()
+            except BadCrew:
+                if wanted is None or (python := _elsewhere(wanted)) is None:
+                    raise
+                reader.close()
+                reader = Reader(Request.of(target, inputs or {}), python=python)
+                found = reader.found()
     except BaseException:
         reader.close()
         raise
@@ -127,8 +143,27 @@ def prepare(
         inputs=found["inputs"],
         unfit=found["unfit"],
         triggers=found["triggers"],
+        environment=environment,
         reader=reader,
     )
+
+
+def _environment(target: Target, packed: Bundle) -> "Environment | None":
+    """The environment that the crew asks for, where that is looked for. Raises `BadCrew`."""
+    if not packed.asks or not settings.builds_environments():
+        return None
+    from runner.bundles.environment import asked_for  # most crews ask for none
+
+    return asked_for(target.file, target.include, packed.sha256)
+
+
+def _elsewhere(wanted: "Environment") -> Path | None:
+    """The interpreter of the environment, built here for a file that this one cannot read; None if it is this one, or
+    there is no uv. Raises `EnvironmentFailed`."""
+    from runner.bundles.building import built, uv
+    from runner.bundles.environment import why_not
+
+    return built(wanted, settings.cache_dir()) if uv() and why_not(wanted) else None
 
 
 def code_digest(packed: Bundle) -> str:
@@ -136,7 +171,7 @@ def code_digest(packed: Bundle) -> str:
     digest = hashlib.sha256()
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(packed.data)), mode="r:") as tar:
         for member in tar:
-            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml", ".jsonc")):
+            if member.isfile() and member.name.endswith((".py", ".yaml", ".yml", ".toml", ".jsonc", *bundle.ASKING)):
                 content = tar.extractfile(member)
                 digest.update(f"{member.name}\0".encode() + (content.read() if content else b"") + b"\0")
     return digest.hexdigest()
@@ -187,6 +222,7 @@ def run_fields(
         "output_files": json.dumps(prepared.output_files),
         **({"shapes": prepared.shapes} if prepared.shapes else {}),
         **({"inputs": stored(inputs)} if inputs is not None else {}),
+        **({"environment": prepared.environment} if prepared.environment else {}),
         "queue": queue_of(queue),
         "keep": str(int(keep * 1000)),
         **({"standin": stubs.named(models) or ""} if models else {}),

@@ -19,6 +19,7 @@
         ├── BundleDamaged     its code is not what was stored
         ├── Unsigned          its code is not signed with a key of this worker
         ├── MissingDependency a module the crew needs is not on this worker
+        ├── EnvironmentFailed the environment that the crew asks for cannot be built on this machine
         ├── ModelError        a model that cannot be called, or gave no answer that can be taken
         │   └── ContextTooLong it accepts less input than it was sent
         ├── GuardrailFailed   what a task gave did not pass its guardrails, however often it was asked again
@@ -138,6 +139,10 @@ class FlowLoop(TaskError, RecursionError):
 
 class MissingDependency(TaskError):
     """A module that the crew imports is not installed on this worker."""
+
+
+class EnvironmentFailed(TaskError):
+    """The environment that a crew asks for cannot be built on this machine."""
 
 
 class BundleDamaged(TaskError):

@@ -98,8 +98,27 @@ class Claim:
     standin: str = ""
 
 
+ANY = "*"  #: a process that takes whatever environment a run asks for
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The environment that a run asks for: its digest, the crew file in the bundle, and which code that is."""
+
+    digest: str
+    file: str
+    bundle: str
+    module: str
+    attr: str
+    adapter: str
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a job could not be claimed: another worker holds it, it is done, or its branch is over."""
+    """Why a job could not be claimed: another worker holds it, it is done, or its branch is over.
+
+    ``needed`` is the environment that its run asks for, where this process is another one.
+    """
 
     reason: str
+    needed: Needed | None = None

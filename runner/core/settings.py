@@ -122,6 +122,19 @@ def model_endpoints() -> tuple[str, ...]:
     return found
 
 
+def builds_environments() -> bool:
+    """Whether workers build the environments that crew files ask for: ``RUNNER_ENVIRONMENTS``."""
+    given = os.environ.get("RUNNER_ENVIRONMENTS", "").strip().lower() or "on"
+    if given not in ("on", "off"):
+        raise UsageError(f"RUNNER_ENVIRONMENTS must be on or off, got {given!r}")
+    return given == "on"
+
+
+def environment_idle() -> float:
+    """How long a worker in an environment of its own stays without a job."""
+    return _number("RUNNER_ENVIRONMENT_IDLE", 300.0, 1.0)
+
+
 def demo_delay() -> float:
     """How long the demo's answers take."""
     return _number("RUNNER_DEMO_DELAY", 0.3, 0.0)

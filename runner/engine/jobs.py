@@ -13,8 +13,8 @@ from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import DiskTrouble
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.errors import DiskTrouble, RunnerError
+from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
 from runner.core.plan import THREAD, Plan, PlannedTask
@@ -23,6 +23,7 @@ from runner.engine import adapters, observers
 from runner.engine.attempt import NOT_INSTALLED, Attempt, Loaded, next_delay
 from runner.engine.code_cache import AttemptFolder, CodeCache, Signatures
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
+from runner.engine.environments import ANY_ENVIRONMENT, Environments
 from runner.engine.event_relay import TaskEvents
 from runner.engine.executor import Executor, Stops
 from runner.engine.failures import describe, trace_of
@@ -67,11 +68,13 @@ class JobExecutor:
         time_slice: float = 0.0,
         serves: Collection[str] = ("", THREAD),
         code: CodeCache | None = None,
+        environments: Environments = ANY_ENVIRONMENT,
         clock: Clock = SYSTEM,
     ) -> None:
         """``time_slice``: for how many seconds a run continues here from task to task, without a message for each.
 
-        ``serves``: the pools of the tasks that it does. ``code``: what it shares with others.
+        ``serves``: the pools of the tasks that it does. ``code``: what it shares with others. ``environments``: what
+        becomes of jobs of others.
         """
         self.store, self.page, self.outgoing = store, page, outgoing
         self.code, self.signatures = code or CodeCache(store, cache), Signatures(store.signature)
@@ -82,6 +85,7 @@ class JobExecutor:
         self._stops = stops
         self._retire = retire
         self._time_slice, self._serves = time_slice, serves
+        self._environments = environments
         self._slice_ends = 0.0
         self._next: Claim | None = None
         watching = Observers((LogObserver(), *observers.installed()))
@@ -142,6 +146,10 @@ class JobExecutor:
         if self._next is None:
             self.page.over()
 
+    def refuse_failed(self) -> None:
+        """Raise `EnvironmentFailed` where this process stands for an environment that could not be built."""
+        self._environments.check()
+
     def home(self, job: Job) -> Home:
         """Where the run keeps on this machine what is in no store."""
         store = self.store
@@ -152,13 +160,38 @@ class JobExecutor:
         end = self.clock.monotonic() + REGISTER_WAIT
         while True:
             unfit = adapters.disposable() if self._retire is None else ()
-            claim = self.store.claim(job, worker=self.worker, process=self._process, unfit=unfit)
+            claim = self.store.claim(
+                job,
+                worker=self.worker,
+                process=self._process,
+                unfit=unfit,
+                environments=self._environments.accepted,
+            )
+            if isinstance(claim, Refusal) and claim.needed is not None:
+                if self._takes(claim.needed, job):
+                    continue
+                return claim
             if not (isinstance(claim, Refusal) and claim.reason == "unregistered"):
                 return claim
             if self.clock.monotonic() > end or self._stops.draining:
                 self.store.return_job(job)
                 return claim
             self.clock.sleep(0.05)
+
+    def _takes(self, needed: Needed, job: Job) -> bool:
+        """Whether this process is the environment that a run asks for; else its job is sent on.
+
+        Code that this worker may not run builds nothing: here it is refused.
+        """
+
+        def root() -> Path:
+            self.signatures.check(job.run_id, needed.bundle, needed.module, needed.attr, needed.adapter)
+            return self.code.root(needed.bundle)
+
+        try:
+            return self._environments.takes(needed, root, job)
+        except RunnerError:  # with a claim, it fails its run
+            return self._environments.accept(needed)
 
 
 class JobAttempt(Attempt):
@@ -190,6 +223,7 @@ class JobAttempt(Attempt):
         """The crew of the bundle. Raises `Unsigned`, `BadCrew` or `MissingDependency`."""
         claim, jobs = self.claim, self._jobs
         self._events.begin()
+        jobs.refuse_failed()
         jobs.signatures.check(claim.job.run_id, claim.bundle, claim.module, claim.attr, claim.adapter)
         for prepare in adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Protocol
 
 from runner.core.clock import Clock as Clock
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.jobs import ANY, Claim, Job, Refusal
 from runner.core.ledger import Counters, LedgerRow
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan, PlannedTask
@@ -111,8 +111,14 @@ class Store(Protocol):
 
     id: str
 
-    def claim(self, job: Job, *, worker: str, process: str, unfit: Iterable[str]) -> Claim | Refusal:
-        """Take the job's task if it is free; one of an ``unfit`` adapter is left to others."""
+    def claim(
+        self, job: Job, *, worker: str, process: str, unfit: Iterable[str], environments: str = ANY
+    ) -> Claim | Refusal:
+        """Take the job's task if it is free; one of an ``unfit`` adapter is left to others.
+
+        ``environments``: the digests of those that this process is, with commas around; `ANY` for whatever a run asks
+        for. The job of another stays queued, and is the caller's to send on.
+        """
 
     def return_job(self, job: Job) -> None:
         """Send a received job on, unclaimed, for another worker to take."""

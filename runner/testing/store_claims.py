@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from runner.core.errors import ClaimLost, NotFound
-from runner.core.jobs import Claim, Job, Refusal
+from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
@@ -125,6 +125,16 @@ class ClaimConformance:
         driver.go_on(1000)
         assert driver.workers.move_due() == 1
         assert driver.take("a")["a"].job == job
+
+    def test_a_job_of_another_environment_stays_queued_and_is_told_where_it_belongs(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND, environment="0af1 in/crew.py", module="in.crew", attr="crew")
+        (job,) = driver.jobs()
+        for accepted in ("", ",0af,,f1,"):
+            told = driver.store.claim(job, worker="w0", process="p0", unfit=(), environments=accepted)
+            needed = Needed("0af1", "in/crew.py", "", "in.crew", "crew", "native")
+            assert told == Refusal("environment", needed)
+            assert driver.states("r-1") == {"a": "queued"}
+        assert isinstance(driver.store.claim(job, worker="w0", process="p0", unfit=(), environments=",0af1,"), Claim)
 
     def test_a_job_that_is_sent_on_waits_for_another_worker(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)

@@ -18,7 +18,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 CORE = ("core", "events", "journal", "snapshots", "engine", "crews", "flows", "adapters/crewai/import_paths.py")
 #: These import no more than the standard library, and what is named.
 NARROW = {
-    "bundles": {"pathspec", "pydantic"},
+    "bundles": {"packaging", "pathspec", "pydantic"},
     "client/local_worker.py": set(),
     "client/embedded": set(),
     "modelserver": {"xllamacpp"},  # its engine of a real model, an extra: the rest is in every worker

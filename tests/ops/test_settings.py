@@ -14,7 +14,8 @@ from runner.core.settings import WorkerSettings
 #: Between the runner's own processes, or for tests.
 INTERNAL = {
     *("RUNNER_CONCURRENCY", "RUNNER_POOL", "RUNNER_LOGLEVEL", "RUNNER_WORKER_ID", "RUNNER_EXIT_CODE"),
-    *("RUNNER_CRASH_AT", "RUNNER_ASKED_FD", "RUNNER_SERVES"),
+    *("RUNNER_CRASH_AT", "RUNNER_ASKED_FD", "RUNNER_SERVES", "RUNNER_PART", "RUNNER_ENVIRONMENTS_FD"),
+    *("RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED", "RUNNER_ENVIRONMENT_BUNDLE", "RUNNER_ENVIRONMENT_FILE"),
 }
 
 
@@ -47,6 +48,7 @@ def test_the_defaults_are_those_of_the_code(root: Path, monkeypatch: pytest.Monk
         "RUNNER_WAIT_REPLICAS": worker.wait_replicas,
         "RUNNER_WAIT_TIMEOUT": worker.wait_timeout,
         "RUNNER_RESEND_AFTER": worker.resend_after,
+        "RUNNER_ENVIRONMENT_IDLE": settings.environment_idle(),
         "RUNNER_DEMO_DELAY": settings.demo_delay(),
         "RUNNER_REDIS_GRACE": membership._grace(),
     }

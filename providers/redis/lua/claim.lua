@@ -1,18 +1,20 @@
 -- Claim a task: take the exclusive right to it, and read all that is needed to perform it.
 --
 -- KEYS home run task
--- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text
+-- ARGV name:text key:text attempt:int worker:text process:text nonce:text stamp:text unfit:text environments:text
 -- USES now queued emit checkpoint intact send goes_on take_along take
 --
 -- name: the branch. key: the task. nonce: one per delivery, so that a claim whose answer was lost can be asked again:
 -- it still holds then, even if the branch ended meanwhile, and its holder must learn of it.
 -- unfit: the adapters that this worker cannot serve, with commas around. Their jobs are sent again a second later, for others.
+-- environments: the digests of those that this process is, with commas around; "*" for whatever a run asks for.
 -- Returns {"claimed", token, {failures, failed}, run fields, scope, own, context outputs, recorded steps}, where scope is the sequences of
 -- the branch's start, the task's, and this claim's own event, whether it is the first one since the branch's start, the
 -- triggers of the run's checkpoints, the start of its agent, if that is at work, and whether the task is the first that was ever claimed
 -- on the branch, and own is what the branch does and the inputs that differ on it,
 -- failures count since the branch was last resumed, failed since ever;
--- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease).
+-- or {why not}: "gone", the branch's status, "taken", "unfit", "newer" (it is of a newer protocol than ours; likewise), or "unregistered" (beat first: a claim needs a lease);
+-- or {"environment", what the run asks for, bundle, module, attr, adapter}: it stays queued, and is sent on by who asked.
 local r = of_run(run)
 local branch = branch_key(run, name)
 local status = redis.call("HGET", branch, "status")
@@ -31,6 +33,10 @@ if not mine then
     redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
     redis.call("ZADD", due_key(home), at + 1000, r[1] .. "|" .. name .. "|" .. key)
     return {newer and "newer" or "unfit"}
+  end
+  local wanted = string.match(r[14] or "", "^%x+")
+  if wanted and environments ~= "*" and not string.find(environments, "," .. wanted .. ",", 1, true) then
+    return {"environment", r[14], r[2], r[3], r[4], r[5]}
   end
 end
 local found = gathered(run, name, branch, key, t)

@@ -27,12 +27,20 @@ from runner.client.reading.template import main
 main()
 """
 
+_START_THERE = """
+from runner.client.reading.template import main
+main()
+"""
+
 
 class Template:
-    """The process that forks those that read. Made when it is first needed."""
+    """The process that forks those that read. Made when it is first needed.
 
-    def __init__(self, *, forked: bool = False) -> None:
-        self._forked = forked
+    With ``python``, it is one of that interpreter, with the import path that this has by itself.
+    """
+
+    def __init__(self, *, forked: bool = False, python: Path | None = None) -> None:
+        self._forked, self.python = forked, python
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | int = 0
@@ -99,6 +107,8 @@ class Template:
             else:
                 python = os.fsdecode(multiprocessing.spawn.get_executable())
                 words = [python, "-c", _START, str(theirs.fileno()), json.dumps(_import_path())]
+                if self.python is not None:
+                    words = [str(self.python), "-P", "-c", _START_THERE, str(theirs.fileno())]
                 self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
         return ours
 
@@ -120,11 +130,15 @@ os.register_at_fork(after_in_child=_shared.forget)
 
 
 class Reader:
-    """One crew file, being read. ``alone`` says that this process has one thread: it is forked itself."""
+    """One crew file, being read. ``alone`` says that this process has one thread: it is forked itself.
 
-    def __init__(self, request: Request, *, alone: bool = False) -> None:
+    With ``python``, it is read by that interpreter.
+    """
+
+    def __init__(self, request: Request, *, alone: bool = False, python: Path | None = None) -> None:
         self._request = request
-        self._alone = alone and threading.active_count() == 1
+        self._alone = alone and threading.active_count() == 1 and python is None
+        self._python = python
         self._lock = threading.Lock()
         self._pid = 0
         self._start()
@@ -161,12 +175,19 @@ class Reader:
 
     def _start(self) -> None:
         self._pid = os.getpid()
-        self._template = Template(forked=True) if self._alone else _shared
+        own = self._alone or self._python is not None
+        self._template = Template(forked=self._alone, python=self._python) if own else _shared
         self._connection = self._template.connect()
         self._lines = self._connection.makefile("rb")
-        self._close = weakref.finalize(self, _close, self._connection, self._lines, self._alone and self._template)
+        self._close = weakref.finalize(self, _close, self._connection, self._lines, own and self._template)
         with contextlib.suppress(OSError):  # it died at once: the answer says how
-            self._send({"request": asdict(self._request), "environment": dict(os.environ), "path": _import_path()})
+            self._send(
+                {
+                    "request": asdict(self._request),
+                    "environment": dict(os.environ),
+                    "path": None if self._python else _import_path(),
+                }
+            )
 
     def _send(self, asked: Any) -> None:
         self._connection.sendall(json.dumps(asked).encode() + b"\n")

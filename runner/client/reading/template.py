@@ -147,12 +147,13 @@ def _answer_all(connection: socket.socket) -> None:
             answer(lambda inputs=inputs: reading[0].initial_state(inputs))  # type: ignore[misc]
 
 
-def _be_at(root: Path, file: str, environment: dict[str, str], path: list[str]) -> None:
-    """Be what the file is to find: in its project's folder, with the submitter's environment and import path."""
+def _be_at(root: Path, file: str, environment: dict[str, str], path: list[str] | None) -> None:
+    """Be what the file is to find: in its project's folder, with the submitter's environment (and import path)."""
     gc.enable()
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[:] = path
+    if path is not None:
+        sys.path[:] = path
     sys.argv = [file]  # what was typed is for this product
     os.chdir(root)
 

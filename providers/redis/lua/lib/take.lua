@@ -3,7 +3,7 @@
 --
 -- What is read of a run and of a task's record.
 local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
-             "checkpoint_on"}
+             "checkpoint_on", "environment"}
 local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
               "failed", "claims"}
 local function of_run(run) return redis.call("HMGET", run, unpack(RUN)) end

@@ -1,0 +1,126 @@
+"""Building environments: once for each machine, by uv, in a folder of the cache.
+
+Who builds has the lock of that folder, and so has uv. What a killed build left is never used, and goes with the next
+build. Whatever uv needs to know of indexes and logins, it reads from this machine: ``UV_INDEX_URL`` and the like.
+"""
+
+import ctypes
+import fcntl
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from runner.bundles.environment import LISTED, LOCK, PROJECT, Environment
+from runner.bundles.own_wheel import contents, own_wheel
+from runner.core.errors import EnvironmentFailed
+from runner.core.redaction import redact
+
+log = logging.getLogger(__name__)
+
+OWN, FAILED = "RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED"
+"""Where a worker reads which environment it is, and why that could not be built."""
+
+COMPLETE = "complete"  #: the file of an environment that was built to its end; its time is that of the last use
+_PR_SET_PDEATHSIG = 1
+LAST = 6  #: lines of what uv said that are told
+_DRAWN = re.compile(r"[\u00d7\u2500-\u257f\u25b6]+")  # what uv draws a tree of reasons with
+
+
+def uv() -> str:
+    """The uv of this machine: the one beside this interpreter, or on PATH; "" if there is none."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("uv") or ""
+
+
+def built(wanted: Environment, cache: Path) -> Path:
+    """The interpreter of the environment, which is built if it is not there. Raises `EnvironmentFailed`."""
+    home = folder(wanted, cache)
+    python = home / "bin" / "python"
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with (home.parent / f"{home.name}.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / COMPLETE).is_file():
+            shutil.rmtree(home, ignore_errors=True)
+            try:
+                _build(wanted, home, cache, lock.fileno())
+            except BaseException:
+                shutil.rmtree(home, ignore_errors=True)
+                raise
+            (home / COMPLETE).touch()
+        os.utime(home / COMPLETE)
+    return python
+
+
+def folder(wanted: Environment, cache: Path) -> Path:
+    """Where the environment is on this machine, for this version of the runner."""
+    python = "" if wanted.python else f"-{sys.version_info[0]}.{sys.version_info[1]}"
+    return cache.absolute() / "environments" / f"{wanted.digest}-{contents()[0][:8]}{python}"
+
+
+def _build(wanted: Environment, home: Path, cache: Path, lock: int) -> None:
+    began = time.monotonic()
+    log.info("building the environment %s of %s", wanted.digest, wanted.named)
+    python = wanted.python or sys.executable
+    _uv(wanted, lock, "venv", "--no-project", "--python", python, str(home))
+    lines = home / "requirements.in"
+    given = [str(own_wheel(cache.absolute()))]
+    if wanted.file == LOCK:
+        exported = (
+            "--frozen",
+            "--no-dev",
+            "--no-emit-project",
+            "--no-hashes",
+            "--no-header",
+            "--output-file",
+            str(lines),
+        )
+        _uv(wanted, lock, "export", "--python", str(home / "bin" / "python"), *exported)
+        given += ["--requirements", str(lines)]
+    elif wanted.file in (LISTED, PROJECT):
+        given += ["--requirements", str(wanted.folder / wanted.file)]
+    elif wanted.lines:
+        lines.write_text("".join(f"{line}\n" for line in wanted.lines), "utf-8")
+        given += ["--requirements", str(lines)]
+    _uv(wanted, lock, "pip", "install", "--python", str(home / "bin" / "python"), *given)
+    log.info("built the environment %s of %s in %.1f s", wanted.digest, wanted.named, time.monotonic() - began)
+
+
+def _uv(wanted: Environment, lock: int, *words: str) -> None:
+    """Have uv do it. It ends with this process, and keeps the lock as long as it lives."""
+    program = uv()
+    if not program:
+        raise EnvironmentFailed(
+            f"{wanted.named} asks for an environment, and there is no uv here to build it: install uv"
+        )
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME")
+    }
+    done = subprocess.run(
+        [program, "--quiet", "--color", "never", *words],
+        cwd=wanted.folder,
+        env=kept,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        pass_fds=(lock,),
+        preexec_fn=_end_with_us if threading.active_count() == 1 else None,
+        check=False,
+    )
+    if done.returncode:
+        told = [
+            line for one in done.stdout.decode("utf-8", "replace").splitlines() if (line := _DRAWN.sub("", one).strip())
+        ]
+        said = redact(" ".join(told[-LAST:])) or f"it ended with {done.returncode}"
+        raise EnvironmentFailed(f"the environment of {wanted.named} could not be built: uv {words[0]}: {said}")
+
+
+def _end_with_us() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

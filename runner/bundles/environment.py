@@ -1,0 +1,234 @@
+"""The environment that a crew file asks for: the packages, and the Python, that files beside it name.
+
+In this order: script metadata in the file itself (PEP 723), then in its folder and in those above it, up to that of the
+bundle, the first ``uv.lock``, ``requirements.txt`` or ``pyproject.toml`` with dependencies; and the first
+``.python-version``. Only files are looked at here; nothing is built, and nothing imported.
+"""
+
+import hashlib
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from runner.core.errors import BadCrew
+
+LOCK, LISTED, PROJECT, VERSION = "uv.lock", "requirements.txt", "pyproject.toml", ".python-version"
+
+_SCRIPT = re.compile(r"(?m)^# /// script\s*$\n(?P<lines>(?:^#(?: .*)?$\n?)+?)^# ///\s*$")
+_INCLUDED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]\s*(\S+)")
+_LOCAL = re.compile(r"^(?:-e\b|--editable\b|[./]|file:)|@\s*(?:file:|[./])|^(?:--find-links|-f)[ =]\s*[./]")
+_VERSION = re.compile(r"(?:[a-z]+[-@]?)?\d|[<>=~!]")
+_LOGIN = re.compile(r"https?://([^\s/@'\"]+)@")
+_VARIABLE = re.compile(r"(?:[^:@]*:)?\$\{\w+\}")
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What is asked for, and what decides it.
+
+    ``digest`` is of all that decides what is built. Relative paths are relative to ``folder``. ``file`` names the
+    packages (the crew file, where they stand in it), "" for none; ``lines`` are those that are not in a file that uv
+    reads by itself. ``python`` is a version, or a range of versions; "" for any.
+    """
+
+    digest: str
+    folder: Path
+    file: str = ""
+    lines: tuple[str, ...] = ()
+    python: str = ""
+
+    @property
+    def named(self) -> str:
+        """What a person knows it by."""
+        return self.file or VERSION
+
+
+def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
+    """The environment that a crew file below ``root`` asks for; None if it asks for none.
+
+    ``bundle`` is the hash of all its files: it counts where packages among them are asked for. Raises `BadCrew` for a
+    password in a URL, and for a file that cannot be read.
+    """
+    folders = [one for one in (file.parent, *file.parent.parents) if one.is_relative_to(root)]
+    pinned = next((text for one in folders if (text := _version(one / VERSION))), "")
+    found = _script(file) or next((one for folder in folders if (one := _listed(folder))), None)
+    if found is None:
+        return Environment(_digest(pinned), file.parent, python=pinned) if pinned else None
+    folder, name, lines, python, texts = found
+    python = pinned or python
+    if not lines and name != LISTED and not python:
+        return None
+    for text in texts:
+        _refuse_login(name, text)
+    local = any(_LOCAL.search(line) for line in lines) or any("path =" in text for text in texts)
+    return Environment(_digest(python, *texts, *[bundle] * local), folder, name, tuple(lines), python)
+
+
+def why_not(wanted: Environment) -> str:
+    """Why this interpreter is another environment than that; "" if it has all that is asked for."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    if wanted.python and not _suits(wanted.python, version):
+        return f"Python {wanted.python} is asked for, and this is {version}"
+    if any(_LOCAL.search(line) or "://" in line for line in wanted.lines):
+        return "packages that are not from an index are asked for"
+    for line in wanted.lines:
+        if why := _missing(line):
+            return why
+    return next(_changed(wanted.folder / LOCK), "") if wanted.file == LOCK else ""
+
+
+_Found = tuple[Path, str, list[str], str, list[str]]
+"""The folder, the file, what it asks for, the Python, and the texts that decide it."""
+
+
+def _script(file: Path) -> _Found | None:
+    try:
+        block = _SCRIPT.search(file.read_text("utf-8")) if file.suffix == ".py" else None
+    except (OSError, UnicodeDecodeError):  # reading it says what is wrong
+        return None
+    if block is None:
+        return None
+    text = "".join(line[2:] if line.startswith("# ") else line[1:] for line in block["lines"].splitlines(keepends=True))
+    data = _toml(text, file.name)
+    return file.parent, file.name, _texts(data.get("dependencies")), str(data.get("requires-python") or ""), [text]
+
+
+def _listed(folder: Path) -> _Found | None:
+    """What the files of one folder say."""
+    project = _read(folder / PROJECT)
+    data = _toml(project, PROJECT) if project is not None else {}
+    table = _table(data.get("project"))
+    asked, python = _texts(table.get("dependencies")), str(table.get("requires-python") or "")
+    decides = json.dumps([asked, python, _table(data.get("tool")).get("uv")], default=str)
+    if project is not None and (lock := _read(folder / LOCK)) is not None:
+        return folder, LOCK, asked, python, [decides, lock]
+    if (folder / LISTED).is_file():
+        texts = dict[str, str]()
+        _gather(folder / LISTED, folder, texts)
+        lines = [line for text in texts.values() for line in _lines(text)]
+        return (folder, LISTED, lines, python, [*texts, *texts.values(), decides]) if lines else None
+    if asked:
+        return folder, PROJECT, asked, python, [decides]
+    return None
+
+
+def _gather(file: Path, folder: Path, texts: dict[str, str]) -> None:
+    """A requirements file, and those that it includes."""
+    name = os.path.relpath(file, folder)
+    if name in texts or (text := _read(file)) is None:
+        return
+    texts[name] = text
+    for line in _lines(text):
+        if found := _INCLUDED.match(line):
+            _gather(file.parent / found[1], folder, texts)
+
+
+def _lines(text: str) -> list[str]:
+    joined = text.replace("\\\n", " ").splitlines()
+    return [line for one in joined if (line := re.sub(r"(^|\s)#.*", "", one).strip())]
+
+
+def _missing(line: str) -> str:
+    """Why what a line of requirements asks for is not here; "" for a line that asks for nothing itself."""
+    if line.startswith("-"):
+        return "" if _INCLUDED.match(line) or line.startswith(("-i", "--")) else f"{line!r} is asked for"
+    try:
+        wanted = Requirement(re.sub(r"\s--hash.*", "", line))
+    except InvalidRequirement:
+        return f"{line!r} is asked for"
+    return _absent(wanted)
+
+
+def _absent(wanted: Requirement, *, extras: bool = True) -> str:
+    if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+        return ""
+    try:
+        found = metadata.distribution(wanted.name)
+    except metadata.PackageNotFoundError:
+        return f"{wanted.name} is asked for, and not installed"
+    if not wanted.specifier.contains(found.version, prereleases=True):
+        return f"{wanted.name}{wanted.specifier} is asked for, and {found.version} is installed"
+    for needed in map(Requirement, (found.requires or ()) if extras else ()):
+        of_extra = needed.marker is not None and not needed.marker.evaluate({"extra": ""})
+        if of_extra and any(needed.marker.evaluate({"extra": one}) for one in wanted.extras):  # type: ignore[union-attr]
+            needed.marker = None
+            if why := _absent(needed, extras=False):
+                return why
+    return ""
+
+
+def _changed(lock: Path) -> Iterator[str]:
+    """What is installed in another version than a lock file has."""
+    for package in _toml(lock.read_text("utf-8"), LOCK).get("package", []):
+        name, version = package.get("name", ""), package.get("version")
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if version and found != version and "registry" in _table(package.get("source")):
+            yield f"{name} {version} is locked, and {found} is installed"
+
+
+def _suits(asked: str, version: str) -> bool:
+    """Whether a version is what ``.python-version`` or ``requires-python`` asks for."""
+    if plain := re.fullmatch(r"(?:cpython[-@]?|python)?(\d+(?:\.\d+)*)", asked):
+        return f"{version}.".startswith(f"{plain[1]}.")
+    try:
+        return SpecifierSet(asked).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def _refuse_login(name: str, text: str) -> None:
+    """A bundle is stored: no password of an index may be in it. One that stands as ``${NAME}`` is read on workers."""
+    for found in _LOGIN.finditer(text):
+        if not _VARIABLE.fullmatch(found[1]):
+            raise BadCrew(
+                f"{name}: a URL in it has a password or a token, which would be stored; take it out and give it to the "
+                "workers: UV_INDEX_URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, or ${NAME} in the URL"
+            )
+
+
+def _version(file: Path) -> str:
+    """The first version in a file; it may also name environments of pyenv's, which mean nothing elsewhere."""
+    return next((line for line in _lines(_read(file) or "") if _VERSION.match(line)), "")
+
+
+def _read(file: Path) -> str | None:
+    try:
+        return file.read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadCrew(f"{file.name}: cannot be read: {error}") from None
+
+
+def _toml(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:
+        if name == PROJECT:  # of some other tool's, perhaps: its errors are not ours to report
+            return {}
+        raise BadCrew(f"{name}: it is not TOML: {error}") from None
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()[:16]

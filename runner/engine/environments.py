@@ -1,0 +1,37 @@
+"""Which environments a process is, and what becomes of jobs whose runs ask for another."""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.core.jobs import ANY, Job, Needed
+
+MOST = 64  #: digests that go with a claim; one that was forgotten is looked at again
+
+
+class Environments:
+    """A process that takes whatever a run asks for. ``accepted`` goes with each claim: see `Store.claim`."""
+
+    accepted = ANY
+
+    def __init__(self) -> None:
+        self._digests: deque[str] = deque(maxlen=MOST)
+
+    def accept(self, needed: Needed) -> bool:
+        """Take runs that ask for it from here on."""
+        self._digests.append(needed.digest)
+        self.accepted = "".join(f",{digest}," for digest in self._digests)
+        return True
+
+    def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:  # noqa: ARG002 - a hook
+        """Whether runs that ask for it are done here; if not, the job was sent on.
+
+        ``root`` gives the folder of the bundle's files, and raises where this worker may not run them.
+        """
+        return self.accept(needed)
+
+    def check(self) -> None:
+        """Raise `EnvironmentFailed` where this process stands for an environment that could not be built."""
+
+
+ANY_ENVIRONMENT = Environments()

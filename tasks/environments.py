@@ -1,0 +1,117 @@
+"""Workers in other environments: the parent of a worker keeps them beside it, and jobs are sent on to them.
+
+A worker that claims a job of a run with an environment, and is another one, puts the job in the queue of that
+environment and asks its parent for a worker there. Nothing of it is in the store: a job that is lost on the way was
+never claimed, and comes again. See `runner.tasks.environment` for how such a worker begins.
+"""
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from celery.worker import state
+
+from runner.bundles import building, environment
+from runner.bundles.building import FAILED, OWN
+from runner.core.errors import EnvironmentFailed
+from runner.core.jobs import Job, Needed, queue_for
+from runner.core.plan import THREAD
+from runner.core.settings import builds_environments, default_queue, environment_idle
+from runner.engine.environments import Environments
+from runner.providers.redis.protocol import queue_of
+from runner.tasks.app import pools
+from runner.tasks.broker import CeleryBroker
+from runner.tasks.parent import REQUESTS
+
+log = logging.getLogger(__name__)
+
+FAILED_IDLE = 5.0  #: seconds for which a build that failed is not tried again, after the last run that asked for it
+
+
+class WorkerEnvironments(Environments):
+    """Those of a worker's process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._own = os.environ.get(OWN, "")
+        self.accepted = f",{self._own}," if self._own else ""
+        self._others = set[tuple[str, ...]]()  #: codes, by digest and bundle, that are done elsewhere
+        self._broker = CeleryBroker()
+
+    def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:
+        """Whether this interpreter has all that is asked for; if not, and uv is here, the job is sent on."""
+        code = (needed.digest, needed.bundle, needed.module, needed.attr, needed.adapter)
+        if code not in self._others:
+            if self._own or self._has(needed, root()):
+                return self.accept(needed)
+            self._others.add(code)
+        queue = f"{default_queue()}@{needed.digest}"
+        self._broker.send(job, queue_of(queue) if "process" in pools() else queue_for(queue_of(queue), THREAD))
+        _ask(needed, queue)
+        return False
+
+    @staticmethod
+    def _has(needed: Needed, root: Path) -> bool:
+        """Whether this interpreter will do."""
+        wanted = environment.asked_for(root / needed.file, root, needed.bundle)
+        why = environment.why_not(wanted) if wanted is not None else ""
+        if wanted is None or not why:
+            return True
+        if not building.uv():
+            _warn(needed.digest, f"{wanted.named}: {why}")
+            return True
+        log.info("tasks of environment %s go to a worker of its own: %s: %s", needed.digest, wanted.named, why)
+        return False
+
+    def check(self) -> None:
+        """Raise `EnvironmentFailed` if this worker is there to say so."""
+        if why := os.environ.get(FAILED):
+            raise EnvironmentFailed(why)
+
+
+def here() -> Environments:
+    """What a process of this worker has: whatever is asked for, where environments are off or no parent builds them."""
+    built = builds_environments() and (REQUESTS in os.environ or OWN in os.environ)
+    return WorkerEnvironments() if built else Environments()
+
+
+def _ask(needed: Needed, queue: str) -> None:
+    """Have the parent keep a worker there. One write: it is whole, and so is what others write."""
+    part = int(os.environ.get("RUNNER_PART", "0"))
+    asked = {"part": part, "digest": needed.digest, "bundle": needed.bundle, "file": needed.file, "queue": queue}
+    os.write(int(os.environ[REQUESTS]), json.dumps(asked).encode() + b"\n")
+
+
+@lru_cache(maxsize=256)
+def _warn(digest: str, why: str) -> None:
+    log.warning(
+        "environment %s is not built, as there is no uv here: its tasks run as they can (%s). Install uv, or turn "
+        "environments off (RUNNER_ENVIRONMENTS)",
+        digest,
+        why,
+    )  # fmt: skip
+
+
+def end_when_idle() -> None:
+    """In the main process of a worker in another environment: end it when it had nothing to do for long."""
+    if OWN not in os.environ:
+        return
+    seconds = FAILED_IDLE if FAILED in os.environ else environment_idle()
+    threading.Thread(target=_watch, args=(seconds,), name="idle", daemon=True).start()
+
+
+def _watch(seconds: float) -> None:
+    done, since = -1, time.monotonic()
+    while time.monotonic() - since < seconds:
+        threading.Event().wait(seconds / 4)
+        many = int(state.all_total_count[0])
+        if many != done or state.reserved_requests:
+            done, since = many, time.monotonic()
+    log.info("nothing to do in this environment for %g s: ending", seconds)
+    os.kill(os.getpid(), signal.SIGTERM)
