@@ -17,7 +17,9 @@ from packaging.requirements import Requirement
 from runner.client import Client
 from runner.testing.fleet import children_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
+
+WITHIN = 180  #: seconds for a build and the first start in what was built
 
 CREW = """
     import os, sys
@@ -159,7 +161,7 @@ def test_two_versions_of_a_library_at_once_each_built_once(built_by_uv: Any, cli
 
     # When several runs of each are submitted at the same time
     runs = [client.submit(file) for file in files for _ in range(2)]
-    results = [run.wait(120) for run in runs]
+    results = [run.wait(WITHIN) for run in runs]
 
     # Then each had its own, in an interpreter that was made for it, and each was built once
     assert [result.error for result in results] == [None] * 4
@@ -191,7 +193,7 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
     built_by_uv.start(**settings, RUNNER_ENVIRONMENT_IDLE="1")
     file = crew_with("none", **{"requirements.txt": "demolib==3.0\n"})
     run = client.submit(file)
-    result = run.wait(120)
+    result = run.wait(WITHIN)
 
     # Then the run says so, in one line, and what is stored and logged has no password
     assert result.status == "failed"
@@ -203,7 +205,7 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
 
     # And when what failed is mended, it goes on
     Path(file).with_name("requirements.txt").write_text("demolib==2.0\n")
-    assert str(client.resume(run.id, accept_code_change=True).wait(120).result).startswith("2.0 True")
+    assert str(client.resume(run.id, accept_code_change=True).wait(WITHIN).result).startswith("2.0 True")
 
 
 def test_killed_while_it_is_built_and_in_the_middle_of_a_step(
@@ -224,21 +226,21 @@ def test_killed_while_it_is_built_and_in_the_middle_of_a_step(
         return [line for line in (log.read_text() if log.exists() else "").splitlines() if line.startswith(word)]
 
     # When its worker is killed during the build
-    eventually(lambda: traced("building"), within=60)
+    eventually(lambda: traced("building"), within=WITHIN)
     worker.kill_group()
 
     # Then another one builds it from the beginning, and does the task there
     worker = built_by_uv.start()
-    eventually(lambda: len(traced("building")) == 2, within=60)
+    eventually(lambda: len(traced("building")) == 2, within=WITHIN)
     built.touch()
-    (held,) = eventually(lambda: traced("held"), within=60)
+    (held,) = eventually(lambda: traced("held"), within=WITHIN)
 
     # When all of the worker in that environment is killed in the middle of the task
     (main,) = [pid for pid in children_of(worker.pid) if int(held.split()[1]) in children_of(pid)]
     os.kill(main, signal.SIGKILL)
 
     # Then its parent starts it again, with what it had built, and no step is done twice
-    eventually(lambda: len(traced("held")) == 2, within=60)
+    eventually(lambda: len(traced("held")) == 2, within=WITHIN)
     go.touch()
     result = run.wait(60)
     assert (result.result, result.recoveries) == ("1local", 1)
