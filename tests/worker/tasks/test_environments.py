@@ -188,9 +188,9 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
     built_by_uv: Any, client: Client, crew_with: Any, redis: Any, eventually: Any
 ) -> None:
     # Given an index with a password, which only the worker knows, and does not answer
-    del built_by_uv.settings["UV_NO_INDEX"]
+    index = built_by_uv.settings.pop("UV_NO_INDEX")
     settings = {"UV_INDEX_URL": "http://me:hunter22@127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
-    built_by_uv.start(**settings, RUNNER_ENVIRONMENT_IDLE="1")
+    worker = built_by_uv.start(**settings, RUNNER_ENVIRONMENT_IDLE="1")
     file = crew_with("none", **{"requirements.txt": "demolib==3.0\n"})
     run = client.submit(file)
     result = run.wait(WITHIN)
@@ -203,7 +203,10 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
     assert "hunter22" not in dumped(redis)
     assert "hunter22" not in built_by_uv.log() + str(result.error)
 
-    # And when what failed is mended, it goes on
+    # And when what failed is mended, and a worker has an index that answers, it goes on
+    worker.kill_group()
+    built_by_uv.settings["UV_NO_INDEX"] = index
+    built_by_uv.start()
     Path(file).with_name("requirements.txt").write_text("demolib==2.0\n")
     assert str(client.resume(run.id, accept_code_change=True).wait(WITHIN).result).startswith("2.0 True")
 
