@@ -57,7 +57,7 @@ class SwitchingTask(greenlet):
             self._loop.switch(self)
 
     def raise_in(self, exception: type[BaseException]) -> None:
-        """Have its wait end with an exception, unless that is for a thread: its code would go on there."""
+        """Have its wait end with an exception, unless that is for a thread: its code would continue there."""
         if self._parked and not self.in_a_thread:
             self._loop.switch(self, exception)
 

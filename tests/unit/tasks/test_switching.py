@@ -39,7 +39,14 @@ class Tasks:
 
     def results(self) -> list[Any]:
         assert self.loop._idle.wait(30)
+        self.turned()
         return self.ended
+
+    def turned(self) -> None:
+        """Wait until the loop has done what was there for it to do."""
+        looked = threading.Event()
+        self.loop.call(looked.set)
+        assert looked.wait(10)
 
 
 @pytest.fixture
@@ -148,9 +155,7 @@ def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behin
     assert held.wait(10)
     # When it is stopped then
     assert sections[0].break_in(TimedOut)
-    heard = threading.Event()
-    tasks.loop.call(heard.set)
-    assert heard.wait(10)
+    tasks.turned()
     assert not tasks.ended, "it waits for its thread"
     broken.set()
     # Then it stops, and nothing of it goes on
@@ -322,12 +327,16 @@ def test_only_so_many_tasks_have_threads(tasks: Tasks) -> None:
 
 def test_what_several_need_is_done_once(tasks: Tasks) -> None:
     done: list[int] = []
+    everyone = threading.Event()
 
-    def task() -> str | None:
-        return waiter().once("key", lambda: done.append(1) or "made")
+    def make() -> str:
+        assert everyone.wait(10)
+        done.append(1)
+        return "made"
 
     for _ in range(5):
-        tasks.begin(task)
+        tasks.begin(lambda: waiter().once("key", make))
+    tasks.begin(everyone.set)
     assert tasks.results().count("made") == len(done) == 1
 
 
@@ -370,7 +379,7 @@ def test_connections_do_not_wait_for_all_tasks_that_can_go_on(tasks: Tasks) -> N
     # Then what comes in on the loop is looked at between one and the next
     done = threading.Event()
     tasks.loop.call(begin)
-    tasks.loop.call(lambda: tasks.loop.loop.call_later(0.05, done.set))
+    tasks.loop.call(lambda: tasks.loop.in_turn(done.set))
     assert done.wait(10)
     assert turns.index("connection") <= 3
     assert turns.count("task") == 10
