@@ -32,6 +32,9 @@ _LOGIN = re.compile(r"https?://([^\s/@'\"]+)@")
 _VARIABLE = re.compile(r"(?:[^:@]*:)?\$\{\w+\}")
 
 
+_OWN = ".".join(map(str, sys.version_info[:3]))
+
+
 @dataclass(frozen=True)
 class Environment:
     """What is asked for, and what decides it.
@@ -74,15 +77,22 @@ def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
     return Environment(_digest(python, *texts, *[bundle] * local), folder, name, tuple(lines), python)
 
 
+def suits(wanted: Environment) -> bool:
+    """Whether this is a Python that is asked for."""
+    return not wanted.python or _suits(wanted.python, _OWN)
+
+
 def why_not(wanted: Environment) -> str:
-    """Why this interpreter is another environment than that; "" if it has all that is asked for."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    if wanted.python and not _suits(wanted.python, version):
-        return f"Python {wanted.python} is asked for, and this is {version}"
+    """Why this interpreter is another environment than that; "" if it has all that is asked for.
+
+    Extras count but in a ``pyproject.toml``: templates name some (``crewai[tools]``) that most projects do not import.
+    """
+    if not suits(wanted):
+        return f"Python {wanted.python} is asked for, and this is {_OWN}"
     if any(_LOCAL.search(line) or "://" in line for line in wanted.lines):
         return "packages that are not from an index are asked for"
     for line in wanted.lines:
-        if why := _missing(line):
+        if why := _missing(line, extras=wanted.file != PROJECT):
             return why
     return next(_changed(wanted.folder / LOCK), "") if wanted.file == LOCK else ""
 
@@ -138,7 +148,7 @@ def _lines(text: str) -> list[str]:
     return [line for one in joined if (line := re.sub(r"(^|\s)#.*", "", one).strip())]
 
 
-def _missing(line: str) -> str:
+def _missing(line: str, *, extras: bool) -> str:
     """Why what a line of requirements asks for is not here; "" for a line that asks for nothing itself."""
     if line.startswith("-"):
         return "" if _INCLUDED.match(line) or line.startswith(("-i", "--")) else f"{line!r} is asked for"
@@ -146,10 +156,10 @@ def _missing(line: str) -> str:
         wanted = Requirement(re.sub(r"\s--hash.*", "", line))
     except InvalidRequirement:
         return f"{line!r} is asked for"
-    return _absent(wanted)
+    return _absent(wanted, extras=extras)
 
 
-def _absent(wanted: Requirement, *, extras: bool = True) -> str:
+def _absent(wanted: Requirement, *, extras: bool) -> str:
     if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
         return ""
     try:

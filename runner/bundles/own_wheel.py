@@ -23,8 +23,8 @@ def contents() -> tuple[str, dict[str, bytes]]:
     found = {name: path.read_bytes() for name, path in sorted(_files())}
     own = metadata.distribution(NAME)
     info = f"{NAME.replace('-', '_')}-{own.version}.dist-info"
-    for name in ("METADATA", "entry_points.txt"):
-        found[f"{info}/{name}"] = (own.read_text(name) or "").encode()
+    found[f"{info}/METADATA"] = (own.read_text("METADATA") or own.read_text("PKG-INFO") or "").encode()
+    found[f"{info}/entry_points.txt"] = (own.read_text("entry_points.txt") or "").encode()
     found[f"{info}/WHEEL"] = _WHEEL.encode()
     digest = hashlib.sha256()
     for name, content in found.items():

@@ -118,8 +118,8 @@ def prepare(
                 environment = f"{wanted.digest} {target.file.relative_to(target.root).as_posix()}"
             try:
                 found = reader.found()
-            except BadCrew:
-                if wanted is None or (python := _elsewhere(wanted)) is None:
+            except BadCrew as error:
+                if wanted is None or not _may_differ(error, wanted) or (python := _elsewhere(wanted)) is None:
                     raise
                 reader.close()
                 reader = Reader(Request.of(target, inputs or {}), python=python)
@@ -155,6 +155,13 @@ def _environment(target: Target, packed: Bundle) -> "Environment | None":
     from runner.bundles.environment import asked_for  # most crews ask for none
 
     return asked_for(target.file, target.include, packed.sha256)
+
+
+def _may_differ(error: BadCrew, wanted: "Environment") -> bool:
+    """Whether a crew file that cannot be read here may be readable there: it lacks a module, or has another Python."""
+    from runner.bundles.environment import suits
+
+    return "no module named" in str(error) or not suits(wanted)
 
 
 def _elsewhere(wanted: "Environment") -> Path | None:
