@@ -85,7 +85,7 @@ def suits(wanted: Environment) -> bool:
 def why_not(wanted: Environment) -> str:
     """Why this interpreter is another environment than that; "" if it has all that is asked for.
 
-    Extras count but in a ``pyproject.toml``: templates name some (``crewai[tools]``) that most projects do not import.
+    Extras count but in a ``pyproject.toml``: templates name some that most projects do not import.
     """
     if not suits(wanted):
         return f"Python {wanted.python} is asked for, and this is {_OWN}"

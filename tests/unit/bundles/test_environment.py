@@ -111,3 +111,17 @@ def test_a_login_is_refused_before_anything_is_stored(asked: Any, url: str) -> N
         asked(**{"requirements.txt": f"--index-url {url}\ndemo\n"})
     assert "hunter22" not in str(refused.value)
     assert asked(**{"requirements.txt": "--index-url https://me:${PASSWORD}@host/simple\ndemo\n"}) is not None
+
+
+def test_extras_count_but_in_a_project_file(tmp_path: Path) -> None:
+    # Given what is installed, and an extra of it that is not
+    (tmp_path / "crew.py").write_text("")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\ndependencies = ["celery[couchbase]"]\n')
+    project = asked_for(tmp_path / "crew.py", tmp_path)
+    (tmp_path / "requirements.txt").write_text("celery[couchbase]\n")
+    listed = asked_for(tmp_path / "crew.py", tmp_path)
+    # Then it is looked for in the file that people write themselves, and not in one that templates make
+    assert project is not None
+    assert listed is not None
+    assert why_not(project) == ""
+    assert why_not(listed) == "couchbase is asked for, and not installed"
