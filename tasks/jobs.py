@@ -3,7 +3,6 @@
 import itertools
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -20,12 +19,13 @@ from runner.core import waiting
 from runner.core.jobs import Claim, Job, Refusal
 from runner.core.redaction import redact
 from runner.core.settings import WorkerSettings, cache_dir
+from runner.engine import observers
 from runner.engine.code_cache import CodeCache
 from runner.engine.decisions import Decision, Fail, Release, Retry
 from runner.engine.failures import places
 from runner.engine.jobs import JobExecutor
 from runner.journal import task_marks
-from runner.providers.redis import store
+from runner.providers.redis import scripts, store
 from runner.providers.redis.address import identity
 from runner.providers.redis.connection import Replicas, connect
 from runner.providers.redis.envelope import JOB, Message, argument_text, message_of
@@ -33,7 +33,6 @@ from runner.providers.redis.patience import REFUSED
 from runner.providers.redis.store import RedisStore
 from runner.tasks import environments, pool
 from runner.tasks.app import app, own_broker, pools, state_url
-from runner.tasks.parent import end_with_parent
 from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
 
@@ -161,6 +160,9 @@ def share() -> None:
     global OUT
     OUT = task_marks.share_sent(os.environ["RUNNER_WORKER_ID"], identity(state_url()))
     task_marks.share(int(os.environ.get("RUNNER_CONCURRENCY", "2")))
+    observers.installed()  # what each of its children would look for, and make, for itself
+    for name in scripts.names():
+        scripts.load(name)
 
 
 _process: Process | None = None
@@ -180,7 +182,6 @@ def process(*, on_main_thread: bool = False) -> Process:
 def _pool_child_starts(**_: Any) -> None:
     """In each new pool child, on its main thread."""
     current_process()._config["daemon"] = False  # a task may use multiprocessing, which it may in a process of its own
-    end_with_parent(signal.SIGKILL)  # its claims end with its main process: what it did after that would not count
     process(on_main_thread=True).stops.install()
     relative_paths.enter(cache_dir())
     relative_paths.install()

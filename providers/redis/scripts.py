@@ -35,6 +35,7 @@ from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.protocol import PROTOCOL
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
+_CALLED = re.compile(r"\b(\w+)\((?:(\w+),)?")  #: functions, and what pcall would call
 _AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
 _FOLDER = files("runner.providers.redis").joinpath("lua")
 
@@ -64,7 +65,8 @@ class LuaScript:
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
         body = " ".join([*libraries, source])
         kinds = [kind.rstrip("?") for kind in self.types]
-        kinds += [kind for kind in _types() if re.search(rf"\b{kind}\(|pcall\({kind},", body)]
+        called = {name for names in _CALLED.findall(body) for name in names}
+        kinds += [kind for kind in _types() if kind in called]
         checks = [
             f'local SCRIPT="{name}" local PROTOCOL={PROTOCOL}',
             *(_library(kind, "types") for kind in _with_those_used(["wrong", *kinds])),
