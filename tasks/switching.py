@@ -10,6 +10,7 @@ import contextlib
 import contextvars
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 AGAIN = 0.01  #: seconds until a thread that could not be broken into is tried again
+BROKEN = 75  #: exit code of a worker whose loop does not run any more
 CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
 
 
@@ -263,7 +265,20 @@ class TaskLoop:
     def _run(self) -> None:
         self.hub = getcurrent()
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        try:
+            while not self._run_until_stopped():
+                pass
+        except BaseException:  # of the loop itself: no task here would continue, and nothing would say so
+            log.critical("the loop of this worker's tasks broke; it ends, and another is started", exc_info=True)
+            os._exit(BROKEN)
+
+    def _run_until_stopped(self) -> bool:
+        """Run the loop. False where code on it asks to end the process: that ends the coroutine that does, no more."""
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):  # asyncio lets them through, when their coroutine has them as its error
+            return False
+        return True
 
     def call(self, do: Callable[..., object], *arguments: Any) -> None:
         """Have it called in the loop's thread."""
@@ -355,7 +370,7 @@ class TaskLoop:
                 found = do(*arguments)
             except BaseException as error:
                 if not done.done():  # else it was cancelled
-                    done.set_exception(error)
+                    done.set_exception(error if not isinstance(error, StopIteration) else _in_coroutine(error))
             else:
                 if not done.done():
                     done.set_result(found)
@@ -368,6 +383,13 @@ class TaskLoop:
     def wait_until_idle(self) -> None:
         """Until no task is there."""
         self._idle.wait()
+
+
+def _in_coroutine(error: StopIteration) -> RuntimeError:
+    """What Python makes of it there, where it would mean a result."""
+    found = RuntimeError("raised StopIteration")
+    found.__cause__ = error
+    return found
 
 
 def _heard(work: "asyncio.Task[Any]") -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,54 +20,13 @@ pytestmark = pytest.mark.slow  # an event loop opens a socket
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="none")
 
 
-class Tasks:
-    """A loop whose tasks are waited for."""
-
-    def __init__(self, loop: Any) -> None:
-        self.loop = loop
-        self.ended: list[Any] = []
-
-    def begin(self, do: Callable[[], Any]) -> None:
-        def run() -> None:
-            try:
-                self.ended.append(do())
-            except BaseException as error:
-                self.ended.append(error)
-
-        self.loop.begin(run)
-
-    def results(self) -> list[Any]:
-        assert self.loop._idle.wait(30)
-        self.turned()
-        return self.ended
-
-    def turned(self) -> None:
-        """Wait until the loop has done what was there for it to do."""
-        looked = threading.Event()
-        self.loop.call(looked.set)
-        assert looked.wait(10)
-
-
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
-    monkeypatch.setattr(waiting, "_find", waiting._find)
-    monkeypatch.setattr(waiting, "_loop", None)
-    monkeypatch.setattr(waiting, "shared", False)
-    loop = switching.TaskLoop(64, 2)
-    loop.start()
-    yield Tasks(loop)
-    loop.call(loop.loop.stop)
-    loop._thread.join(10)
-    loop.loop.close()
-
-
 def waiter() -> waiting.Waiter:
     found = waiting.here()
     assert found is not None
     return found
 
 
-def test_tasks_that_wait_share_a_thread_and_no_context(tasks: Tasks) -> None:
+def test_tasks_that_wait_share_a_thread_and_no_context(tasks: Any) -> None:
     together = 20
     came: list[str] = []
 
@@ -93,7 +51,7 @@ def test_tasks_that_wait_share_a_thread_and_no_context(tasks: Tasks) -> None:
     assert {ident for _, _, ident in results} == {tasks.loop._thread.ident}
 
 
-def test_a_clock_stops_no_other_task(tasks: Tasks) -> None:
+def test_a_clock_stops_no_other_task(tasks: Any) -> None:
     slept, came = threading.Event(), []
 
     def sleeper() -> None:
@@ -113,7 +71,7 @@ def test_a_clock_stops_no_other_task(tasks: Tasks) -> None:
 
 @pytest.mark.parametrize("at", ["before it is begun", "when it is over"])
 def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behind(
-    at: str, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+    at: str, tasks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Given a task whose thread is started and has not begun, or whose work there is done, and not yet heard of
     held, broken, done = threading.Event(), threading.Event(), []
@@ -164,13 +122,13 @@ def test_a_stop_beside_the_thread_of_a_task_is_not_lost_and_leaves_nothing_behin
     assert done == (["begun"] if at == "before it is begun" else ["begun", "ended"])
 
 
-def test_outside_of_a_task_nothing_is_different(tasks: Tasks) -> None:
+def test_outside_of_a_task_nothing_is_different(tasks: Any) -> None:
     assert waiting.here() is None
     assert waiting.in_thread(threading.get_ident) == threading.get_ident()
     assert not waiting.is_shared_loop()
 
 
-def test_a_stop_ends_a_wait_and_what_was_awaited_has_ended(tasks: Tasks) -> None:
+def test_a_stop_ends_a_wait_and_what_was_awaited_has_ended(tasks: Any) -> None:
     begun, told = threading.Event(), []
     sections: list[waiting.Section] = []
 
@@ -198,7 +156,7 @@ def test_a_stop_ends_a_wait_and_what_was_awaited_has_ended(tasks: Tasks) -> None
     assert told == ["closed", "stopped"]
 
 
-def test_a_stop_comes_only_where_it_may(tasks: Tasks) -> None:
+def test_a_stop_comes_only_where_it_may(tasks: Any) -> None:
     begun, may = threading.Event(), threading.Event()
     sections: list[waiting.Section] = []
     alarms: list[waiting.Alarm] = []
@@ -221,7 +179,7 @@ def test_a_stop_comes_only_where_it_may(tasks: Tasks) -> None:
     assert tasks.results() == ["over"]
 
 
-def test_a_task_sleeps_until_a_stop_wakes_it(tasks: Tasks) -> None:
+def test_a_task_sleeps_until_a_stop_wakes_it(tasks: Any) -> None:
     scope, begun = CancelScope(), threading.Event()
 
     def task() -> None:
@@ -235,7 +193,7 @@ def test_a_task_sleeps_until_a_stop_wakes_it(tasks: Tasks) -> None:
     assert isinstance(error, Interrupted)
 
 
-def test_an_alarm_counts_once_for_each_wait(tasks: Tasks) -> None:
+def test_an_alarm_counts_once_for_each_wait(tasks: Any) -> None:
     def task() -> list[bool]:
         found = []
         with Wakeup() as alarm:
@@ -250,7 +208,7 @@ def test_an_alarm_counts_once_for_each_wait(tasks: Tasks) -> None:
     assert tasks.results() == [[True, True, False]]
 
 
-def test_what_may_block_has_a_thread_and_the_task_its_context(tasks: Tasks) -> None:
+def test_what_may_block_has_a_thread_and_the_task_its_context(tasks: Any) -> None:
     free = threading.Event()
 
     def blocks() -> int:
@@ -270,7 +228,7 @@ def test_what_may_block_has_a_thread_and_the_task_its_context(tasks: Tasks) -> N
     assert (name, ident != tasks.loop._thread.ident) == ("set there", True)
 
 
-def test_a_stop_breaks_into_the_thread_that_a_task_waits_for(tasks: Tasks) -> None:
+def test_a_stop_breaks_into_the_thread_that_a_task_waits_for(tasks: Any) -> None:
     begun, sections = threading.Event(), []
 
     def runs() -> None:
@@ -291,7 +249,7 @@ def test_a_stop_breaks_into_the_thread_that_a_task_waits_for(tasks: Tasks) -> No
     assert isinstance(error, Interrupted)
 
 
-def test_only_so_many_tasks_have_threads(tasks: Tasks) -> None:
+def test_only_so_many_tasks_have_threads(tasks: Any) -> None:
     free, now, most = threading.Event(), [], []
 
     def blocks() -> None:
@@ -325,7 +283,7 @@ def test_only_so_many_tasks_have_threads(tasks: Tasks) -> None:
     assert tasks.loop._threads == 2
 
 
-def test_what_several_need_is_done_once(tasks: Tasks) -> None:
+def test_what_several_need_is_done_once(tasks: Any) -> None:
     done: list[int] = []
     everyone = threading.Event()
 
@@ -340,7 +298,7 @@ def test_what_several_need_is_done_once(tasks: Tasks) -> None:
     assert tasks.results().count("made") == len(done) == 1
 
 
-def test_a_coroutine_may_wait_as_a_task_does_and_what_it_sets_stays(tasks: Tasks) -> None:
+def test_a_coroutine_may_wait_as_a_task_does_and_what_it_sets_stays(tasks: Any) -> None:
     def waits() -> str:
         NAME.set("set aside")
         waiting.sleep(0.001)
@@ -359,7 +317,7 @@ def test_a_coroutine_may_wait_as_a_task_does_and_what_it_sets_stays(tasks: Tasks
 
 
 def test_who_keeps_the_thread_for_long_is_told_of(
-    tasks: Tasks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tasks: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(switching, "LONG", -1.0)
     tasks.begin(lambda: None)
@@ -367,7 +325,7 @@ def test_who_keeps_the_thread_for_long_is_told_of(
     assert "kept all others of this thread waiting" in caplog.text
 
 
-def test_connections_do_not_wait_for_all_tasks_that_can_go_on(tasks: Tasks) -> None:
+def test_connections_do_not_wait_for_all_tasks_that_can_go_on(tasks: Any) -> None:
     # Given many tasks that can go on at the same time
     turns: list[str] = []
 

@@ -1,0 +1,78 @@
+"""Whatever the code of one task does, the thread that it shares goes on."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from runner.core import waiting
+
+switching = pytest.importorskip("runner.tasks.switching")
+
+pytestmark = pytest.mark.slow  # an event loop opens a socket
+
+
+def waiter() -> waiting.Waiter:
+    found = waiting.here()
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, BaseException])
+def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
+    error: type[BaseException], tasks: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a task that waits, and three whose code exits: in a coroutine, beside one, and in a callback
+    free = threading.Event()
+    alarms: list[waiting.Alarm] = []
+
+    async def exits() -> None:
+        await asyncio.sleep(0)
+        raise error("enough")
+
+    def raises() -> None:
+        raise error("enough")
+
+    async def exits_aside() -> None:
+        await waiting.aside(raises)
+
+    def waits() -> str:
+        alarms.append(waiter().alarm())
+        free.set()
+        alarms[0].wait(None)
+        return "waited"
+
+    tasks.begin(waits)
+    assert free.wait(10)
+    tasks.begin(lambda: waiter().awaited(exits()))
+    tasks.begin(lambda: waiter().awaited(exits_aside()))
+    tasks.loop.call(raises)
+    tasks.turned()
+    alarms[0].set()
+    # Then those three have ended so, and the other goes on
+    results = tasks.results()
+    assert [type(one) for one in results if isinstance(one, BaseException)] == [error, error]
+    assert "waited" in results
+    caplog.clear()  # asyncio tells of the callback
+
+
+def test_a_loop_that_breaks_ends_its_process(
+    tasks: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(switching.os, "_exit", left.append)
+    tasks.loop.loop._selector.select = lambda _: 1 / 0
+    tasks.loop.call(bool)
+    tasks.loop._thread.join(10)
+    assert left == [switching.BROKEN]
+    assert "another is started" in caplog.text
+
+
+def test_what_is_done_aside_may_raise_anything(tasks: Any) -> None:
+    async def call() -> None:
+        await waiting.aside(next, iter(()))
+
+    tasks.begin(lambda: waiter().awaited(call()))
+    (error,) = tasks.results()
+    assert isinstance(error.__cause__, StopIteration)
