@@ -62,7 +62,7 @@ def fork(
     options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write:
         inputs = options.read_inputs(pairs, None)
-        changed = _read_edits(edits)
+        changed = read_edits(edits)
         with Client() as client:
             run_id = client.id_of(run_id)
             if inputs:
@@ -84,7 +84,8 @@ def fork(
             return follow(handle, handle.record.crew, None if grows else handle.to_do, as_json, write)
 
 
-def _read_edits(edits: tuple[str, ...]) -> dict[str, str]:
+def read_edits(edits: tuple[str, ...]) -> dict[str, str]:
+    """Outputs by task, as ``--edit`` gives them. Raises `BadInput` where one is none."""
     found = {}
     for edit in edits:
         task, sign, text = edit.partition("=")

@@ -1,8 +1,9 @@
-"""``runner checkpoint``: the terminal browser, and list, show, diff, prune for scripts."""
+"""``runner checkpoint``: the terminal browser, and list, show, diff, resume, fork, prune for scripts."""
 
 import dataclasses
 import os
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,6 +34,13 @@ class Words(click.Group):
 
 where_argument = click.argument("where", type=options.ANY_TEXT, metavar="WHERE")
 where_or_here = click.argument("where", type=options.ANY_TEXT, metavar="[WHERE]", required=False)
+id_argument = click.argument("beginning", type=options.TEXT, metavar="[ID]", required=False)
+crew_option = click.option(
+    "--crew",
+    type=options.TEXT,
+    metavar="TARGET",
+    help="The crew file, needed to resume or fork checkpoints in files: crew.py, crew.py:x.",
+)
 
 
 @click.group(cls=Words)
@@ -46,12 +54,7 @@ def checkpoint() -> None:
 
 @checkpoint.command("browse", short_help="Open the browser (the default).")
 @where_or_here
-@click.option(
-    "--crew",
-    type=options.TEXT,
-    metavar="TARGET",
-    help="The crew file, needed to resume or fork checkpoints in files: crew.py, crew.py:x.",
-)
+@crew_option
 @options.redis_url
 def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
     """Browse WHERE: by default ./.checkpoints(.db), or the newest run. Resume, fork, compare, edit, prune."""
@@ -117,7 +120,7 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 
 @checkpoint.command("show", short_help="Show one checkpoint.")
 @where_or_here
-@click.argument("beginning", type=options.TEXT, metavar="[ID]", required=False)
+@id_argument
 @options.as_json
 @options.redis_url
 def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
@@ -167,23 +170,85 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
     return 0
 
 
-@checkpoint.command("prune", short_help="Remove all but the newest.")
-@where_argument
-@click.option("--keep", type=options.Count(min=0), required=True, metavar="N", help="How many to keep on each branch.")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch; the others are left alone.")
+@checkpoint.command("resume", short_help="Resume from one, without the browser.")
+@where_or_here
+@id_argument
+@crew_option
 @options.as_json
 @options.redis_url
-def prune(where: str, keep: int, branch: str | None, as_json: bool, redis_url: str | None) -> int:
-    """Keep the newest N checkpoints on each branch of WHERE, and remove the others for good."""
+def resume(where: str | None, beginning: str | None, crew: str | None, as_json: bool, redis_url: str | None) -> int:
+    """Resume from the checkpoint ID (or what begins so) of WHERE, by default the newest complete one.
+
+    What is in files, SQLite or Redis resumes in this process, by the code of --crew; a run on the fleet.
+    """
     options.apply_environment(redis_url=redis_url)
+    from runner.cli.orders import carry_out  # loads crew files, which looking at checkpoints does not
+
+    return carry_out("resume", where, beginning, crew, as_json=as_json)
+
+
+@checkpoint.command("fork", short_help="Fork from one, without the browser.")
+@where_or_here
+@id_argument
+@crew_option
+@click.option("--branch", type=options.TEXT, metavar="NAME", default="", help="Name the new branch.")
+@click.option("--input", "pairs", multiple=True, metavar="K=V", help="Change an input, as in runner fork. Repeatable.")
+@click.option("--edit", "edits", multiple=True, metavar="TASK=TEXT", help="Replace an output. Repeatable.")
+@options.as_json
+@options.redis_url
+def fork(
+    where: str | None,
+    beginning: str | None,
+    crew: str | None,
+    branch: str,
+    pairs: tuple[str, ...],
+    edits: tuple[str, ...],
+    as_json: bool,
+    redis_url: str | None,
+) -> int:
+    """Fork the checkpoint ID (or what begins so) of WHERE: a branch of its own, with other inputs or outputs."""
+    options.apply_environment(redis_url=redis_url)
+    from runner.cli.branches import read_edits
+    from runner.cli.orders import carry_out
+
+    changed = read_edits(edits)
+    return carry_out("fork", where, beginning, crew, branch=branch, pairs=pairs, edits=changed, as_json=as_json)
+
+
+@checkpoint.command("prune", short_help="Remove all but the newest.")
+@where_argument
+@click.option("--keep", type=options.Count(min=0), metavar="N", help="How many to keep on each branch.")
+@click.option("--older-than", "age", type=options.Age(), metavar="AGE", help="Remove older ones: 7d, 24h, 30m, 90s.")
+@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch; the others are left alone.")
+@click.option("--dry-run", is_flag=True, help="Say how many would go, and remove none.")
+@options.as_json
+@options.redis_url
+def prune(
+    where: str,
+    keep: int | None,
+    age: int | None,
+    branch: str | None,
+    dry_run: bool,
+    as_json: bool,
+    redis_url: str | None,
+) -> int:
+    """Remove from each branch of WHERE, for good, what is not among its newest N checkpoints, or what is older."""
+    options.apply_environment(redis_url=redis_url)
+    if keep is None and age is None:
+        raise UsageError("say what goes: --keep N, or --older-than AGE")
+    since = 0 if age is None else time.time_ns() // 1_000_000 - age
+    removed = {}
     with places.opened(where) as source:
         branches: Iterable[Branch] = [branch_called(source, branch)] if branch else source.branches()
-        removed = {one.name: source.prune(keep, one.name) for one in branches}
+        for one in branches:
+            there = len(one.checkpoints)
+            left = min(there if keep is None else keep, sum(found.created_at >= since for found in one.checkpoints))
+            removed[one.name] = max(0, there - left) if dry_run else source.prune(left, one.name)
     if as_json:
-        print_json({"removed": sum(removed.values()), "branches": removed})
+        print_json({"removed": sum(removed.values()), "branches": removed, **({"dry_run": True} if dry_run else {})})
         return 0
     for name, count in removed.items():
-        tell(f"{name}: {count} removed")
+        tell(f"{name}: {count} {'would be ' * dry_run}removed")
     if not removed:
         tell("no checkpoints")
     return 0

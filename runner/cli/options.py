@@ -26,6 +26,22 @@ class Seconds(click.FloatRange):
         return number
 
 
+class Age(click.ParamType):
+    """How long ago, in milliseconds: ``7d``, ``24h``, ``30m``, ``90s``."""
+
+    name = "age"
+    _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The milliseconds, or a usage error."""
+        if isinstance(value, int):
+            return value
+        number, unit = value[:-1], self._UNITS.get(value[-1:])
+        if unit is None or not (number.isascii() and number.isdigit()) or int(number) > MOST:
+            self.fail(f"{value!r} is not an age such as 7d, 24h, 30m or 90s", param, ctx)
+        return int(number) * unit * 1000
+
+
 class Text(click.types.StringParamType):
     """Text that a store takes. None at all is a mistake (``--branch "$UNSET"``), and not the default."""
 

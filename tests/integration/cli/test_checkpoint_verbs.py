@@ -288,7 +288,7 @@ def test_what_is_here_is_listed_and_shown_where_nothing_is_named(cli):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["prune", "x"], "missing option '--keep'; see runner checkpoint prune --help"),
+        (["prune", "x"], "say what goes: --keep N, or --older-than AGE"),
         (["prune", "x", "--keep", "-1"], "invalid value for '--keep': -1 is not in the range 0<=x<=1000000; see"),
         (["prune", "x", "--keep", "all"], "invalid value for '--keep': 'all' is not a valid whole number; see"),
         (["diff", "x", "a"], "missing argument 'B'; see runner checkpoint diff --help"),
@@ -329,7 +329,7 @@ def test_the_browser_is_an_extra(tmp_path):
 def test_help_names_the_verbs(cli):
     said = cli("checkpoint", "--help")
     assert said.code == 0
-    assert {"browse", "list", "show", "diff", "prune"} <= set(said.out.split())
+    assert {"browse", "list", "show", "diff", "resume", "fork", "prune"} <= set(said.out.split())
 
 
 def test_nothing_but_the_browser_pays_for_textual():
@@ -375,6 +375,10 @@ def test_a_run_on_the_fleet(fleet, write_crew, cli):
     )  # fmt: skip
     said = cli("checkpoint", "prune", run, "--keep", "1", "--branch", "b")
     assert (said.code, said.error) == (2, f"run {run} has no branch 'b'; it has main")
+    # a fork of it, and a resume, are the fleet's
+    said = cli("checkpoint", "fork", run, ids[2], "--branch", "b", "--edit", "sort=owls")
+    assert (said.code, said.out) == (0, f"fork: it continues on b; runner wait {run} --branch b\n"), said.err
+    assert cli("checkpoint", "resume", run, "--crew", "crew.py").error.startswith("--crew is for checkpoints in files")
     # the run itself lost nothing
     assert json.loads(fleet.runner("wait", run, "--json").stdout)["outputs"]["collect"] == "owls, hens"
 
