@@ -26,7 +26,7 @@ class Seconds(click.FloatRange):
         return number
 
 
-class Age(click.ParamType):
+class Age(click.ParamType[int]):
     """How long ago, in milliseconds: ``7d``, ``24h``, ``30m``, ``90s``."""
 
     name = "age"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from runner.events.bus import on_signal as on_signal
     from runner.events.bus import set_audience as set_audience
     from runner.events.call_events import *  # noqa: F403
+    from runner.events.depends import Depends as Depends
     from runner.events.flow_events import *  # noqa: F403
     from runner.events.ids import event_id_of as event_id_of
     from runner.events.kickoff import BareState as BareState
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from runner.events.kickoff import set_emission_counter as set_emission_counter
     from runner.events.kickoff import set_last_event_id as set_last_event_id
     from runner.events.kickoff import use_sequence as use_sequence
+    from runner.events.listener import BaseEventListener as BaseEventListener
     from runner.events.loading import event_class as event_class
     from runner.events.loading import load_event as load_event
     from runner.events.lock import ForkSafeLock as ForkSafeLock
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
     from runner.events.system_events import *  # noqa: F403
     from runner.events.work_events import *  # noqa: F403
 
-_MODULES = ("base", "bus", "ids", "kickoff", "loading", "lock", "pairs", "record", "scope")
+_MODULES = ("base", "bus", "ids", "kickoff", "listener", "loading", "lock", "pairs", "record", "scope", "depends")
 _EVENTS = ("work_events", "flow_events", "call_events", "system_events")
 
 

@@ -9,12 +9,13 @@ import contextlib
 import contextvars
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from runner.events import kickoff, scope
 from runner.events.base import BaseEvent
+from runner.events.depends import Depends, build_execution_plan
 from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
 from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
 from runner.events.loading import event_class
@@ -60,6 +61,7 @@ class EventBus:
         self._lock = ForkSafeLock()
         self._handlers: dict[EventKind, tuple[Handler, ...]] = {}
         self._found: dict[tuple[type[BaseEvent], str], tuple[Handler, ...]] = {}
+        self._waits_for: dict[Handler, tuple[Depends, ...]] = {}
         self._taps: tuple[Handler, ...] = ()
         self._dispatcher = Dispatcher()
         self._armed = False
@@ -71,14 +73,26 @@ class EventBus:
 
     # -- who is told
 
-    def on(self, *event_types: EventKind) -> Callable[[H], H]:
-        """Have a function called for these events: ``@event_bus.on(TaskCompletedEvent)``."""
-        if not event_types:
+    def on(
+        self, *event_types: EventKind | Depends, depends_on: Depends | Sequence[Depends] | None = None
+    ) -> Callable[[H], H]:
+        """Have a function called for these events: ``@event_bus.on(TaskCompletedEvent)``.
+
+        With ``depends_on`` it is called once those handlers are done with the event.
+        """
+        asked = [one for one in event_types if not isinstance(one, Depends)]
+        if not asked:
             raise TypeError("event_bus.on() takes the events to listen for: a class, a type such as 'task_completed'")
+        given = [depends_on] if isinstance(depends_on, Depends) else depends_on or ()
+        waits_for = (*(one for one in event_types if isinstance(one, Depends)), *given)
 
         def decorate(handler: H) -> H:
-            for event_type in event_types:
+            if waits_for:
+                self._waits_for[handler] = waits_for
+            for event_type in asked:
                 self.register_handler(event_type, handler)
+            if waits_for:
+                self.validate_dependencies()
             return handler
 
         return decorate
@@ -99,6 +113,11 @@ class EventBus:
             others = {kind: handlers for kind, handlers in self._handlers.items() if kind != event_type}
             self._set_handlers({**others, event_type: left} if left else others)
 
+    def validate_dependencies(self) -> None:
+        """Raises `CircularDependencyError` where handlers wait for each other."""
+        known = dict.fromkeys(one for handlers in self._handlers.values() for one in handlers)
+        build_execution_plan(known, self._waits_for)
+
     def listens(self, *event_types: str) -> bool:
         """Whether some handler would be told, in this context, of an event of one of these types."""
         if not self._handlers:
@@ -118,18 +137,21 @@ class EventBus:
         with self._lock:
             left = {kind: tuple(filter(stays, handlers)) for kind, handlers in self._handlers.items()}
             self._set_handlers({kind: handlers for kind, handlers in left.items() if handlers})
+            self._waits_for = {one: others for one, others in self._waits_for.items() if stays(one)}
 
     @contextlib.contextmanager
     def scoped_handlers(self) -> Iterator[None]:
         """In this context only handlers that are registered in it are called; they are removed with it. Taps stay."""
         with self._lock:
-            before = self._handlers
+            before, waited_for = self._handlers, self._waits_for
             self._set_handlers({})
+            self._waits_for = {}
         try:
             yield
         finally:
             with self._lock:
                 self._set_handlers(before)
+                self._waits_for = waited_for
 
     def tap(self, function: H) -> H:
         """Have ``function`` called in the emitting thread, before `emit` returns, in order, under the state's lock.
@@ -352,6 +374,9 @@ class EventBus:
         def calling(handler: Handler) -> Callable[[], Any]:
             return lambda: call(handler, source, event, state)
 
+        if self._waits_for and not self._waits_for.keys().isdisjoint(handlers):
+            plan = build_execution_plan(handlers, self._waits_for)
+            return self._dispatcher.submit_in_turn([[(one, calling(one)) for one in step] for step in plan])
         return self._dispatcher.submit([(handler, calling(handler)) for handler in handlers])
 
     def _handlers_of(self, event: BaseEvent) -> tuple[Handler, ...]:

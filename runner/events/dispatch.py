@@ -105,6 +105,25 @@ class Dispatcher:
         delivery.future.add_done_callback(self._forget)
         return delivery.future
 
+    def submit_in_turn(self, steps: list[list[tuple[Handler, Call]]]) -> "Future[None]":
+        """Run the calls of a step once those of the step before are done. The future is done when all of them are."""
+        whole: Future[None] = Future()
+        whole.set_running_or_notify_cancel()
+        context = contextvars.copy_context()
+        with self._work:
+            self.pending.add(whole)
+        whole.add_done_callback(self._forget)
+
+        def begin(number: int) -> None:
+            if number == len(steps):
+                whole.set_result(None)
+                return
+            done = context.copy().run(self.submit, steps[number])
+            done.add_done_callback(lambda _: begin(number + 1))
+
+        begin(0)
+        return whole
+
     def _forget(self, future: "Future[None]") -> None:
         with self._work:
             self.pending.discard(future)

@@ -39,10 +39,12 @@ PATHS: dict[str, tuple[str, ...]] = {
     "state.provider.sqlite_provider": ("providers.sqlite",),
     "state.provider.utils": ("providers.detect",),
     "state.runtime": ("snapshots.runtime", "snapshots"),
+    "events.base_event_listener": ("events.listener",),
     "events.base_events": ("events", "events.base"),
     "events.event_bus": ("events.bus",),
     "events.event_context": ("events", "events.scope"),
     "events.event_types": ("events",),
+    "events.handler_graph": ("events.depends",),
     **{
         f"events.types.{kind}_events": ("events",)
         for kind in (

@@ -1,0 +1,22 @@
+"""Handlers in a class."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from runner.events.bus import EventBus, event_bus
+
+__all__ = ["BaseEventListener"]
+
+
+class BaseEventListener(ABC):
+    """Handlers in a class: what ``setup_listeners`` registers is called from when an instance is made."""
+
+    verbose: bool = False
+
+    def __init__(self) -> None:
+        self.setup_listeners(event_bus)
+        event_bus.validate_dependencies()
+
+    @abstractmethod
+    def setup_listeners(self, bus: EventBus, /) -> Any:
+        """Register the handlers: ``@bus.on(TaskCompletedEvent)``."""
