@@ -1,6 +1,6 @@
 """A crew: tasks in an order."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
@@ -233,6 +233,29 @@ class Crew(BaseModel):
         return output
 
     akickoff = kickoff_async
+
+    def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> list[CrewOutput]:
+        """`kickoff` for each of the inputs, one after the other, on a copy of the crew; the outputs in their order.
+
+        ``usage_metrics`` is then the sum. A run for each, on the fleet: ``runner submit --each``.
+        """
+        outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)
+        return outputs
+
+    async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> list[CrewOutput]:
+        """`kickoff_for_each`, all side by side."""
+        outputs: list[CrewOutput] = await engine_of("crews").kickoff_for_each_async(self, inputs)
+        return outputs
+
+    akickoff_for_each = kickoff_for_each_async
+
+    def replay(self, task_id: str, inputs: dict[str, Any] | None = None) -> CrewOutput:
+        """Do a task of the last kickoff again, by its id or name, and those after it; the outputs before it stay.
+
+        Raises `ValueError` where the crew has no such task, or where one before it has no output yet.
+        """
+        output: CrewOutput = engine_of("crews").replay(self, task_id, inputs)
+        return output
 
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **code: Any) -> Self:

@@ -5,6 +5,7 @@ With a `CheckpointConfig`, what happens is recorded in a `RuntimeState`, and che
 
 from runner.crews.kickoff.agents import ask, prepare_asking
 from runner.crews.kickoff.crews import kickoff, prepare_kickoff, write_file
+from runner.crews.kickoff.repeated import kickoff_for_each, kickoff_for_each_async, replay
 from runner.crews.kickoff.threads import in_thread
 from runner.snapshots.restore import apply_checkpoint, restore, take_up
 
@@ -13,8 +14,11 @@ __all__ = [
     "ask",
     "in_thread",
     "kickoff",
+    "kickoff_for_each",
+    "kickoff_for_each_async",
     "prepare_asking",
     "prepare_kickoff",
+    "replay",
     "restore",
     "take_up",
     "write_file",

@@ -50,13 +50,19 @@ _GOES_ON = frozenset({"task_started", "agent_execution_started"})
 
 
 def kickoff(
-    crew: Crew, inputs: Mapping[str, Any] | None = None, input_files: Mapping[str, Any] | None = None
+    crew: Crew,
+    inputs: Mapping[str, Any] | None = None,
+    input_files: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> CrewOutput:
-    """Run a crew here. Raises what its first failing task raised, once nothing else is in flight."""
+    """Run a crew here. Raises what its first failing task raised, once nothing else is in flight.
+
+    With ``progress`` the tasks that have an output in it are not done again.
+    """
     crew.adopt()
     given = jsonable(inputs or {})
     with running(crew, given) as state, watching(settings_of(crew), state), kicked_off(crew):
-        return prepare_kickoff(crew, inputs, input_files, state).complete()
+        return prepare_kickoff(crew, inputs, input_files, state, progress).complete()
 
 
 def prepare_kickoff(
@@ -64,6 +70,7 @@ def prepare_kickoff(
     inputs: Mapping[str, Any] | None,
     input_files: Mapping[str, Any] | None,
     state: RuntimeState | None,
+    progress: Progress | None = None,
 ) -> "CrewRun":
     """Everything before the first task: the plan, the inputs, and the event that it begins.
 
@@ -75,7 +82,7 @@ def prepare_kickoff(
     adapter = adapters.required(crew)
     plan = adapter.plan(crew, "crew")
     crew.file_keys()
-    known = state.progress.get(id(crew)) if state is not None and state.restored else None
+    known = progress or (state.progress.get(id(crew)) if state is not None and state.restored else None)
     progress = known or Progress(given=jsonable(inputs or {}))
     edited = (crew.checkpoint_inputs or {}) if known is not None else {}
     given = {**progress.inputs, **edited, **(inputs or {})}

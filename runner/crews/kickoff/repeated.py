@@ -1,0 +1,71 @@
+"""A crew that is kicked off for each of many inputs, and one whose last kickoff is done again from a task on."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from runner.core.output import UsageMetrics
+from runner.crews.crew import Crew, CrewOutput
+from runner.crews.kickoff.crews import kickoff
+from runner.snapshots.progress import Progress
+
+
+def copied(crew: Crew) -> Crew:
+    """The same crew with tasks and agents of its own, so that two can be kicked off side by side."""
+    agents = {
+        id(agent): agent.model_copy(update={"id": uuid4()}) for agent in [*crew.everyone, crew.manager_agent] if agent
+    }
+    tasks = {id(task): task.model_copy(update={"id": uuid4(), "output": None}) for task in crew.tasks}
+    for task in tasks.values():
+        task.agent = agents.get(id(task.agent), task.agent)
+        if task.context:
+            task.__dict__["context"] = [tasks.get(id(one), one) for one in task.context]
+    found = crew.model_copy(update={"id": uuid4(), "tasks": list(tasks.values())})
+    found.agents = [agents[id(agent)] for agent in crew.agents]
+    found.manager_agent = agents.get(id(crew.manager_agent))
+    found.planner = None
+    return found
+
+
+def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
+    """One kickoff after the other. Raises what the first raises that fails."""
+    return _summed(crew, [copied(crew).kickoff(dict(one)) for one in inputs])
+
+
+async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
+    """All side by side. Raises what the first raises that fails, when the others are over."""
+    kickoffs = [copied(crew).kickoff_async(dict(one)) for one in inputs]
+    ends = await asyncio.gather(*kickoffs, return_exceptions=True)
+    outputs = []
+    for end in ends:
+        if isinstance(end, BaseException):
+            raise end
+        outputs.append(end)
+    return _summed(crew, outputs)
+
+
+def replay(crew: Crew, task: str, inputs: Mapping[str, Any] | None) -> CrewOutput:
+    """Do a task of the last kickoff again, and those after it. Raises `ValueError` without what the task needs."""
+    keys = [str(one.id) for one in crew.all_tasks]
+    names = crew.task_keys
+    if task not in keys and task not in names:
+        raise ValueError(f"Task with id {task} not found in the crew's tasks: it has {', '.join(names)}")
+    first = keys.index(task) if task in keys else names.index(task)
+    progress = Progress(inputs=dict(crew.checkpoint_inputs or {}))
+    for name, one in list(zip(names, crew.all_tasks, strict=True))[:first]:
+        if one.output is None:
+            raise ValueError(f"replay() takes the outputs of the last kickoff, and task {name!r} has none")
+        progress.outputs[name] = one.output
+    for one in crew.all_tasks[first:]:
+        one.output = None
+    return kickoff(crew, inputs, progress=progress)
+
+
+def _summed(crew: Crew, outputs: list[CrewOutput]) -> list[CrewOutput]:
+    total = UsageMetrics()
+    for output in outputs:
+        for name in UsageMetrics.model_fields:
+            setattr(total, name, getattr(total, name) + getattr(output.token_usage, name))
+    crew.usage_metrics = total
+    return outputs
