@@ -275,10 +275,10 @@ class Heartbeat(threading.Thread):
             self._not_now(error)
 
     def _reap_process(self, pid: int) -> None:
-        if refs := self._reap(process=str(pid), reason="its process died"):
+        if refs := self._reap(process=str(pid), reason="its process died", dead=True):
             log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
 
-    def _reap(self, *, reason: str, process: str = "") -> list[str]:
+    def _reap(self, *, reason: str, process: str = "", dead: bool = False) -> list[str]:
         """Hand back what its processes held, or one of them, with what these said last; the references."""
         return self._workers().reap(
             self._worker,
@@ -286,6 +286,7 @@ class Heartbeat(threading.Thread):
             reason=reason,
             max_attempts=self._settings.max_attempts,
             out=task_marks.read_marks(self._about.get("out", "")),
+            dead=dead,
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:

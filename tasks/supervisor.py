@@ -195,6 +195,7 @@ class Supervisor:
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
         file = str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+        dead = task_marks.is_final(file)
         refs = self._workers.reap(
             worker.id,
             reason=reason,
@@ -202,7 +203,8 @@ class Supervisor:
             about=about,
             only_lapsed=only_lapsed,
             # One that froze may send yet what it has noted.
-            out=task_marks.read_marks(file) if not only_lapsed or task_marks.is_final(file) else None,
+            out=task_marks.read_marks(file) if dead or not only_lapsed else None,
+            dead=dead,
         )
         task_marks.remove(file)
         self._known = [known for known in self._known if known.id != worker.id]

@@ -33,6 +33,7 @@ CHECKS = {
     "NO_RECONCILE": "a claim that no process is at is taken back",
     "NO_RESEND": "a job without a message is sent again",
     "NO_DOUBT": "what was begun is in doubt when a claim is taken back",
+    "NO_STATED_STEP": "a step that begins on a reserved note is stated where it outlives the process",
     "NO_COUNT_OF_REFUSED": "who is refused after a rewind counts its step",
     "NO_COUNT_OF_FORGOTTEN": "records that a store forgot are counted",
     "NO_MEMORY_OF_DOUBT": "doubts that a store forgot are counted",

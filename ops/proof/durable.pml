@@ -38,6 +38,7 @@ typedef Task {
   byte owner;      /* the worker, from 1; NOBODY */
   byte recorded;   /* steps in the journal */
   bit begun;       /* a step is noted as begun, and neither recorded nor dropped */
+  bit reserved;    /* that is the note of the step that comes next: it may begin without a word, and need not */
   byte messages;   /* in the queue; they are kept in the same server */
 }
 typedef Store {
@@ -51,6 +52,7 @@ bool is_saved = false, rewound = false;
 /* What a worker's processes say in memory that outlives them. */
 byte at_task[W];   /* the task, from 1; 0 for none */
 byte at_nonce[W];
+bit at_step[W];    /* a step has begun on the note that was reserved for it */
 byte next_nonce[W]; /* of the claim that its commit may come with */
 byte unsaved[W];   /* records and doubts that the store acknowledged since what it may go back to */
 byte forgotten[W]; /* of those, what it has forgotten, and nobody has counted yet */
@@ -79,7 +81,7 @@ inline hand_back(t) {
 #ifndef NO_DOUBT
   doubts(store.task[t].begun);
 #endif
-  store.task[t].begun = 0; store.task[t].token = 0; store.task[t].nonce = 0; store.task[t].owner = NOBODY;
+  store.task[t].begun = 0; store.task[t].reserved = 0; store.task[t].token = 0; store.task[t].nonce = 0; store.task[t].owner = NOBODY;
   store.task[t].state = QUEUED;
   store.task[t].messages++
 }
@@ -94,21 +96,26 @@ inline fresh(n) {
   od
 }
 
+/* Who knows what the process is at does not count a note that is reserved and was not used. */
+inline leave_unused(t) {
+  if :: store.task[t].reserved && !at_step[me] -> store.task[t].begun = 0 :: else -> skip fi
+}
+
 /* A process dies: the worker's main process sees it at once, takes back its claims, and starts another. */
 inline die() {
 #ifndef NO_REAP
-  if :: store.task[0].state == RUNNING && store.task[0].owner == me + 1 -> hand_back(0) :: else -> skip fi;
-  if :: store.task[LAST].state == RUNNING && store.task[LAST].owner == me + 1 -> hand_back(LAST) :: else -> skip fi
+  if :: store.task[0].state == RUNNING && store.task[0].owner == me + 1 -> leave_unused(0); hand_back(0) :: else -> skip fi;
+  if :: store.task[LAST].state == RUNNING && store.task[LAST].owner == me + 1 -> leave_unused(LAST); hand_back(LAST) :: else -> skip fi
 #else
   skip
 #endif
 }
 
 proctype Process(byte me) {
-  byte t, mine, nonce, k, going; bit counted; bool noted_since;
+  byte t, mine, nonce, k, going; bit counted, spare; bool noted_since;
 
 idle:
-  atomic { t = 0; mine = 0; nonce = 0; k = 0; counted = 0; noted_since = 0; at_task[me] = 0; at_nonce[me] = 0; next_nonce[me] = 0; going = 0 }
+  atomic { t = 0; mine = 0; nonce = 0; k = 0; counted = 0; spare = 0; noted_since = 0; at_task[me] = 0; at_step[me] = 0; at_nonce[me] = 0; next_nonce[me] = 0; going = 0 }
   if
   :: atomic { store.task[0].messages > 0 -> store.task[0].messages--; t = 0 }
   :: atomic { store.task[LAST].messages > 0 -> store.task[LAST].messages--; t = LAST }
@@ -142,11 +149,18 @@ begin:
 
   do
   :: k < S ->
-     /* The note that a step begins; who has lost the claim counts it, for nobody else will. */
+     /* The note that a step begins; who has lost the claim counts it, for nobody else will. Where one is reserved the
+        process says so in its memory, and whoever takes the claim back has counted it, or will. Not used soon, it is
+        withdrawn by the note that comes instead. */
      atomic {
        if
-       :: holds(t) -> store.task[t].begun = 1; counted = 0; noted_since = rewound
-       :: else -> doubts(1); counted = 1; noted_since = rewound
+       :: spare ->
+#ifndef NO_STATED_STEP
+          at_step[me] = 1;
+#endif
+          spare = 0; counted = 0
+       :: holds(t) -> store.task[t].begun = 1; store.task[t].reserved = 0; spare = 0; counted = 0; noted_since = rewound
+       :: !holds(t) && !spare -> doubts(1); counted = 1; noted_since = rewound
        fi
      }
      if
@@ -164,7 +178,12 @@ begin:
        store.task[t].recorded = k + 1; store.task[t].begun = 0; unsaved[me]++; k++
 #else
        if
-       :: holds(t) -> store.task[t].recorded = k + 1; store.task[t].begun = 0; unsaved[me]++; k++
+       :: holds(t) ->
+          store.task[t].recorded = k + 1; unsaved[me]++; k++; at_step[me] = 0; noted_since = rewound;
+          if
+          :: store.task[t].begun = 0; store.task[t].reserved = 0
+          :: store.task[t].begun = 1; store.task[t].reserved = 1; spare = 1
+          fi
        :: else ->
 #ifndef NO_COUNT_OF_REFUSED
           /* Whoever took the claim counted the step by its note; a store that went back lost the note with the claim. */
@@ -181,7 +200,7 @@ begin:
      if
      :: skip
      :: atomic { faults < FAULTS -> faults++;
-          if :: holds(t) -> hand_back(t) :: else -> skip fi }
+          if :: holds(t) -> leave_unused(t); hand_back(t) :: else -> skip fi }
         goto idle
      fi
   :: k >= S -> break
@@ -200,7 +219,7 @@ commit:
 #else
     :: holds(t) ->
 #endif
-       store.task[t].state = COMMITTED; store.task[t].owner = NOBODY; store.task[t].begun = 0; commits[t]++;
+       store.task[t].state = COMMITTED; store.task[t].owner = NOBODY; store.task[t].begun = 0; store.task[t].reserved = 0; commits[t]++;
        assert(commits[t] <= 1 + rewound);   /* a committed task never runs again, but where the store forgot that it did */
        if
        :: t + 1 < T && store.task[t + 1].state == WAITING -> store.task[t + 1].state = QUEUED; store.task[t + 1].messages++
@@ -231,7 +250,7 @@ commit:
   fi;
   atomic {
     t = t + 1; mine = going; nonce = next_nonce[me]; at_task[me] = t + 1; at_nonce[me] = nonce;
-    counted = 0; noted_since = 0; going = 0; next_nonce[me] = 0
+    counted = 0; spare = 0; noted_since = 0; going = 0; next_nonce[me] = 0
   }
   goto begin;
 
@@ -281,6 +300,7 @@ inline copy(from, to) {
      to.task[i].state = from.task[i].state; to.task[i].token = from.task[i].token;
      to.task[i].nonce = from.task[i].nonce; to.task[i].owner = from.task[i].owner;
      to.task[i].recorded = from.task[i].recorded; to.task[i].begun = from.task[i].begun;
+     to.task[i].reserved = from.task[i].reserved;
      to.task[i].messages = from.task[i].messages;
      i++
   :: else -> break

@@ -54,6 +54,7 @@ class MemoryTask:
         self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
+        self._reserved: bool | None = None  # a note is there for the next step; False: that began
         self.told = (0, 0)
         self.next: Claim | None = None
 
@@ -70,6 +71,10 @@ class MemoryTask:
         """Note that a step begins: one that runs without a note could not be counted as in doubt."""
         self._open.subtract(supersedes)
         self._open[entry] += 1
+        if self._reserved and entry == STEP:
+            self._reserved = False
+            self._out.unnoted(self._open)
+            return
         self._note_open()
         if not intent_only:
             self._out.count(entry, 1)
@@ -85,8 +90,12 @@ class MemoryTask:
         if not intent_only:
             self._out.count(entry, -1)
         self._open[entry] = max(self._open[entry] - 1, 0)
-        if self._memory.held(self._job, self._claim.token) is not None:
+        if self._reserved is False and entry == STEP:
+            self._reserve(True)
+        elif self._memory.held(self._job, self._claim.token) is not None:
             self._note_open()
+        else:
+            self._reserve(None)
 
     @atomic
     def record_step(
@@ -102,10 +111,14 @@ class MemoryTask:
         """Record a step's result, once: who records it again changes nothing."""
         run, task = self._write("step")
         served = _tally(replayed)
+        reserved = entry == STEP and self._out.is_read and self._open[STEP] > 0
+        task.begun, task.reserved = self._under_way(), reserved
         if entry is not None:
             self._open[entry] = max(self._open[entry] - 1, 0)
         self._reached += 1 + (served.passed if isinstance(replayed, Counters) else replayed)
-        task.begun = self._under_way()
+        if not reserved:
+            task.begun = self._under_way()
+        begun = task.begun.text()
         if self._reached > task.reached:  # a task that gets on is not the one that kills its workers
             task.crashes, task.handed, task.reached = 0, 0, self._reached
         journal = run.branches[self._name].journals.setdefault(self._key, {})
@@ -120,9 +133,10 @@ class MemoryTask:
             if entry is not None and entry.kind == "model" and not told:
                 self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.told())
         if self._log is not None:
-            self._log.recorded(step, text_of_one(entry) if entry is not None else "", self._open.text())
+            self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
         if entry is not None:
             self._out.count(entry, -1)
+        self._reserve(True if reserved else None)
 
     # -- events
 
@@ -175,6 +189,7 @@ class MemoryTask:
         process: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it, also a second time."""
+        self._note_open_again()
         done = self._done()
         if done is not None:
             return done
@@ -199,6 +214,7 @@ class MemoryTask:
         process: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
+        self._note_open_again()
         if self._done() is not None:
             return True
         run, _ = self._write("commit")
@@ -281,8 +297,22 @@ class MemoryTask:
     def _note_open(self) -> None:
         if self._log is not None:
             self._log.began(self._open.text())
+        self._reserve(None)
         _, task = self._hold()
-        task.begun = self._under_way()
+        task.begun, task.reserved = self._under_way(), False
+
+    def _reserve(self, reserved: bool | None) -> None:
+        if self._reserved is False:
+            self._out.unnoted(None)
+        self._reserved = reserved
+
+    def _note_open_again(self) -> None:
+        """Before the end of the task: which steps are under way in truth."""
+        if self._reserved is False:
+            self._note_open()
+        elif self._reserved and self._log is not None:
+            self._log.began(self._open.text())
+        self._reserve(None)
 
     def _under_way(self) -> Counters:
         return Counters({entry: many for entry, many in self._open.items() if many > 0})
@@ -294,9 +324,10 @@ class MemoryTask:
         emit(self._memory, run, kind, self._name, self._key, Relatives(parent), **fields)
 
     def _give_back(self, operation: str, replayed: Counters | int, *, goes_on: bool = False) -> tuple[Run, Task]:
+        self._note_open_again()
         run, task = self._write(operation)
         account.add(run, self._name, self._key, "replayed", _tally(replayed))
-        give_up(self._memory, run, self._name, self._key, goes_on=goes_on)
+        give_up(self._memory, run, self._name, self._key, goes_on=goes_on, unused=True)
         if self._log is not None:
             self._log.ended(operation)
         return run, task
@@ -330,7 +361,7 @@ class MemoryTask:
         branch.journals.pop(self._key, None)
         self._memory.claims[self._claim.worker].pop((run.id, self._name, self._key), None)
         account.add(run, self._name, self._key, "replayed", _tally(replayed))
-        account.add(run, self._name, self._key, "in_doubt", task.begun)  # what its threads are still at
+        account.add(run, self._name, self._key, "in_doubt", task.noted(unused=True))  # what its threads are still at
         relatives = Relatives(task.scope, task.started)
         ended = emit(self._memory, run, "task_completed", self._name, self._key, relatives, commit_seq=seq)
         self.told = (ended, 0)

@@ -69,19 +69,26 @@ def hold(memory: Memory, run: Run, name: str, key: str) -> None:
 
 
 def give_up(
-    memory: Memory, run: Run, name: str, key: str, *, goes_on: bool = False, left: Counters | None = None
+    memory: Memory,
+    run: Run,
+    name: str,
+    key: str,
+    *,
+    goes_on: bool = False,
+    left: Counters | None = None,
+    unused: bool = False,
 ) -> None:
     """Take a claim back; the next attempt has a new number, the journal stays.
 
     A step that was begun and not recorded is in doubt: it may have been done, and will be done again. ``left`` says
-    which calls had left the process, where that is known.
+    which calls had left the process, where that is known; ``unused`` that no other step began on a reserved note.
     """
     task = run.branches[name].tasks[key]
     close_open(memory, run, name, task, goes_on=goes_on)
-    account.add(run, name, key, "in_doubt", account.doubtful(task.begun, left))
+    account.add(run, name, key, "in_doubt", account.doubtful(task.noted(unused=unused), left))
     memory.claims[task.worker].pop((run.id, name, key), None)
     task.token, task.worker, task.process, task.nonce = None, "", "", ""
-    task.begun, task.copies = Counters(), 0
+    task.begun, task.reserved, task.copies = Counters(), False, 0
     task.attempt += 1
 
 

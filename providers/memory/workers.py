@@ -63,11 +63,13 @@ class MemoryWorkers:
         about: str = "",
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
+        dead: bool = False,
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
-        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. Where the
-        worker registered again since it was judged by what it said ``about`` itself, the judgement is void.
+        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead``
+        if they are known to have died, so that they have begun no step since. Where the worker registered again since
+        it was judged by what it said ``about`` itself, the judgement is void.
         """
         found = self._memory.workers.get(worker)
         if only_lapsed and found is not None and found.lapses_at > self._memory.now():
@@ -78,7 +80,8 @@ class MemoryWorkers:
         for place, claim in list(self._memory.claims[worker].items()):
             if process in ("", claim.process):
                 del self._memory.claims[worker][place]
-                if self._recover(place, claim, worker, reason, max_attempts, _left(claim, out or {})):
+                left = _left(claim, out or {})
+                if self._recover(place, claim, worker, reason, max_attempts, left, unused=dead and left is not None):
                     back.append(claim.ref)
         if not process:
             self._memory.workers.pop(worker, None)
@@ -86,7 +89,15 @@ class MemoryWorkers:
         return back
 
     def _recover(
-        self, place: Place, claim: HeldClaim, worker: str, reason: str, most: int, left: Counters | None
+        self,
+        place: Place,
+        claim: HeldClaim,
+        worker: str,
+        reason: str,
+        most: int,
+        left: Counters | None,
+        *,
+        unused: bool,
     ) -> bool:
         """Hand one task of a dead process back. The ``most``-th time without progress, it fails instead."""
         run_id, name, key = place
@@ -94,7 +105,7 @@ class MemoryWorkers:
         task = self._memory.held(Job(run_id, name, key, 0), claim.token)
         if run is None or task is None:
             return False
-        give_up(self._memory, run, name, key, goes_on=True, left=left)
+        give_up(self._memory, run, name, key, goes_on=True, left=left, unused=unused)
         task.crashes += 1
         run.counters["recoveries"] += 1
         about = {"attempt": task.attempt, "worker": worker, "reason": reason}

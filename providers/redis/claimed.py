@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from json.encoder import encode_basestring
@@ -21,8 +20,8 @@ from runner.core.settings import MAX_HANDOVERS
 from runner.journal.task_marks import Log, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
-from runner.providers.redis.patience import outage
-from runner.providers.redis.scripts import claimed, milliseconds, specification, specifications, stamp
+from runner.providers.redis.patience import outage, quiet_watch
+from runner.providers.redis.scripts import claimed, flat, milliseconds, specification, specifications, stamp
 
 if TYPE_CHECKING:
     from runner.providers.redis.shared_connection import ConnectionSide
@@ -63,6 +62,9 @@ class ClaimedTask:
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self._noted = False
+        self._soon = False  # the last step began as soon as the store had been heard
+        # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
+        self._reserved: bool | None = None
         self._between: tuple[AccountKey | None, int] = (
             None,
             0,
@@ -70,7 +72,7 @@ class ClaimedTask:
         line.missed = self._missed
         self._me, self._said = os.urandom(4).hex(), itertools.count()
         self._heard = time.monotonic()  # when the store last said that the claim holds
-        self._lock = threading.RLock()  # a line is for one caller at a time, and a task may have threads
+        self._lock = line.lock  # a task may have threads
         self.told = (0, 0)
         self.next: Claim | None = None
 
@@ -87,14 +89,20 @@ class ClaimedTask:
 
         A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nothing waits for
         the answer, where the store was heard a moment ago. Else the process may have been frozen, and its claim lost,
-        or the store may refuse for now. Raises `ClaimLost`.
+        or the store may refuse for now. A step for which the last record reserved a note sends none.
+        Raises `ClaimLost`.
         """
         with self._lock:
             self._open.subtract(supersedes)
             self._open[entry] += 1
             if not intent_only:
                 self._out.count(entry, 1)
-            if entry.kind != "step" or time.monotonic() - self._heard > AWAY or outage.is_on:
+            self._soon = not self._quiet() and not outage.is_on
+            if self._reserved and self._soon and entry == STEP:
+                self._reserved = False
+                self._out.unnoted(self._open)
+                return
+            if entry.kind != "step" or not self._soon:
                 self._between = (entry, -1)
                 self._note_surely()
                 self._between = (None, 0)
@@ -118,13 +126,19 @@ class ClaimedTask:
         usage: Usage = NO_TOKENS,
         told: bool = False,
     ) -> None:
-        """Record a step's result: one round trip."""
+        """Record a step's result: one round trip.
+
+        Where steps follow each other closely, its note becomes that of the next one, which then needs no word. If that
+        does not come soon, the note is withdrawn. A process that dies meanwhile has said whether it came.
+        """
         with self._lock:
+            reserved = entry == STEP and self._soon and self._out.is_read and self._open[STEP] > 0
+            begun = self._open.text() if reserved else ""
             if entry is not None:
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
+            begun = begun or self._open.text()
             about: dict[str, Any] = {}
-            begun = self._open.text()
             if entry is not None and entry.kind == "model" and not told:
                 about = {"model": entry.model, "agent": entry.agent, **usage.told()}
             details = usage.details if usage is not NO_TOKENS else ()
@@ -137,19 +151,21 @@ class ClaimedTask:
                 step=step,
                 value=value,
                 begun=begun,
+                reserved="1" if reserved else "",
                 paid=text_of_one(entry) if entry is not None else "",
                 replayed=counters_text(replayed),
                 reached=self._reached,
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
                 details=json.dumps(details) if details else "",
-                told=_flat(about) if about else "",
+                told=flat(about) if about else "",
             )
             if self._log is not None:
                 self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
             if entry is not None:
                 self._between = (None, 0)
                 self._out.count(entry, -1)
+            self._reserve(True if reserved else None)
 
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt."""
@@ -157,9 +173,36 @@ class ClaimedTask:
             if not intent_only:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
+            if self._reserved is False and entry == STEP:  # the note is there for the next one
+                self._reserve(True)
+                return
             if self._log is not None:
                 self._log.began(self._open.text())
             self._note_open()
+
+    def _quiet(self) -> bool:
+        """Whether the store has not been heard for a moment."""
+        return time.monotonic() - self._heard > AWAY
+
+    def _reserve(self, reserved: bool | None) -> None:
+        if self._reserved is False:
+            self._out.unnoted(None)
+        self._reserved = reserved
+        if reserved:
+            quiet_watch(self._withdraw, AWAY)
+
+    def _withdraw(self) -> bool:
+        """Withdraw the note that is reserved, if its step did not come soon. Returns whether that is settled."""
+        with self._lock:
+            if not self._reserved:
+                return True
+            if not self._quiet():
+                return False
+            if not self._line.reconnected:
+                self._note_open()
+                if self._log is not None:
+                    self._log.began(self._open.text())
+            return True
 
     def _note_open(self, new: str = "") -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
@@ -171,13 +214,19 @@ class ClaimedTask:
             self._line.reconnected = False
         self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
         self._noted = True
+        self._reserve(None)
 
     def _begun(self, new: str = "") -> dict[str, Any]:
         begun = self._open.text()
         return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new}
 
     def _note_open_again(self) -> None:
-        """Before the end of the task: where a note was refused, or lost with its connection."""
+        """Before the end of the task: where a note was refused, or lost with its connection, or reserved and used."""
+        if self._reserved is False:
+            self._note_surely()
+        elif self._reserved and self._log is not None:
+            self._log.began(self._open.text())
+        self._reserve(None)
         if self._noted:
             self._line.settle()
             if self._line.reconnected:
@@ -185,8 +234,13 @@ class ClaimedTask:
 
     def _note_surely(self) -> None:
         """Say it, and wait for the answer. Raises `ClaimLost`."""
-        self._held(self._begin, **self._begun())
+        try:
+            self._held(self._begin, **self._begun())
+        except ClaimLost:
+            self._reserve(None)
+            raise
         self._noted, self._line.reconnected = True, False
+        self._reserve(None)
 
     def _missed(self) -> None:
         """The store takes nothing now, and may not have taken a note either: who looks after us is told, if we die."""
@@ -229,7 +283,7 @@ class ClaimedTask:
             **self._who,
             kind=kind,
             about=about,
-            more=_flat(more or {}),
+            more=flat(more or {}),
             parent=parent,
             started=started,
             cause=cause,
@@ -378,8 +432,3 @@ class ClaimedTask:
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         self._sure()
         return answer
-
-
-def _flat(fields: Mapping[str, Any]) -> str:
-    """Fields and values as the scripts take them."""
-    return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)

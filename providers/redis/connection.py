@@ -1,6 +1,7 @@
 """Connections to Redis: how they are opened, and which of them wait for a server that is away or refuses for now."""
 
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,6 +179,8 @@ class PipelinedConnection:
     """
 
     def __init__(self, client: Client, replicas: Replicas = Replicas()) -> None:
+        self.lock = threading.RLock()
+        """Taken for each command; whoever sends several takes it for all of them. A task's threads have one line."""
         self._replicas = replicas
         self._behind = False
         self._connection: Any = retry_while_unavailable(client.connection_pool.get_connection)
@@ -195,8 +198,9 @@ class PipelinedConnection:
     def send_nowait(self, *command: Any) -> None:
         """Send a command whose answer does not matter."""
         try:
-            self._send(*command)
-            self._unread += 1
+            with self.lock:
+                self._send(*command)
+                self._unread += 1
         except TRANSIENT_ERRORS:
             self.close()
         except BaseException:
@@ -210,9 +214,10 @@ class PipelinedConnection:
     def ask(self, *command: Any) -> Any:
         """The same, once."""
         try:
-            self._send(*command)
-            self._read_unread()
-            return self._connection.read_response()
+            with self.lock:
+                self._send(*command)
+                self._read_unread()
+                return self._connection.read_response()
         except NotNow as refusal:
             self.missed()
             if refusal.moved:
@@ -261,7 +266,8 @@ class PipelinedConnection:
     def settle(self) -> None:
         """Read all that is unread: from here on `fresh` says whether it was taken."""
         try:
-            self._read_unread()
+            with self.lock:
+                self._read_unread()
         except TRANSIENT_ERRORS:
             self.close()
         except BaseException:

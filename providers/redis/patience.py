@@ -236,3 +236,42 @@ def retry_while_unavailable(
     finally:
         if who is not None:
             outage.ends(who, reached=reached)
+
+
+class QuietWatch:
+    """Notices that a task has said nothing to the store for a moment: one thread in a process, often asleep.
+
+    It asks the task that was last named here, again and again, until it has nothing to wait for.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all: a forked process has no thread of its parent's."""
+        self._wanted, self._never = threading.Event(), threading.Event()
+        self._started = False
+        self._look: Callable[[], bool] = bool
+        self._every = 0.0
+
+    def __call__(self, look: Callable[[], bool], every: float) -> None:
+        """From now on call ``look`` after every so many seconds, until it returns true. It replaces one of before."""
+        self._look, self._every = look, every
+        if not self._wanted.is_set():
+            self._wanted.set()
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="runner-quiet", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait()
+            self._never.wait(min(self._every, 60.0))
+            self._wanted.clear()
+            with contextlib.suppress(Exception):  # the task itself meets it with its next command
+                if not self._look():
+                    self._wanted.set()
+
+
+quiet_watch = QuietWatch()
+os.register_at_fork(after_in_child=quiet_watch.reset)

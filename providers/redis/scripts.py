@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Protocol
@@ -183,6 +183,11 @@ LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still cou
 def milliseconds(seconds: float) -> int:
     """A time as the scripts take it."""
     return int(min(seconds * 1000, LONGEST))
+
+
+def flat(fields: Mapping[str, Any]) -> str:
+    """Fields and values as the scripts take them."""
+    return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)
 
 
 def stamp() -> str:

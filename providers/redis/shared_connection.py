@@ -63,6 +63,7 @@ class ConnectionSide:
 
     def __init__(self, line: SharedConnection) -> None:
         self._line = line
+        self.lock = threading.RLock()  # its task may have threads
         self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
         self.settle, self.replicated = line.settle, line.replicated
         self.reconnected = True

@@ -75,10 +75,12 @@ class Workers:
         about: str = "",
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
+        dead: bool = False,
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
-        ``out`` is what processes that died had said of their calls: those that never left are in no doubt.
+        ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead`` if
+        they are known to have died, so that they have begun no step since.
         """
         _, refs = scripts.load("reap")(
             self.client,
@@ -92,6 +94,7 @@ class Workers:
             lapsed=int(only_lapsed),
             reason=reason,
             out=json.dumps(dict(out or {})),
+            dead=int(dead),
             max_attempts=max_attempts,
             stamp=stamp(),
         )

@@ -85,6 +85,11 @@ class Counters(Counter[AccountKey]):
         return f"[{', '.join(found)}]" if found else ""
 
 
+def text_of(many: Mapping[AccountKey, int]) -> str:
+    """Of a tally of so many of each, which took no tokens; `[]` for none."""
+    return f"[{', '.join([_line(one, count, 0) for one, count in many.items() if count > 0])}]"
+
+
 def text_of_one(entry: AccountKey) -> str:
     """The text of counters with one such step."""
     return f"[{_line(entry, 1, 0)}]"

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 from runner.core.clock import SYSTEM, Clock
 from runner.core.held_files import unheld
-from runner.core.ledger import AccountKey, Counters
+from runner.core.ledger import AccountKey, Counters, text_of
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
@@ -266,19 +266,23 @@ class SentCalls:
     """The calls of models of one claim that have left the process, or may have. ``say`` is told, if there is one."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
-        self._token, self._say, self._out = token, say, Counters()
-        self._unsure: Counters | None = None
+        self._token, self._say = token, say
+        self._out: dict[AccountKey, int] = {}
+        self._unsure: dict[AccountKey, int] | None = None
+        self._unnoted: dict[AccountKey, int] = {}
+        self.is_read = say is not None
+        """Whether who takes the task back may read it."""
         self._tell()
 
     def count(self, entry: AccountKey, many: int) -> None:
         """So many more of a kind are out."""
         if entry.kind == "model":
-            self._out[entry] = max(self._out[entry] + many, 0)
+            self._out[entry] = max(self._out.get(entry, 0) + many, 0)
             self._tell()
 
     def unsure(self, begun: Counters) -> None:
         """The store may not know of these steps. Who takes the task back counts them: calls of models by what left."""
-        self._unsure = Counters({entry: many for entry, many in begun.items() if entry.kind != "model"})
+        self._unsure = _no_models(begun)
         self._tell()
 
     def sure(self) -> None:
@@ -287,15 +291,19 @@ class SentCalls:
             self._unsure = None
             self._tell()
 
+    def unnoted(self, begun: Counters | None) -> None:
+        """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
+        self._unnoted = _no_models(begun) if begun else {}
+        self._tell()
+
     def _tell(self) -> None:
-        if self._say is None:
-            return
-        text = ""
-        if self._out or self._unsure:
-            every = Counters(self._out)
-            every.update(self._unsure or {})
-            text = every.text()
-        self._say(f"{self._token} {text or '[]'}")
+        if self._say is not None:
+            every = self._out | (self._unsure or self._unnoted)
+            self._say(f"{self._token} {text_of(every)}" if every else f"{self._token} []")
+
+
+def _no_models(begun: Counters) -> dict[AccountKey, int]:
+    return {entry: many for entry, many in begun.items() if entry.kind != "model"}
 
 
 def share_sent(worker: str, store: str) -> str:

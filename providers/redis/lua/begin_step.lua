@@ -13,5 +13,5 @@ if redis.call("HGET", task, "token") ~= token then
   if lost and redis.call("HLEN", run) > 0 then doubt(run, name, key, token, lost) end
   return 0
 end
-redis.call("HSET", task, "begun", begun)
+redis.call("HSET", task, "begun", begun, "reserved", "")
 return 1

@@ -30,7 +30,7 @@ if done then
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
-                     "began", "claims")
+                     "began", "claims", "reserved")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
 local unlocked = expansion and #next or 0
@@ -86,7 +86,7 @@ redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
-account(run, name, key, "in_doubt", noted(t[6]))  -- what its threads are still at, and what broke off
+account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if expansion then expand(run, name, branch, key, seq, expansion) end
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end

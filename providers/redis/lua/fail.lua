@@ -13,7 +13,7 @@ intact_open(home, branch)
 intact_ends(home, run, 1)
 local at = now()
 account(run, name, key, "replayed", replayed)
-give_up(home, run, name, key, worker)
+give_up(home, run, name, key, worker, nil, nil, true)
 redis.call("HSET", task, "trace", trace)
 local seq, all = task_failed(run, name, key, task, reason, worker, at), 0
 checkpoint(run, name, branch, "task_failed", key, stamp, at)

@@ -2,13 +2,13 @@
 -- A task whose workers died max_attempts times in a row without making progress fails its branch instead.
 --
 -- KEYS home workers worker claims
--- ARGV id:text process:text about:text lapsed:int reason:text out:said max_attempts:int stamp:text
+-- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int stamp:text
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
 -- process, where it is known: a token, and the calls of models of that claim that had left the process, as entries of the
--- account.
+-- account. dead: "1" if these processes are known to be dead, so that they have begun no step since.
 -- Returns {1 if it was done, references of the tasks handed back}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)
@@ -41,7 +41,7 @@ for i = 1, #held, 2 do
       whole = false  -- it does not hold up the tasks of others
     else
       redis.call("HDEL", claims, ref)
-      local attempt = give_up(home, run, name, key, id, true, of == token and noted(left))
+      local attempt = give_up(home, run, name, key, id, true, of == token and noted(left), of == token and dead == "1")
       local crashes = redis.call("HINCRBY", record, "crashes", 1)
       redis.call("HINCRBY", run, "recoveries", 1)
       emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,

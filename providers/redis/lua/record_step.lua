@@ -1,10 +1,11 @@
 -- Record a step's result, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
+-- ARGV name:text key:text token:int step:text value:text begun:text reserved:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
 -- USES emit refuse account
 --
--- begun: the steps still in progress. paid: what this one is counted as in the account; "" where the steps inside of it are.
+-- begun: the steps still in progress. reserved: "1" if one of them is the person's step that comes next: it may begin
+-- without another command, or never. paid: what this one is counted as in the account; "" where the steps inside of it are.
 -- reached: how many records its attempt has replayed and made so far, with this one.
 -- details: of these tokens those that account.lua names, if there are any.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
@@ -15,7 +16,7 @@ if told then redis.call("XLEN", events_key(run)) end
 if paid or replayed then redis.call("HLEN", ledger_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
 local first = redis.call("HSETNX", journal, step, value) == 1
-redis.call("HSET", task, "begun", begun)
+redis.call("HSET", task, "begun", begun, "reserved", reserved)
 -- A task that makes progress is not the one that kills its workers. One that records as much as before, but other things each
 -- time (a prompt with a clock in it), makes none.
 if tonumber(reached) > tonumber(t[3] or 0) then

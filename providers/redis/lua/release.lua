@@ -11,7 +11,7 @@ intact_hand_over(home, run, name, task, max_handovers)
 redis.call("HLEN", claims_key(home, worker))
 local at = now()
 account(run, name, key, "replayed", replayed)
-local attempt = give_up(home, run, name, key, worker, true)
+local attempt = give_up(home, run, name, key, worker, true, nil, true)
 redis.call("HINCRBY", run, "recoveries", 1)
 emit(run, "task_released", "branch", name, "task", key, "attempt", attempt, "worker", worker, "reason", "drain",
      "parent", redis.call("HGET", task, "started") or 0)

@@ -115,6 +115,7 @@ def _task_agrees(seen: dict[str, str], task: Task) -> None:
         name: str(value) for name, value in due.items() if value not in ("", 0)
     }
     assert json.loads(seen.get("begun") or "[]") == json.loads(task.begun.text() or "[]")
+    assert bool(seen.get("reserved")) == task.reserved
     assert json.loads(seen.get("open", "[]")) == [list(one) for one in task.open]
     assert json.loads(seen.get("context", "[]")) == list(task.context)
 

@@ -63,6 +63,7 @@ class Operations(RuleBasedStateMachine):
         self.numbers = itertools.count(1)
         self.too_late: Counter[str] = Counter()  # steps by run that were begun after the claim was lost
         self._tasks: dict[tuple[str, int], tuple[ClaimedTask, MemoryTask]] = {}
+        self._pages: dict[tuple[str, int], dict[str, str]] = {}  # what the two say of their calls
         for sha in BUNDLES:
             assert self.store.put_bundle(sha, b"packed")
             assert self.memory.runs.put_bundle(sha, b"packed")
@@ -221,9 +222,17 @@ class Operations(RuleBasedStateMachine):
         )
         self.check()
 
-    def reap(self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False) -> None:
-        how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed}
+    def reap(
+        self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False, dead: bool = False
+    ) -> None:
+        """Of a process that is ``dead`` it is known what it said last."""
+        how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed, "dead": dead}
         how |= {"reason": "it is gone", "max_attempts": MOST_ATTEMPTS}
+        if dead:
+            claims = self.memory.memory.claims[worker].values()
+            pages = {claim.process: self._pages.get((claim.ref, claim.token), {}) for claim in claims}
+            assert all(page.get("redis") == page.get("memory") for page in pages.values())
+            how["out"] = {process: page["redis"] for process, page in pages.items() if page}
         refs = self.fleet.reap(worker, **how)
         assert set(refs) == set(self.memory.workers.reap(worker, **how))
         self.check()
@@ -403,7 +412,9 @@ class Operations(RuleBasedStateMachine):
     def _task(self, claim: Claim) -> tuple[ClaimedTask, MemoryTask]:
         place = (claim.job.ref, claim.token)
         if place not in self._tasks:
-            self._tasks[place] = ClaimedTask(self.line, claim), self.memory.task(claim)
+            said = self._pages[place] = {}
+            redis = ClaimedTask(self.line, claim, partial(said.__setitem__, "redis"))
+            self._tasks[place] = redis, MemoryTask(self.memory.memory, claim, partial(said.__setitem__, "memory"))
         return self._tasks[place]
 
 

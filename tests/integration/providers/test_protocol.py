@@ -40,7 +40,7 @@ entries = st.sampled_from(
 )
 fates = st.sampled_from(
     [
-        *("beats", "registers", "lost a process", "lapsed, maybe"),
+        *("beats", "registers", "lost a process", "lost a process, and saw it die", "lapsed, maybe"),
         *("closed its connection", "closed its connection and came back"),
     ]
 )
@@ -151,6 +151,8 @@ class Protocol(Operations):
                 self.beat(worker, f'{{"client_id": {next(self.numbers)}}}')
             case "lost a process":
                 self.reap(worker, process=process)
+            case "lost a process, and saw it die":
+                self.reap(worker, process=process, dead=True)
             case "lapsed, maybe":
                 self.reap(worker, only_lapsed=True)
             case "closed its connection":

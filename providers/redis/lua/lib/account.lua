@@ -5,10 +5,19 @@
 -- clients of older versions could not read them in the ledger.
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
 -- Entries as they were noted, decoded. What is not a list of entries counts as none: it can break no other write.
-local function noted(text)
+-- but: "1" to leave out the note that is reserved for the next step: the holder of the claim has not begun that.
+local function noted(text, but)
   if not text or text == "" then return nil end
   local ok, found = pcall(entries, text, "noted")
-  return ok and found or nil
+  if not ok then return nil end
+  for i, one in ipairs(but == "1" and found or {}) do
+    if one[1] == "step" then
+      one[4] = one[4] - 1
+      if one[4] < 1 then table.remove(found, i) end
+      break
+    end
+  end
+  return found
 end
 -- The field of the run with the begun steps of a claim that were accounted for when it was given up, or refused.
 local function seen_to(name, task, token) return "begun:" .. name .. "|" .. task .. "|" .. token end

@@ -2,7 +2,8 @@
 -- A step that was begun and not recorded is in doubt: it may have been done, and will be done again.
 -- goes_on: whether another worker continues where this one was stopped. out: nil, or the calls of models that had left its
 -- process: one that was noted and never left is in no doubt; and steps of which the note may be missing.
--- Returns what is in doubt, and all that was begun.
+-- unused: whether no step was begun on the note that is reserved for the next, but for those that out has.
+-- Returns what is in doubt, and all that was noted or begun.
 local function doubtful(begun, out)
   if not out then return begun, begun end
   local said, found, known = {}, {}, {}
@@ -24,12 +25,17 @@ local function doubtful(begun, out)
   end
   return found, known
 end
-local function give_up(home, run, name, task, worker, goes_on, out)
+local function give_up(home, run, name, task, worker, goes_on, out, unused)
   local record = task_key(branch_key(run, name), task)
   close_open(run, name, record, goes_on)
-  local held = redis.call("HMGET", record, "token", "begun")
-  doubt(run, name, task, held[1] or "", doubtful(noted(held[2]), out))
-  redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun", "copies")
+  local held = redis.call("HMGET", record, "token", "begun", "reserved")
+  local found, known = doubtful(noted(held[2], unused and held[3]), out)
+  if unused and out then
+    local _, all = doubtful(noted(held[2]), out)
+    known = all
+  end
+  doubt(run, name, task, held[1] or "", found, known)
+  redis.call("HDEL", record, "token", "worker", "process", "nonce", "begun", "reserved", "copies")
   redis.call("HDEL", claims_key(home, worker), redis.call("HGET", run, "id") .. "|" .. name .. "|" .. task)
   return redis.call("HINCRBY", record, "attempt", 1)
 end

@@ -1,0 +1,191 @@
+"""The record of a step reserves the note of the next one: one script for a step, and what is in doubt stays exact."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
+from runner.core.ledger import AccountKey
+from runner.core.output import dump
+from runner.journal.task_marks import Logs
+from runner.providers.redis import claimed
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.patience import QuietWatch
+from runner.providers.redis.rewound import LookBack
+from runner.testing import eventually
+
+from .driver import Driver, plan_of
+
+GPT = AccountKey("model", "A", "gpt")
+
+
+class Scene:
+    """One task that has recorded one step; ``said`` is what its process last said of its calls."""
+
+    def __init__(self, driver: Driver, *, watched: bool = True) -> None:
+        self.driver, self.said, self.logs = driver, "", Logs(1)
+        self.run = driver.submit(plan_of("a"))
+        claim = driver.take()["a"]
+        log = self.logs.log(0)
+        log.claimed(claim.job.ref, claim.token)
+        self.claim: Claim = claim
+        self.task = ClaimedTask(driver.line, claim, self._say if watched else None, log)
+        self.steps = 0
+        self.step()
+
+    def _say(self, text: str) -> None:
+        self.said = text
+
+    def step(self) -> None:
+        self.steps += 1
+        self.task.begin_step()
+        self.task.record_step(f"s#{self.steps}", "1", replayed=0)
+
+    def die(self, *, seen: bool = True, dead: bool = True) -> None:
+        self.driver.line.settle()
+        out = {"p0": self.said} if seen else None
+        self.driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out=out, dead=dead)
+
+    @property
+    def in_doubt(self) -> int:
+        return self.driver.runs.get(self.run).in_doubt
+
+    @property
+    def begun(self) -> tuple[str, str]:
+        self.driver.line.settle()
+        key = next(key for key in self.driver.redis.scan_iter("*:task:a"))
+        begun, reserved = self.driver.redis.hmget(key, "begun", "reserved")
+        return begun or "", reserved or ""
+
+
+@pytest.fixture
+def scene(driver: Driver) -> Scene:
+    return Scene(driver)
+
+
+def test_a_step_after_another_is_one_command(scene: Scene, redis: Redis) -> None:
+    before = redis.info("stats")["total_commands_processed"]
+    for _ in range(10):
+        scene.step()
+    inside = redis.info("commandstats")["cmdstat_evalsha"]["calls"]
+    for _ in range(10):
+        scene.step()
+    assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == inside + 10
+    assert redis.info("stats")["total_commands_processed"] > before
+
+
+def test_who_can_say_nothing_reserves_nothing(driver: Driver) -> None:
+    scene = Scene(driver, watched=False)
+    assert scene.begun == ("", "")
+
+
+@pytest.mark.parametrize("at_step", [False, True])
+@pytest.mark.parametrize("known", ["it was seen to die", "it may live", "nobody saw it"])
+def test_a_killed_process_leaves_in_doubt_what_it_was_at(scene: Scene, at_step: bool, known: str) -> None:
+    if at_step:
+        scene.task.begin_step()
+    scene.die(seen=known != "nobody saw it", dead=known == "it was seen to die")
+    # Where nothing is known it may be one too high, never too low
+    assert scene.in_doubt == (1 if at_step or known != "it was seen to die" else 0)
+
+
+@pytest.mark.parametrize("side_by_side", [1, 3])
+def test_steps_side_by_side_are_all_in_doubt(scene: Scene, side_by_side: int) -> None:
+    for _ in range(side_by_side):
+        scene.task.begin_step()
+    scene.task.record_step("s#2", "1", replayed=0)
+    scene.task.begin_step(GPT)
+    scene.task.mark_sent(GPT)
+    scene.die()
+    assert scene.in_doubt == side_by_side - 1 + 1
+
+
+ENDS: dict[str, Callable[[ClaimedTask], Any]] = {
+    "committed": lambda task: task.commit(dump("done", None), [], replayed=0),
+    "released": lambda task: task.release(replayed=0),
+    "retried": lambda task: task.retry(0, "it raised", replayed=0),
+    "failed": lambda task: task.fail("broken", replayed=0),
+    "asked": lambda task: task.ask("q#1", "{}", replayed=0),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_task_that_ends_leaves_in_doubt_what_its_threads_are_at(scene: Scene, end: str, left: int) -> None:
+    for _ in range(left):
+        scene.task.begin_step()
+    ENDS[end](scene.task)
+    assert scene.in_doubt == left
+
+
+def test_a_step_that_raised_leaves_its_note_to_the_next(scene: Scene, redis: Redis) -> None:
+    noted = scene.begun
+    for _ in range(3):
+        scene.task.begin_step()
+        scene.task.drop_step()
+    assert scene.begun == noted
+    scene.die()
+    assert scene.in_doubt == 0
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(scene: Scene) -> None:
+    scene.task.begin_step()
+    scene.driver.line.lose = 1
+    scene.task.record_step("s#2", "1", replayed=0)
+    assert scene.begun[1] == "1"
+    scene.task.begin_step()
+    scene.die()
+    assert (scene.in_doubt, scene.driver.runs.get(scene.run).paid) == (1, 2)
+
+
+def test_a_process_that_froze_begins_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.die(dead=False)
+    assert scene.in_doubt == 1
+    scene.task.begin_step()  # a moment later: that is the one that was counted
+    with pytest.raises(ClaimLost):
+        scene.task.record_step("s#2", "1", replayed=0)
+    monkeypatch.setattr(claimed, "AWAY", -1)
+    with pytest.raises(ClaimLost):
+        scene.task.begin_step()
+    assert scene.in_doubt == 1
+
+
+def test_the_note_is_withdrawn_when_no_step_comes(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claimed, "AWAY", 0.2)
+    monkeypatch.setattr(claimed, "quiet_watch", QuietWatch())
+    scene = Scene(driver)
+    eventually(lambda: scene.task._reserved is None, why="the note is withdrawn")
+    assert scene.begun == ("", "")
+    scene.die(seen=False)
+    assert scene.in_doubt == 0
+
+
+def test_what_a_restored_store_forgot_is_noted_again(scene: Scene, redis: Redis) -> None:
+    """The note was reserved by a record that is gone: a kill in the step that begins on it still counts."""
+    scene.step()
+    key = next(key for key in redis.scan_iter("*:task:a"))
+    redis.hset(key, mapping={"begun": "", "reserved": ""})
+    LookBack("w0")(redis, scene.logs.claims)
+    scene.task.begin_step()
+    scene.die(seen=False)
+    assert scene.in_doubt == 1
+
+
+def test_it_is_withdrawn_between_two_commands_of_the_connection(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its task is dropped, and the process asks for the next one."""
+    monkeypatch.setattr(claimed, "quiet_watch", lambda *_: None)
+    scene = Scene(driver)
+    monkeypatch.setattr(claimed, "AWAY", -1)
+    with driver.line.lock:  # a command is on its way
+        withdrawing = threading.Thread(target=scene.task._withdraw)
+        withdrawing.start()
+        withdrawing.join(0.05)
+        assert withdrawing.is_alive()
+    withdrawing.join(5)
+    assert scene.begun == ("", "")
