@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from runner.core import waiting
 from runner.providers.redis.connection import Client, PipelinedConnection, Replicas
 
 
@@ -63,7 +64,7 @@ class ConnectionSide:
 
     def __init__(self, line: SharedConnection) -> None:
         self._line = line
-        self.lock = threading.RLock()  # its task may have threads
+        self.lock = waiting.TaskLock()  # its task may have threads, and coroutines
         self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
         self.settle, self.replicated = line.settle, line.replicated
         self.reconnected = True

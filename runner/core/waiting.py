@@ -3,7 +3,9 @@
 Who starts a worker says which of the two it is. What waits asks `here`, and knows of no threads and no event loops.
 """
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, Protocol, TypeVar
 
@@ -117,3 +119,54 @@ def sleep(seconds: float) -> None:
 def in_thread(do: Callable[[], T]) -> T:
     """What ``do`` gives, where it may block."""
     return do() if (waiter := here()) is None else waiter.in_thread(do)
+
+
+class TaskLock:
+    """A re-entrant lock that a task may hold while it waits, for tasks that share a thread.
+
+    A lock of the thread would be held by all of them, or stop them all. No stop breaks into a thread that takes it.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()  # held for a moment, never by who waits
+        self._holder: object = None  # a task, or the number of a thread
+        self._depth = 0
+        self._queue = deque[tuple[object, Alarm | threading.Event]]()
+
+    def __enter__(self) -> None:
+        task = here()
+        me = task or threading.get_ident()
+        on_loop = task is None and is_shared_loop()
+        with self._guard:
+            # A task that holds it waits, if its loop comes to something else: that does not wait for the task.
+            if self._holder in (None, me) or (on_loop and not isinstance(self._holder, int)):
+                self._holder = self._holder or me
+                self._depth += 1
+                return
+            turn = me, threading.Event() if task is None else task.alarm()
+            # The loop comes first: a task before it could not continue.
+            (self._queue.appendleft if on_loop else self._queue.append)(turn)
+        try:
+            turn[1].wait(None)
+        except BaseException:
+            self._give_up(turn)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        with self._guard:
+            self._depth -= 1
+            if self._depth:
+                return
+            self._holder = None
+            if self._queue:
+                self._holder, alarm = self._queue.popleft()
+                self._depth = 1
+                alarm.set()
+
+    def _give_up(self, turn: Any) -> None:
+        with self._guard:
+            waits = turn in self._queue
+            if waits:
+                self._queue.remove(turn)
+        if not waits:  # it was just given
+            self.__exit__()

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.core import fault_points
+from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
@@ -58,7 +58,8 @@ class Journal:
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
         self._doing = enclosing.Doing()
-        self._lock = _RLock()  # who says whether a record is usable looks at others
+        self._lock = _RLock()  # who says whether a record is usable looks at others; never held by who waits
+        self._writing = _RLock() if not waiting.shared else waiting.TaskLock()  # its holder may wait for the store
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         # Gives who counts its calls, where only so many may be made in a minute.
         self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
@@ -82,7 +83,7 @@ class Journal:
 
     def close(self) -> None:
         """The task is over. A thread that it left behind records nothing any more, and stops."""
-        with self._lock:
+        with self._writing:
             self._over = True
 
     @property
@@ -264,8 +265,7 @@ class Journal:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
 
     def nest(self, name: str, *about: Any) -> ChildJournal:
-        """The records of a kickoff inside of this task, known as a step is: by its name, what it is about, and the
-        occurrence."""
+        """The records of a kickoff inside of this task, known as a step is."""
         with self._lock:
             identity = self._within(current_step.get()) + values.identity(name, about, {})
             self._occurrences[identity] += 1
@@ -292,29 +292,26 @@ class Journal:
     ) -> None:
         """Record a result that was obtained elsewhere, under exactly this key."""
         self._files.keep(key)
-        with self._cancel_scope.write(), self._lock:
-            self._refuse_if_over()
-            self._progress.replay(replayed or Counters())
-            self._recorder.record_step(key, text, replayed=self.take_replayed(), entry=entry, usage=usage, told=told)
-            self._recorded[key] = text
-            self._progress.give(entry, usage)
+        self.add_replayed(replayed or Counters())
+        with self._cancel_scope.write():
+            self.keep_result(Frame(self, key, entry, None), text, usage, told=told)
 
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
     ) -> None:
         """Note that a step is about to be done elsewhere."""
-        with self._cancel_scope.write(), self._lock:
+        with self._cancel_scope.write(), self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent: from here on its service may have it."""
-        with self._cancel_scope.write(), self._lock:
+        with self._cancel_scope.write(), self._writing:
             self._recorder.mark_sent(entry)
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step that was begun elsewhere raised."""
-        with self._cancel_scope.write(), self._lock:
+        with self._cancel_scope.write(), self._writing:
             self._recorder.drop_step(entry, intent_only=intent_only)
 
     def get_marker(self, name: str) -> Any:
@@ -377,8 +374,10 @@ class Journal:
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._cancel_scope.write(), enclosing.account:
-            for entry in list(supersede(outer)):
+        with self._cancel_scope.write():
+            with enclosing.account:
+                superseded = list(supersede(outer))
+            for entry in superseded:
                 self._recorder.drop_step(entry)
 
     def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
@@ -387,13 +386,13 @@ class Journal:
             return
         with enclosing.account:
             supersedes = list(supersede(frame.outer)) if frame.entry.kind == "model" else []
-        with self._lock:
+        with self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)
 
     def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
         """It was begun and raised."""
-        with self._lock:
+        with self._writing:
             if frame.entry is not None and not self._over:
                 self._recorder.drop_step(frame.entry, intent_only=intent_only)
 
@@ -404,13 +403,14 @@ class Journal:
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
         """It was done. ``told``: it is reported on the event bus elsewhere."""
-        with self._lock:
+        with self._writing:
             self._refuse_if_over()
-            self._recorder.record_step(
-                frame.recorded_as, text, replayed=self.take_replayed(), entry=frame.entry, usage=usage, told=told
-            )
-            self._recorded[frame.recorded_as] = text
-            self._progress.give(frame.entry, usage)
+            with self._lock:
+                replayed, entry = self.take_replayed(), frame.entry
+            self._recorder.record_step(frame.recorded_as, text, replayed=replayed, entry=entry, usage=usage, told=told)
+            with self._lock:
+                self._recorded[frame.recorded_as] = text
+                self._progress.give(entry, usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:
