@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from runner.agents import Agent
     from runner.agents.tools import BaseTool, tool
     from runner.client import Client, RunHandle
+    from runner.core.idempotency import idempotency_key
     from runner.core.output import LiteAgentOutput, TaskOutput
     from runner.crews.context import TaskContext
     from runner.crews.crew import Crew, CrewOutput, Process
@@ -51,6 +52,7 @@ __all__ = [
     "durable",
     "event_bus",
     "human_feedback",
+    "idempotency_key",
     "listen",
     "or_",
     "resume_task_scope",
@@ -83,6 +85,7 @@ _LATER = {
     **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flows"),
     "RuntimeState": "runner.snapshots",
     "durable": "runner.journal.tool_uses",
+    "idempotency_key": "runner.core.idempotency",
 }
 
 

@@ -131,18 +131,39 @@ class TaskContext:
         """Wrap a function so that each call of it is a step: for tools of an agent of another framework.
 
         The wrapper has the function's name, signature and docstring, by which such frameworks describe it to a model,
-        and is async if the function is.
+        and is async if the function is. Where the framework's use of the tool is a step itself, or ``fn`` is
+        ``@durable``, there is that step alone. In ``fn``, `idempotency_key` is the step's.
         """
+        from runner.journal import tool_uses
+
+        if tool_uses.is_durable(fn):
+            return fn
+
+        @functools.wraps(fn)
+        def keyed(*args: P.args, **kwargs: P.kwargs) -> T:
+            with tool_uses.with_key():
+                return fn(*args, **kwargs)
+
+        @functools.wraps(fn)
+        async def akeyed(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with tool_uses.with_key():
+                return await cast("Awaitable[Any]", fn(*args, **kwargs))
 
         @functools.wraps(fn)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            return self.step(fn.__name__, fn, *args, **kwargs)
+            if tool_uses.is_in_tool(fn.__name__):
+                return fn(*args, **kwargs)
+            return self.step(fn.__name__, keyed, *args, **kwargs)
 
         @functools.wraps(fn)
         async def acall(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return await cast("Awaitable[Any]", self.step(fn.__name__, fn, *args, **kwargs))
+            if tool_uses.is_in_tool(fn.__name__):
+                return await cast("Awaitable[Any]", fn(*args, **kwargs))
+            return await cast("Awaitable[Any]", self.step(fn.__name__, akeyed, *args, **kwargs))
 
-        return cast("Callable[P, T]", acall) if inspect.iscoroutinefunction(fn) else call
+        found: Any = acall if inspect.iscoroutinefunction(fn) else call
+        found.records_uses = tool_uses.FUNCTION
+        return cast("Callable[P, T]", found)
 
     def path(self, name: str | os.PathLike[str]) -> Path:
         """Return the absolute path of a file beside the crew file, as in ``ctx.path("data/x.csv")``: read-only.

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from importlib.metadata import entry_points
 from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 from pydantic import BaseModel
@@ -20,7 +21,7 @@ from pydantic import BaseModel
 from runner.core import encoding
 from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
-from runner.journal import enclosing
+from runner.journal import context_state, enclosing
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.journal.tool_context import LentContext, TaskContexts
@@ -44,6 +45,9 @@ class Use(NamedTuple):
 About = Callable[..., Use | tuple[str, Any] | None]
 """Gives the use, of what the function that makes it is called with; None: no step is made of this one."""
 
+FUNCTION = "function"
+"""What ``records_uses`` says of a function that its author decorated."""
+
 _OF_BUNDLE = re.compile(r"_crew_[0-9a-f]{16}\.")  #: how modules of a bundle are named
 
 _PLAIN = (str, int, float, bool, type(None), bytes, list, tuple, dict, set, frozenset, BaseModel)
@@ -59,9 +63,47 @@ def durable(fn: Callable[P, T]) -> Callable[P, T]:
     ``fn`` may be async. It fits under the decorators by which frameworks make tools of functions (``@tool``,
     ``@function_tool``): name, signature and docstring stay. Outside of a task it is called as it is. Arguments that are
     no values (a framework's context) count by their type. Raises what ``fn`` raises, on replay too, unless that ended
-    the attempt. What it returns is text, JSON, dates, models, dataclasses and the like: else it is called again.
+    the attempt. What it returns is text, JSON, dates, models, dataclasses and the like: else it is called again. A tool
+    that a framework made already is returned as it is: each use of it is a step. Raises `TypeError` for other objects.
     """
+    if is_durable(fn):
+        return fn
     return cast("Callable[P, T]", recorded(fn, functools.partial(_about_function, fn)))
+
+
+def is_durable(fn: Any) -> bool:
+    """Whether each call of it is a step already: it was decorated, or a framework made a tool of it.
+
+    Raises `TypeError` for an object that is neither a function nor such a tool.
+    """
+    if hasattr(fn, "records_uses"):
+        return True
+    if inspect.isroutine(fn) or isinstance(fn, functools.partial) or context_state.is_own(fn):
+        return False
+    made_by = type(fn).__module__.partition(".")[0]
+    if made_by not in _frameworks():
+        raise TypeError(f"it takes a function: put it under what made a {type(fn).__qualname__} of it ({made_by})")
+    return True
+
+
+@functools.cache
+def _frameworks() -> frozenset[str]:
+    """The packages whose tools are recorded where they are used."""
+    known = [one.name.partition(".")[0] for one in entry_points(group="crew_runner.agents")]
+    return frozenset((*known, "autogen_core", "crewai", "langchain_core", "runner"))
+
+
+def is_in_tool(name: str) -> bool:
+    """Whether a function of this name is about to be called for the use of a tool, which is a step already."""
+    found, around = current_journal(), _around.get()
+    return found is not None and around is not None and around.journal is found[0] and around.takes(name)
+
+
+@contextlib.contextmanager
+def with_key() -> Iterator[None]:
+    """In here the key of the step at hand is the idempotency key."""
+    with keyed(_key()):
+        yield
 
 
 def record_uses(owner: Any, name: str, about: About, *, passing: tuple[type[BaseException], ...] = ()) -> None:
@@ -79,14 +121,17 @@ def recorded(
     fn: Callable[..., Any], about: About, *, passing: tuple[type[BaseException], ...] = ()
 ) -> Callable[..., Any]:
     """``fn``, each call of which is a step inside a task; ``fn`` itself where that was done, or if it is a generator.
+    One that its author decorated is one step with the tool, whose ``about`` knows more.
 
     ``about`` is called with its arguments. What is ``passing`` is raised by it to say something else than that a tool
     failed, and is not recorded.
     """
-    if hasattr(fn, "records_uses") or inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    kind = FUNCTION if _is_of_function(about) else "tool"
+    is_generator = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+    if is_generator or getattr(fn, "records_uses", None) in (kind, "tool"):
         return fn
     wrapped = functools.wraps(fn)(_recording(fn, about, passing))
-    wrapped.records_uses = True  # type: ignore[attr-defined]
+    wrapped.records_uses = kind  # type: ignore[attr-defined]
     return wrapped
 
 
@@ -131,11 +176,14 @@ def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kw
     use = about(*args, **kwargs) if found is not None else None
     if found is None or use is None:
         return None
-    is_function = isinstance(about, functools.partial) and about.func is _about_function
-    around = _around.get()
-    if is_function and around is not None and around.journal is found[0] and around.takes(Use(*use)):
-        return None  # the function of a tool, whose use is a step already
+    is_function = _is_of_function(about)
+    if is_function and is_in_tool(use[0]):
+        return None
     return _Use(found[0], Use(*use), passing, is_function=is_function)
+
+
+def _is_of_function(about: About) -> bool:
+    return isinstance(about, functools.partial) and about.func is _about_function
 
 
 def _about_function(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Use:
@@ -177,9 +225,9 @@ class _Use:
         if self._lent is not None:
             self._lent.abandon()
 
-    def takes(self, inner: Use) -> bool:
+    def takes(self, name: str) -> bool:
         """Whether this is the use of the decorated function that is being called in it: the first one of its name."""
-        takes = inner.name == self._use.name and not self._has_function
+        takes = name == self._use.name and not self._has_function
         self._has_function = self._has_function or takes
         return takes
 
@@ -196,7 +244,7 @@ class _Use:
         self._lent = lending = self._contexts.lend(self._use.lent)
         token = _around.set(self)
         try:
-            with keyed(_key()):
+            with with_key():
                 yield
         finally:
             _around.reset(token)

@@ -13,7 +13,8 @@ EXPORTED = {
     *("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
     *("Agent", "CheckpointConfig", "Client", "Crew", "CrewOutput"),
     *("Process", "RunHandle", "Task", "TaskContext", "TaskOutput"),
-    *("BaseLLM", "BaseTool", "ConditionalTask", "LLM", "LiteAgentOutput", "RuntimeState", "durable", "tool"),
+    *("BaseLLM", "BaseTool", "ConditionalTask", "LLM", "LiteAgentOutput", "RuntimeState"),
+    *("durable", "idempotency_key", "tool"),
     *("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"),
 }
 

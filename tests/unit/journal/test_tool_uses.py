@@ -5,14 +5,14 @@ import dataclasses
 import datetime
 import inspect
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from runner import Crew, Task, durable
-from runner.core.idempotency import idempotency_key
+from runner import Crew, Task, durable, idempotency_key, tool
 from runner.journal.journal import Journal
 from runner.journal.tool_uses import ToolRaised, Use, record_uses, recorded
 
@@ -162,6 +162,46 @@ def test_the_function_of_a_tool_of_its_name_is_one_step_with_it(name: str, steps
         assert Crew(tasks=[Task(name="a", run=run)]).kickoff().raw == "[2, 2]"
     # Then the tool is a step, what it calls is another one, and so are calls outside of it
     assert counted == [f"tool {name}", *steps, "tool helper", "tool look", "tool helper"]
+
+
+def test_what_ctx_tool_wraps_is_one_step_with_its_tool_or_decorator_and_has_a_key_of_its_own() -> None:
+    # Given a function that ctx.tool wraps, alone, under a framework's tool of its name, and over @durable
+    keys: list[str] = []
+
+    def look(i: int) -> int:
+        keys.append(idempotency_key())
+        return i
+
+    counted: list[str] = []
+    step = Journal.step
+
+    def counting(self: Journal, named: str, *args: Any, **kwargs: Any) -> Any:
+        counted.append(named)
+        return step(self, named, *args, **kwargs)
+
+    def run(ctx: Any) -> str:
+        wrapped = ctx.tool(look)
+        use = recorded(lambda i: wrapped(i), lambda i: Use("look", i))
+        return str([wrapped(1), wrapped(1), use(1), ctx.tool(durable(look))(1), durable(wrapped)(1)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "step", counting)
+        assert Crew(tasks=[Task(name="a", run=run)]).kickoff().raw == "[1, 1, 1, 1, 1]"
+    # Then each call is one step, and in each there is another key
+    assert counted == ["look", "look", "tool look", "tool look", "look"]
+    assert len(set(keys)) == len(keys) == 5
+    assert all(":" in key for key in keys)
+
+
+def test_a_tool_that_a_framework_made_stays_what_it_is_and_other_objects_are_refused() -> None:
+    @tool
+    def look(i: int) -> int:
+        """Looks."""
+        return i
+
+    assert durable(look) is look
+    with pytest.raises(TypeError, match="a function: put it under what made a Counter of it"):
+        durable(Counter())  # type: ignore[arg-type]
 
 
 def test_uses_are_known_by_name_arguments_and_occurrence() -> None:
