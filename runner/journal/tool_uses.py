@@ -89,8 +89,8 @@ def is_durable(fn: Any) -> bool:
 @functools.cache
 def _frameworks() -> frozenset[str]:
     """The packages whose tools are recorded where they are used."""
-    known = [one.name.partition(".")[0] for one in entry_points(group="crew_runner.agents")]
-    return frozenset((*known, "autogen_core", "crewai", "langchain_core", "runner"))
+    points = [one for group in ("crew_runner.agents", "crew_runner.adapters") for one in entry_points(group=group)]
+    return frozenset((*(one.name.partition(".")[0] for one in points), "autogen_core", "langchain_core", "runner"))
 
 
 def is_in_tool(name: str) -> bool:

@@ -1,0 +1,203 @@
+"""Agents of any framework, killed at each call of a model and each use of a tool: python ops/chaos/matrix.py
+
+Each row is a program as its author would write it, which makes six calls of a model and uses a tool five times. It is
+run alone; then as ``runner submit`` does it, while its process is killed with SIGKILL at each call and each use: once
+in flight, and once when it has been answered. Exit code 0 if each gave what it gives alone, asked what it asks alone,
+byte for byte, and nothing was done more often than needed and in doubt.
+
+An environment is made for each framework (``--only ROW`` for some, ``--keep FOLDER`` to keep them). With
+``--side-by-side`` the model wants several uses at once: three, then two.
+"""
+
+import argparse
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from matrix_agents import ROWS as AGENTS
+from matrix_clients import CLIENTS
+
+REPOSITORY = Path(__file__).parents[2]
+ROWS = {**AGENTS, **CLIENTS}
+PLACES = {
+    "main": [
+        "pydantic-ai-slim[openai,anthropic,google]", "openai-agents", "langchain", "langchain-openai", "langgraph",
+        "anthropic", "openai", "google-genai", "mistralai", "boto3", "requests", "aiohttp", "azure-ai-inference",
+        "litellm",
+    ],
+    "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
+    "smolagents": ["smolagents[openai]"],
+    "agno": ["agno", "openai"],
+    "llama-index": ["llama-index-core", "llama-index-llms-openai-like"],
+    "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
+    "strands": ["strands-agents[openai]"],
+    "crewai": ["crewai"],
+}  # fmt: skip
+"""What each environment has besides this product."""
+DIES = """
+import os, signal
+from runner.core import fault_points
+
+
+def die(point):
+    if point == "step recorded, task not ended":
+        with open(@DEATHS@, "a") as file:
+            file.write("died\\n")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+fault_points.reached = die
+"""
+"""Kills a process at each call and each use that it has recorded just now."""
+ONE_BY_ONE, SIDE_BY_SIDE = (1, 1, 1, 1, 1), (3, 2)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", help="the rows whose names begin so")
+    parser.add_argument("--keep", type=Path, help="where environments are made, and found again")
+    parser.add_argument("--side-by-side", action="store_true", help="several uses at once")
+    parser.add_argument("--alone", action="store_true", help="only what each gives alone")
+    parser.add_argument("--inside", choices=sorted(ROWS), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    batches = SIDE_BY_SIDE if options.side_by_side else ONE_BY_ONE
+    if options.inside:
+        print(json.dumps(killed(options.inside, batches, only_alone=options.alone)))
+        return 0
+    more = [f"--{name.replace('_', '-')}" for name in ("side_by_side", "alone") if getattr(options, name)]
+    names = [name for name in ROWS if not options.only or name.startswith(tuple(options.only))]
+    with tempfile.TemporaryDirectory() as made:
+        return table(names, options.keep or Path(made), more)
+
+
+def table(names: list[str], folder: Path, more: list[str]) -> int:
+    """One row for each; 1 if something was lost or done too often."""
+    print("| what | version | kills | result | requests | calls / needed + in doubt | uses / needed + in doubt |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    wrong = 0
+    for name in names:
+        python = environment(folder / ROWS[name].place, PLACES[ROWS[name].place])
+        done = subprocess.run(
+            [str(python), __file__, "--inside", name, *more], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            print(f"| {name} | | | {(done.stderr.strip().splitlines() or [''])[-1][:300]} | | |", flush=True)
+            wrong += 1
+            continue
+        row = json.loads(done.stdout.splitlines()[-1])
+        wrong += bool(row["wrong"])
+        calls, uses = (f"{made} / {paid} + {doubt}" for made, paid, doubt in (row["calls"], row["uses"]))
+        said = ["same" if row[one] else "OTHER" for one in ("same", "bytes")]
+        print(f"| {name} | {row['version']} | {row['kills']} | {' | '.join(said)} | {calls} | {uses} |", flush=True)
+        if row["wrong"]:
+            print(f"{row['wrong']}\n", file=sys.stderr, flush=True)
+    return int(wrong > 0)
+
+
+def environment(folder: Path, packages: list[str]) -> Path:
+    """The interpreter of an environment that has them and this product."""
+    python = folder / "bin" / "python"
+    if not (folder / "made").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(python), "install"]
+        subprocess.run([*pip, "--editable", str(REPOSITORY), *packages], check=True)
+        (folder / "made").touch()
+    return python
+
+
+def written(folder: Path, row: Any, root: str, *, kills: bool) -> Path:
+    """Its file, in a folder of its own."""
+    folder.mkdir()
+    file, trace = folder / "agent.py", folder / "trace"
+    marks = {"@URL@": f"{root}/v1", "@ROOT@": root, "@TRACE@": repr(str(trace)), "@KILLS@": str(kills)}
+    code: str = row.code
+    for mark, value in marks.items():
+        code = code.replace(mark, value)
+    file.write_text(code)
+    trace.touch()
+    return file
+
+
+def ready(folder: Path, file: Path) -> dict[str, str]:
+    """The environment of a worker that has imported what the file does, so that its processes begin at once."""
+    imports = [one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom)]
+    lines = [ast.unparse(one) for one in imports if getattr(one, "module", "") != "runner"]
+    (folder / "sitecustomize.py").write_text(
+        "\n".join(lines) + DIES.replace("@DEATHS@", repr(str(file.parent / "deaths")))
+    )
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+
+
+def killed(name: str, batches: tuple[int, ...], *, only_alone: bool = False) -> dict[str, Any]:
+    """What came of one row: alone, and with a kill at each call and each use."""
+    from importlib.metadata import version
+
+    from matrix_models import Models
+
+    from runner.client import Client
+    from runner.testing import Fleet, RedisServer
+
+    row = ROWS[name]
+    with tempfile.TemporaryDirectory() as made, Models(batches, row.last) as models:
+        file = written(Path(made) / "alone", row, models.root, kills=False)
+        done = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode:
+            raise SystemExit(f"alone it fails: {done.stderr[-2000:]}")
+        alone, needed = done.stdout.rstrip("\n"), models.forget()
+        used = (file.parent / "trace").read_text().split()
+        if only_alone or len(used) != sum(batches) or needed.total() != len(batches) + 1:
+            raise SystemExit(f"alone: {needed.total()} calls, {len(used)} uses, {alone[-500:]!r}")
+        file = written(Path(made) / "killed", row, models.root, kills=True)
+        kills: Counter[str] = Counter()
+        lock = threading.Lock()
+
+        def kill(why: str) -> None:
+            with lock:
+                for child in worker.children():
+                    kills[why] += 1
+                    os.kill(child, signal.SIGKILL)
+
+        with RedisServer() as server, Fleet(server.url, starts_within=300) as fleet:
+            worker = fleet.start("--concurrency", "1", "--pool", "prefork", **ready(Path(made), file))
+            models.asked = lambda count: kill("in flight") if count == 0 else None
+            result = Client(server.url).submit(f"{file}:main()" if name in CLIENTS else file, {}).wait(600)
+        asked, trace = models.forget(), Counter((file.parent / "trace").read_text().split())
+        kills["use"] = len([*file.parent.glob("trace.*")])
+        kills["recorded"] = len((file.parent / "deaths").read_text().split())
+        ledger = result.ledger
+        # The last answer of some is a tool of its own.
+        row_uses = [trace.total(), ledger["tools"]["paid"] - bool(row.last), ledger["tools"]["in_doubt"]]
+        found: dict[str, Any] = {
+            "version": version(row.package),
+            "kills": kills.total(),
+            "same": list(result.outputs.values()) == [alone],
+            "bytes": set(asked) == set(needed) and all(asked[one] >= needed[one] for one in needed),
+            "calls": [asked.total(), ledger["paid"], ledger["in_doubt"]],
+            "uses": row_uses,
+            "wrong": "",
+        }
+        if not (found["same"] and found["bytes"]) or any(
+            made != paid + doubt or paid != due
+            for (made, paid, doubt), due in ((found["calls"], needed.total()), (row_uses, len(used)))
+        ):
+            found["wrong"] = json.dumps(
+                {
+                    "alone": alone, "run": result.outputs, "error": result.error, "ledger": str(ledger), "kills": kills,
+                    "trace": trace, "new requests": [one.decode()[:3000] for one in set(asked) - set(needed)],
+                    "first": [one.decode()[:3000] for one in [*needed][:3]],
+                },
+                indent=1,
+            )  # fmt: skip
+        return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
