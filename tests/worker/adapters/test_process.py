@@ -19,8 +19,14 @@ CREW = """
     import json
     import os
     import signal
+    import sys
+    there = set(sys.modules)
     from crewai import LLM, Agent, Crew, Task
+    from crewai.events.types.agent_events import AgentExecutionStartedEvent
     from crewai_core import lock_store
+    from openai.types.chat import ChatCompletion
+
+    completed = [one.__pydantic_complete__ for one in (AgentExecutionStartedEvent, ChatCompletion)]
 
     llm = LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
     agent = Agent(role="writer", goal="write", backstory="it writes", llm=llm)
@@ -30,7 +36,8 @@ CREW = """
         about = {{
             "pid": os.getpid(), "seen": len(seen), "home": os.environ["HOME"], "at": os.environ["CREWAI_STORAGE_DIR"],
             "quiet": {{name: text for name, text in os.environ.items() if name.startswith("CREWAI_")}},
-            "on SIGTERM": signal.getsignal(signal.SIGTERM).__module__,
+            "on SIGTERM": signal.getsignal(signal.SIGTERM).__module__, "completed": completed,
+            "imported": sorted({{*(set(sys.modules) - there), *({{"cffi.cparser"}} & there)}}),
         }}
         with lock_store.lock("note"), open({log!r}, "a") as out:
             print(json.dumps(about), file=out)
@@ -77,6 +84,8 @@ def test_each_task_has_a_fresh_process_and_what_it_keeps_is_the_runs(
     assert [one["seen"] for one in tasks] == [0, 0, 0]
     assert len({one["pid"] for one in tasks}) == 3
     assert len(worker.children()) == 2
+    # and none of them imported or made what the worker could have had for all
+    assert [(one["imported"], one["completed"]) for one in tasks] == [([], [True, True])] * 3
     # and they had a home in common, where all that is their owner's can be seen, and nothing of CrewAI's goes back
     ((own, storage),) = {(Path(one["home"]), Path(one["at"])) for one in tasks}
     assert own.is_relative_to(crewai_fleet.folder)
@@ -115,6 +124,17 @@ assert "lance_namespace_urllib3_client" not in sys.modules  # crews do not need 
 surroundings.preload("crewai-flow")
 assert "lance_namespace_urllib3_client" in sys.modules and "lancedb" not in sys.modules
 assert threading.enumerate() == [threading.main_thread()]
+import httpx, ssl
+trusted = lambda client: client._transport._pool._ssl_context
+asked = httpx.Client(verify=ssl.create_default_context())
+assert trusted(httpx.Client()) is trusted(httpx.Client())  # the certificates were read once, for all
+assert trusted(asked) is not trusted(httpx.Client()) is not trusted(httpx.Client(verify=False))
+Path("others.pem").write_bytes(Path(os.environ.get("SSL_CERT_FILE") or __import__("certifi").where()).read_bytes())
+before, os.environ["SSL_CERT_FILE"] = trusted(httpx.Client()), "others.pem"
+others = trusted(httpx.Client())
+assert before is not others is trusted(httpx.Client())
+os.utime("others.pem", ns=(1, 1))
+assert trusted(httpx.Client()) is not others  # they were renewed
 open_here = [one.readlink() for one in Path("/proc/self/fd").glob("*") if one.is_symlink()]
 assert not [one for one in open_here if str(one).startswith("socket:")]
 if not (child := os.fork()):
@@ -133,8 +153,9 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 def test_what_flows_import_is_there_before_forks_and_leaves_nothing_open(crewai_fleet: Any, tmp_path: Path) -> None:
     environment = {**crewai_fleet.environment(), "RUNNER_CACHE_DIR": str(tmp_path), **process_setup.QUIET}
     done = subprocess.run(
-        [crewai_fleet.python, "-c", PRELOAD], env=environment, capture_output=True, text=True, check=False, timeout=150
-    )
+        [crewai_fleet.python, "-c", PRELOAD], env=environment, capture_output=True, text=True, check=False, timeout=150,
+        cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
 
 
