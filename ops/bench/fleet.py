@@ -122,7 +122,12 @@ class Fleet:
             )
 
     def __enter__(self) -> "Fleet":
-        self.fill()
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no worker outlives the bench
+        try:
+            self.fill()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
