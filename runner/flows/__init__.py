@@ -9,6 +9,7 @@ from runner.flows.feedback import (
     PendingFeedbackContext,
 )
 from runner.flows.flow import Flow
+from runner.flows.input_provider import FlowConfig, InputProvider, InputResponse, flow_config
 from runner.flows.persistence import FlowPersistence, SQLiteFlowPersistence, persist
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
@@ -16,14 +17,18 @@ from runner.flows.state import FlowState
 __all__ = [
     "INITIAL_STATE_CLASS_MARKER",
     "Flow",
+    "FlowConfig",
     "FlowPersistence",
     "FlowState",
     "HumanFeedbackPending",
     "HumanFeedbackProvider",
     "HumanFeedbackResult",
+    "InputProvider",
+    "InputResponse",
     "PendingFeedbackContext",
     "SQLiteFlowPersistence",
     "and_",
+    "flow_config",
     "human_feedback",
     "listen",
     "or_",

@@ -33,12 +33,13 @@ from runner.events import (
     push_event_scope,
     triggered_by_scope,
 )
-from runner.flows import conflicts, persistence
+from runner.flows import conflicts, pending, persistence
 from runner.flows import state as states
 from runner.flows.execution import Execution, Outcome
 from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
+from runner.flows.pending import from_pending as from_pending
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
 from runner.journal.enclosing import code_here
@@ -98,7 +99,10 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
             steps[question.step] = json.dumps(answer)
             del flow._asked[question.call]
             try:
-                return await _Run(flow).go(list(flow._machine.pending.values()), state)
+                result = await _Run(flow).go(list(flow._machine.pending.values()), state)
+                if not flow._asked:
+                    pending.forget(flow)
+                return result
             except AnswerRefused:
                 # The answer was none: it is forgotten, and the question stands.
                 steps.pop(question.step, None)
@@ -143,18 +147,19 @@ class _Run:
             if self._pool is not None:
                 self._pool.shutdown(wait=False, cancel_futures=True)
         if flow._asked:
-            pending = next(iter(flow._asked.values()))
+            asked = next(iter(flow._asked.values()))
+            pending.keep(flow, asked)
             self._emit(
                 FlowPausedEvent(
                     flow_name=flow.flow_name,
                     flow_id=flow.flow_id,
-                    method_name=pending.context.method_name,
-                    message=pending.context.message,
-                    emit=pending.context.emit,
+                    method_name=asked.context.method_name,
+                    message=asked.context.message,
+                    emit=asked.context.emit,
                     state=_seen(flow.committed_state),
                 )
             )
-            return pending
+            return asked
         result = flow.method_outputs[-1] if flow._method_outputs else None
         self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state)))
         return result

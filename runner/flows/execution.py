@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,11 +23,13 @@ from runner.events import (
 from runner.flows import state as states
 from runner.flows.definition import Feedback, Method
 from runner.flows.feedback import AnswerRefused, HumanFeedbackPending, HumanFeedbackResult, PendingFeedbackContext
+from runner.flows.input_provider import InputResponse, flow_config, requested
 from runner.flows.machine import Call
 from runner.flows.values import Lost, decode, encode_gently
 from runner.journal.answers import Answer
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.llm.llm import model_name
 from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
 
@@ -64,6 +67,9 @@ class RunningFlow(Protocol):
 
     def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
         """A method has a question for a person."""
+
+    def keep_state(self, at: "Execution") -> None:
+        """A method waits for an answer: keep the state as it has it, where states are kept."""
 
     def _review_output(self, at: "Execution", output: Any) -> Any: ...
     def _learn_from(self, at: "Execution", output: Any, answer: str) -> None: ...
@@ -128,7 +134,7 @@ class Execution:
 
     def ask(self, message: str, metadata: dict[str, Any] | None = None, *, pause: bool) -> str:
         """A person's answer; with ``pause``, whoever sits at the terminal is not asked."""
-        who: dict[str, Any] = {"flow_name": self.flow.flow_name, "method_name": self.method.name, "message": message}
+        who = self._who(message)
 
         def obtain(step: str) -> str | None:
             event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
@@ -140,6 +146,25 @@ class Execution:
         answer = self.journal.answer(message, obtain)
         event_bus.emit(self.flow, FlowInputReceivedEvent(**who, response=answer, metadata=metadata))
         return answer
+
+    def ask_provider(self, provider: Any, message: str, metadata: Any, timeout: float | None) -> InputResponse:
+        """What a provider answers, recorded like a step: it is asked once, however often the method restarts."""
+        who = self._who(message)
+
+        def ask(message: str) -> dict[str, Any]:
+            event_bus.emit(self.flow, FlowInputRequestedEvent(**who, metadata=metadata))
+            self.flow.keep_state(self)
+            return dataclasses.asdict(requested(provider, message, self.flow, metadata, timeout))
+
+        found = InputResponse(**self.journal.step("ask", ask, (message,), {}))
+        received = FlowInputReceivedEvent(
+            **who, response=found.text, metadata=metadata, response_metadata=found.metadata
+        )
+        event_bus.emit(self.flow, received)
+        return found
+
+    def _who(self, message: str) -> dict[str, Any]:
+        return {"flow_name": self.flow.flow_name, "method_name": self.method.name, "message": message}
 
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
@@ -219,7 +244,8 @@ class Execution:
                 self.flow,
                 HumanFeedbackRequestedEvent(**who, output=output, message=asked.message, emit=labels or None),
             )
-            return self._from_provider(asked.provider, context) if asked.provider else self._from_terminal(context)
+            provider = asked.provider or flow_config.hitl_provider
+            return self._from_provider(provider, context) if provider else self._from_terminal(context)
 
         answer = self.journal.answer(asked.message, obtain)
         outcome = None
@@ -249,7 +275,7 @@ class Execution:
             said = provider.request_feedback(context, self.flow)
             return str(asyncio.run(_awaited(said)) if inspect.isawaitable(said) else said)
         except HumanFeedbackPending as pending:
-            self.flow.wait_for(context, pending.callback_info)
+            self.flow.wait_for(context, pending.callback_info or {})
             return None
 
     def _from_terminal(self, context: PendingFeedbackContext) -> str | None:
@@ -276,6 +302,7 @@ class Execution:
             metadata=dict((asked.metadata if asked else metadata) or {}),
             call=self.call.key,
             step=step,
+            llm=model_name(asked.llm) if asked and asked.llm is not None else None,
         )
 
 

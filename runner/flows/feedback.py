@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol, runtime_checkable
@@ -28,7 +29,10 @@ class HumanFeedbackResult:
 
 @dataclasses.dataclass
 class PendingFeedbackContext:
-    """What a person is asked. ``call`` is the execution that waits for it, ``step`` where in it the answer belongs."""
+    """What a person is asked. ``call`` is the execution that waits for it, ``step`` where in it the answer belongs.
+
+    ``llm`` is the name of the model that reads the answer, ``flow`` the flow as it stood, where it is kept elsewhere.
+    """
 
     flow_id: str
     flow_class: str
@@ -41,6 +45,8 @@ class PendingFeedbackContext:
     requested_at: datetime = dataclasses.field(default_factory=lambda: datetime.now(UTC))
     call: str = ""
     step: str = ""
+    llm: Any = None
+    flow: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON; of an output that is none, its text."""
@@ -68,6 +74,7 @@ class HumanFeedbackPending(Exception):
     ) -> None:
         self.context = context
         self.callback_info = callback_info or {}
+        self.provided = False  #: whether a provider raised it
         super().__init__(message or f"{context.method_name} of flow {context.flow_id} waits: {context.message}")
 
 
@@ -95,7 +102,7 @@ def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | N
     exact = [label for label in labels if label.casefold() == answer.strip().casefold()]
     if exact:
         return exact[0]
-    chosen = _ask_model(answer, labels, llm) or named_in(answer, labels) or default
+    chosen = _ask_model(answer, labels, llm) or named_in(answer, labels) or meant_by(answer, labels) or default
     if chosen is None:
         raise BadInput(
             f"the answer {answer[:60]!r} is none of {', '.join(labels)}: answer with one of them, "
@@ -142,6 +149,29 @@ def named_in(text: str, labels: Sequence[str]) -> str | None:
     if longest is None or any(label.casefold() not in longest.casefold() for label in found):
         return None
     return longest
+
+
+_DENIES = re.compile(r"\b(?:no|not|never|none|nor|neither|without|cannot)\b|n['\u2019]t\b", re.IGNORECASE)
+_STEM = 4  #: letters that a word and a label have at least in common at their beginning
+
+
+def meant_by(text: str, labels: Sequence[str]) -> str | None:
+    """The one label that a word of a text is another form of, as "I approve this" is of approved; None where it denies
+    something, or fits several."""
+    if _DENIES.search(text):
+        return None
+    words = [word for word in re.findall(r"\w+", text.casefold()) if len(word) >= _STEM]
+    found = [
+        label
+        for label in labels
+        if any(one.startswith(_stem(word)) for word in words for one in re.findall(r"\w+", label.casefold()))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _stem(word: str) -> str:
+    """A word without the ending that makes it another form of itself."""
+    return re.sub(r"(?<=\w{4})(?:e|es|ed|ing|s|d|al|ion)$", "", word)
 
 
 def _ask_model(answer: str, labels: Sequence[str], llm: Any) -> str | None:

@@ -5,6 +5,7 @@ import contextvars
 import os
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -24,7 +25,9 @@ from runner.flows.decorators import human_feedback, listen, router, start
 from runner.flows.definition import FlowDefinition, define
 from runner.flows.feedback import choose
 from runner.flows.flow_log import FlowLog
+from runner.flows.input_provider import InputResponse, flow_config
 from runner.flows.machine import MAX_METHOD_CALLS
+from runner.flows.persistence.decorators import persistence_of
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
 from runner.flows.waiting import wait_for
@@ -70,6 +73,7 @@ class Flow(FlowLog, Generic[S]):
     initial_state: Any = None
     checkpoint: CheckpointConfig | bool | None = None
     persistence: Any = None
+    input_provider: Any = None
     max_method_calls: int = MAX_METHOD_CALLS
     suppress_flow_events: bool = False
 
@@ -224,9 +228,22 @@ class Flow(FlowLog, Generic[S]):
         """
         return self._inside("pause").ask(message, metadata, pause=True)
 
-    def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str:  # noqa: ARG002 - the name is public
-        """`pause`, but whoever sits at the terminal is asked right there."""
-        return self._inside("ask").ask(message, metadata, pause=False)
+    def ask(self, message: str, timeout: float | None = None, metadata: dict[str, Any] | None = None) -> str | None:
+        """`pause`, but whoever sits at the terminal is asked right there, or the flow's ``input_provider``.
+
+        A provider's answer is None where it fails, or takes longer than ``timeout`` seconds. A person who is waited for
+        has no such limit.
+        """
+        at = self._inside("ask")
+        provider = self.input_provider or flow_config.input_provider
+        if provider is None:
+            found = InputResponse(at.ask(message, metadata, pause=False))
+        else:
+            found = at.ask_provider(provider, message, metadata, timeout)
+        about = {"message": message, "method_name": at.method.name, "metadata": metadata}
+        answer = {"response": found.text, "response_metadata": found.metadata, "timestamp": datetime.now(UTC)}
+        self.input_history.append({**about, **answer})
+        return found.text
 
     # -- checkpoints
 
@@ -245,6 +262,16 @@ class Flow(FlowLog, Generic[S]):
         flow = typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls), fork=True, branch=branch))
         states.put(flow.committed_state, states.Patch({"id": str(uuid4())}))
         return flow
+
+    @classmethod
+    def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":
+        """The flow of that id that waits for a person, to be continued by `resume`: in another process, days later.
+
+        It is looked for where its states are kept (``persistence``, or that of ``@persist``; else
+        ``./.checkpoints/flow_states.db``). ``options`` are the flow's. Raises `ValueError` where none waits.
+        """
+        found: Flow[Any] = engine_of("flows").from_pending(cls, flow_id, persistence, options)
+        return found
 
     @property
     def stored_methods(self) -> list[str]:
@@ -276,6 +303,11 @@ class Flow(FlowLog, Generic[S]):
                 "a restored flow begins without it",
                 field, self.flow_name, type(value).__qualname__,
             )  # fmt: skip
+
+    def keep_state(self, at: execution.Execution) -> None:
+        """Keep the state as a method has it, where states are kept; on the fleet the run does."""
+        if self.has_terminal and (place := persistence_of(self)) is not None:
+            place.save_state(self.flow_id, "_ask_checkpoint", states.dump(at.state, self.leave_out))
 
     def _tell_of_it(self) -> None:
         if kickoff.depth.get() == 0:

@@ -20,6 +20,7 @@ class FlowLog:
     bodies: dict[str, tuple[Any, states.State, states.State]]
     last_human_feedback: HumanFeedbackResult | None
     human_feedback_history: list[HumanFeedbackResult]
+    input_history: list[dict[str, Any]]  #: what `ask` asked in this process, and what was answered
 
     inputs: dict[str, Any]
     given: Any
@@ -63,6 +64,12 @@ class FlowLog:
         """What a person is asked for, if the flow waits for one: of several questions, the oldest."""
         return next((pending.context for pending in self._asked.values()), None)
 
+    _pending_feedback_context = pending_feedback
+
+    @property
+    def _input_history(self) -> list[dict[str, Any]]:  # as tests of others call it
+        return self.input_history
+
     def log(self, call: Call, outcome: "Outcome") -> None:
         """A method is done: keep what came of it, and drop what was only needed until then."""
         entry: dict[str, Any] = {"method": call.method, "output": outcome.output, "key": call.key}
@@ -84,8 +91,10 @@ class FlowLog:
 
     def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
         """A method has a question: it is known from here on."""
+        pending = HumanFeedbackPending(context, dict(callback_info or {}))
+        pending.provided = callback_info is not None
         with self._lock:
-            self._asked[context.call] = HumanFeedbackPending(context, dict(callback_info or {}))
+            self._asked[context.call] = pending
 
     def _reset(self) -> None:
         """Nothing has happened. The state stays."""
@@ -108,6 +117,7 @@ class FlowLog:
         self._finished_events: dict[str, str] = {}
         self._kickoff_event_id = None
         self._is_restored = False
+        self.input_history = []
         self.last_human_feedback = None
         self.human_feedback_history = []
 

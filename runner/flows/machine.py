@@ -99,6 +99,11 @@ class Machine:
         """Trigger the entry points."""
         return [self._trigger(method, Call("", ""), {}, 0) for method in self.definition.starts]
 
+    def only(self, method: str) -> Call:
+        """Nothing is pending but one call of this method; of what was before it nothing is known."""
+        self.pending = {}
+        return self._trigger(self.definition.methods[method], Call("", ""), {}, 0)
+
     def finish(self, key: str, signal: str | None = None) -> list[Call]:
         """A pending call is done; ``signal`` is its label, if it is a router's. Returns what that triggers.
 

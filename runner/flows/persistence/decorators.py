@@ -75,12 +75,12 @@ def take_up(flow: "Flow[Any]", inputs: Mapping[str, Any], source: str | None) ->
         states.load(flow.committed_state, {**stored, "id": str(inputs.get("id") or own)})
 
 
-def persistence_of(flow: "Flow[Any]") -> FlowPersistence | None:
+def persistence_of(flow: "Flow[Any] | type[Flow[Any]]") -> FlowPersistence | None:
     """Where its state is looked for: its own option, its class's, or that of its methods if they have one only."""
     if flow.persistence is not None:
         found: FlowPersistence = flow.persistence
         return found
     methods = [getattr(flow, name, None) for name in flow.flow_definition().methods]
-    wishes = [getattr(one, _MARK, None) for one in (type(flow), *methods)]
+    wishes = [getattr(one, _MARK, None) for one in (flow if isinstance(flow, type) else type(flow), *methods)]
     places = [wish.persistence for wish in wishes if wish is not None]
     return places[0] if places and all(place == places[0] for place in places) else None

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from runner.flows.feedback import PendingFeedbackContext
 from runner.flows.persistence.base import FlowPersistence
 
 DEFAULT_PLACE = "./.checkpoints/flow_states.db"
@@ -49,14 +50,49 @@ class SQLiteFlowPersistence(FlowPersistence):
         found: dict[str, Any] | None = json.loads(row[0]) if row else None
         return found
 
+    def save_pending_feedback(
+        self, flow_uuid: str, context: PendingFeedbackContext, state_data: Mapping[str, Any] | BaseModel
+    ) -> None:
+        """Keep the state, and the question in the table ``pending_feedback``: one row for a flow."""
+        self.save_state(flow_uuid, context.method_name, state_data)
+        state, asked = json.dumps(to_jsonable_python(state_data)), json.dumps(context.to_dict())
+        with self._open() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO pending_feedback (flow_uuid, context_json, state_json, created_at) "
+                "VALUES (?, ?, ?, ?)",
+                (flow_uuid, asked, state, datetime.now(UTC).isoformat()),
+            )
+
+    def load_pending_feedback(self, flow_uuid: str) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
+        """That row."""
+        if not Path(self.db_path).exists():
+            return None
+        with self._open() as connection:
+            row = connection.execute(
+                "SELECT state_json, context_json FROM pending_feedback WHERE flow_uuid = ?", (flow_uuid,)
+            ).fetchone()
+        return (json.loads(row[0]), PendingFeedbackContext.from_dict(json.loads(row[1]))) if row else None
+
+    def clear_pending_feedback(self, flow_uuid: str) -> None:
+        """Remove that row."""
+        if Path(self.db_path).exists():
+            with self._open() as connection:
+                connection.execute("DELETE FROM pending_feedback WHERE flow_uuid = ?", (flow_uuid,))
+
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         Path(self.db_path).parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(self.db_path, timeout=30)) as connection, connection:
+            connection.execute("PRAGMA journal_mode = WAL")  # who reads does not wait for who writes
             connection.execute(
                 "CREATE TABLE IF NOT EXISTS flow_states (id INTEGER PRIMARY KEY AUTOINCREMENT, "
                 "flow_uuid TEXT NOT NULL, method_name TEXT NOT NULL, timestamp DATETIME NOT NULL, "
                 "state_json TEXT NOT NULL)"
             )
             connection.execute("CREATE INDEX IF NOT EXISTS idx_flow_states_uuid ON flow_states(flow_uuid)")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS pending_feedback (id INTEGER PRIMARY KEY AUTOINCREMENT, "
+                "flow_uuid TEXT NOT NULL UNIQUE, context_json TEXT NOT NULL, state_json TEXT NOT NULL, "
+                "created_at DATETIME NOT NULL)"
+            )
             yield connection

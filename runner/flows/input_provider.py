@@ -1,0 +1,59 @@
+"""Who is asked by ``self.ask(...)`` where it is not the terminal: a provider of the flow's, or of all flows."""
+
+import contextvars
+import dataclasses
+import logging
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, runtime_checkable
+
+logger = logging.getLogger("runner.flows")
+
+
+@dataclasses.dataclass
+class InputResponse:
+    """An answer with what a provider has to say of it: who gave it, where."""
+
+    text: str | None
+    metadata: dict[str, Any] | None = None
+
+
+@runtime_checkable
+class InputProvider(Protocol):
+    """How a person is asked: the option, or the class attribute, ``input_provider`` of a flow."""
+
+    def request_input(
+        self, message: str, flow: Any, metadata: dict[str, Any] | None = None
+    ) -> str | InputResponse | None:
+        """The answer; None where there is none."""
+
+
+@dataclasses.dataclass
+class FlowConfig:
+    """What holds for all flows of the process that have no provider of their own."""
+
+    input_provider: Any = None
+    hitl_provider: Any = None
+
+
+flow_config = FlowConfig()
+"""That of this process."""
+
+
+def requested(
+    provider: Any, message: str, flow: Any, metadata: Mapping[str, Any] | None, timeout: float | None
+) -> InputResponse:
+    """What a provider answers; without text where it raised, or took longer than ``timeout`` seconds."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="ask")
+    try:
+        context = contextvars.copy_context()
+        given = dict(metadata) if metadata is not None else None
+        said = pool.submit(context.run, provider.request_input, message, flow, metadata=given).result(timeout)
+    except TimeoutError:
+        return InputResponse(None)
+    except Exception:
+        logger.warning("%s was asked %r and failed", type(provider).__qualname__, message, exc_info=True)
+        return InputResponse(None)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return said if isinstance(said, InputResponse) else InputResponse(said if isinstance(said, str) else None)
