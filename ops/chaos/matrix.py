@@ -24,9 +24,10 @@ from typing import Any
 
 from matrix_agents import ROWS as AGENTS
 from matrix_clients import CLIENTS
+from matrix_mcp import SERVED
 
 REPOSITORY = Path(__file__).parents[2]
-ROWS = {**AGENTS, **CLIENTS}
+ROWS = {**AGENTS, **CLIENTS, **SERVED}
 PLACES = {
     "main": [
         "pydantic-ai-slim[openai,anthropic,google]", "openai-agents", "langchain", "langchain-openai", "langgraph",
@@ -133,7 +134,8 @@ def ready(folder: Path, file: Path) -> dict[str, str]:
     (folder / "sitecustomize.py").write_text(
         "\n".join(lines) + DIES.replace("@DEATHS@", repr(str(file.parent / "deaths")))
     )
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    path = f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return {"PYTHONPATH": path, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
 def killed(name: str, batches: tuple[int, ...], *, only_alone: bool = False) -> dict[str, Any]:

@@ -198,7 +198,7 @@ said = {"messages": [{"role": "user", "content": "Dig."}]}
 """
 _LANGGRAPH_ASYNC = _LANGGRAPH.replace("def ask", "async def ask").replace("model.invoke", "await model.ainvoke")
 
-_ADK = """
+ADK = """
 from google.adk.agents import LlmAgent, RunConfig
 from google.adk.agents.run_config import StreamingMode
 from google.adk.runners import InMemoryRunner
@@ -218,18 +218,19 @@ def tell(event):
         if part.text:
             print(event.partial, part.text)
 """
-_ADK_MODELS = {
+ADK_MODELS = {
     "": """
 from google.adk.models.google_llm import Gemini
 os.environ.update(GOOGLE_API_KEY="sk-secret", GOOGLE_GEMINI_BASE_URL="@ROOT@", GOOGLE_GENAI_USE_VERTEXAI="0")
 model = Gemini(model="gemini-2.5-flash")
 """,
     " LiteLLM": """
+import litellm
 from google.adk.models.lite_llm import LiteLlm
 model = LiteLlm(model="openai/gpt-4o-mini", api_base="@URL@", api_key="sk-secret")
 """,
 }
-_ADK_MAIN = """
+ADK_MAIN = """
 async def main():
     session = await runner.session_service.create_session(app_name="dig", user_id="u")
     async for event in runner.run_async(user_id="u", session_id=session.id, new_message=said@MORE@):
@@ -242,8 +243,8 @@ session = asyncio.run(runner.session_service.create_session(app_name="dig", user
 for event in runner.run(user_id="u", session_id=session.id, new_message=said):
     tell(event)
 """,
-    "async": _ADK_MAIN.replace("@MORE@", ""),
-    "streamed": _ADK_MAIN.replace("@MORE@", ", run_config=RunConfig(streaming_mode=StreamingMode.SSE)"),
+    "async": ADK_MAIN.replace("@MORE@", ""),
+    "streamed": ADK_MAIN.replace("@MORE@", ", run_config=RunConfig(streaming_mode=StreamingMode.SSE)"),
 }
 
 _SMOLAGENTS = """
@@ -405,8 +406,8 @@ ROWS |= _rows(
 )
 for _way, _main in _LANGCHAIN_WAYS.items():
     ROWS |= _rows("LangGraph", "main", "langgraph", _LANGGRAPH_ASYNC if "async" in _way else _LANGGRAPH, {_way: _main})
-for _more, _model in _ADK_MODELS.items():
-    ROWS |= _rows(f"Google ADK{_more}", "google-adk", "google-adk", _ADK.replace("@MODEL@", _model.strip()), _ADK_WAYS)
+for _more, _model in ADK_MODELS.items():
+    ROWS |= _rows(f"Google ADK{_more}", "google-adk", "google-adk", ADK.replace("@MODEL@", _model.strip()), _ADK_WAYS)
 for _way, _main in _SMOLAGENTS_WAYS.items():
     _code = _SMOLAGENTS.replace("@KIND@", "ToolCallingAgent")
     _code = _code.replace("@MORE@", ", stream_outputs=True" if _way == "streamed" else "")

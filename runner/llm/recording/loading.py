@@ -15,8 +15,10 @@ _TRANSPORTS = {
     "urllib3.connectionpool": "urllib3_transport",
     "aiohttp.client": "aiohttp_transport",
     "http.client": "http_client",
+    "mcp.client.session": "mcp_session",
 }
-"""The modules whose transports are journaled, and which of ours does it: loaded for none that is not used."""
+"""The modules whose transports are journaled, or whose uses of tools, and which of ours does it: loaded for none that
+is not used."""
 
 _lock = threading.Lock()
 _watching = False
