@@ -4,6 +4,7 @@ Reading files knows none of them by name: the adapters that are installed put th
 """
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 
@@ -37,6 +38,10 @@ class Framework:
     def imported(self) -> None:
         """A crew file has imported it, in this process."""
 
+    def named(self, folder: Path) -> dict[str, str]:  # noqa: ARG002 - the name is for those who override it
+        """What a file of the framework's in a folder says is to be run, by name: ``path:object``, seen from there."""
+        return {}
+
     def install(self, module: str) -> str:
         """What to do where one of its `modules` is missing."""
         return f"pip install '{self.modules[module]}'"
@@ -54,6 +59,16 @@ def names() -> frozenset[str]:
 def tables() -> list[str]:
     """The names of the tables, ``[tool.NAME]``, that declare projects."""
     return [one.framework for one in installed if one.framework]
+
+
+def agents() -> frozenset[str]:
+    """Those of `names` that agents are made with, and no crews."""
+    return frozenset(name for one in installed if one.word == "agent" for name in _makers(one))
+
+
+def named(folder: Path) -> dict[str, str]:
+    """What files of frameworks in a folder say is to be run, by name: ``path:object``, seen from there."""
+    return {name: place for one in installed for name, place in one.named(folder).items()}
 
 
 def modules() -> frozenset[str]:

@@ -156,13 +156,13 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
         if name.partition(".")[0] == "runner":
             return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
         if name != missing.name or _holds(root, name):
-            return BadCrew(f"{place}no module named {name!r} in the crew's folder")
+            return BadCrew(f"{place}no module named {name!r} in the folder of the file")
         more = f" ({text})" if missing is not error else frameworks.install(name)
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
-        return BadCrew(f"{place}the crew file exits the process when it is imported (exit {error.code or 0})")
+        return BadCrew(f"{place}the file exits the process when it is imported (exit {error.code or 0})")
     if isinstance(error, KeyboardInterrupt):
-        return BadCrew(f"{place}the crew file raises KeyboardInterrupt when it is imported")
+        return BadCrew(f"{place}the file raises KeyboardInterrupt when it is imported")
     text = text if len(text) <= 500 else f"{text[:500]} ..."
     return BadCrew(f"{place}{type(error).__name__}{': ' if text else ''}{text}")
 
@@ -189,8 +189,8 @@ def find_crew(
         return _named(attr, _named_crew(module, attr, is_crew))
     made, entries = factories(module), frameworks.entries()
     entry = next((name for name in made if name in entries), None)
-    if Program(script.NAME).attr in made:
-        return _named(script.NAME, Program(script.NAME))
+    if called := next((name for name in made if name.endswith(CALL)), ""):
+        return called, Program(called.removesuffix(CALL))
     if _does_more(module):
         name = entry if entry and not script.has_block(module) else script.NAME
         return _named(name, Program(name))
@@ -284,11 +284,11 @@ def _named_crew(module: ModuleType, attr: str, is_crew: Callable[[object], bool]
             value = getattr(value, method)
             value = value if is_crew(value) else _call(value, f"{file}:{attr}.{method}", module, attr)
         if not is_crew(value):
-            raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, not a crew")
+            raise BadCrew(f"{file}:{attr} returned {'nothing' if value is None else _kind(value)}, {_not_one(module)}")
     if not is_crew(value):
         crews = [name for name, one in vars(module).items() if is_crew(one) and not name.startswith("_")]
         there = f"; {file} has {', '.join(crews[:6])}" if crews else ""
-        raise BadCrew(f"{file}:{attr} is {_kind(value)}, not a crew{there}")
+        raise BadCrew(f"{file}:{attr} is {_kind(value)}, {_not_one(module)}{there}")
     return value
 
 
@@ -393,6 +393,11 @@ def _what_else(module: ModuleType, is_crew: Callable[[object], bool]) -> str:
     listed = ", ".join(f"{name} ({_kind(value)})" for name, value in own[:6])
     more = f" and {len(own) - 6} more" if len(own) > 6 else ""
     return f"it defines {listed}{more}"
+
+
+def _not_one(module: ModuleType) -> str:
+    word = frameworks.word_of(vars(module).values())
+    return f"not {'an' if word == 'agent' else 'a'} {word}"
 
 
 def _kind(value: object) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.machinery import FileFinder, ModuleSpec, SourceFileLoader
 from pathlib import Path
 
+from runner.bundles.folders import file_of, subfolders, with_agents
 from runner.bundles.project import (
     CREW_FILE,
     JSON_CREWS,
@@ -65,7 +66,7 @@ def _split(text: str) -> tuple[str, str | None]:
     if not colon:
         place, attr = text, ""
     elif not _CALLED.fullmatch(attr):
-        raise BadCrew(f"{text}: after the colon comes the name of a crew, as in crew.py:my_crew")
+        raise BadCrew(f"{text}: after the colon comes a name, as in crew.py:my_crew, agent.py:agent or agent.py:main()")
     if not place:
         raise BadCrew("no crew file given: name one, as in crew.py, crew.py:my_crew or package.module:my_crew")
     return place, attr or None
@@ -76,14 +77,14 @@ def _from_path(place: str, attr: str | None) -> Target | None:
     path = Path(place)
     may_be_module = _DOTTED.fullmatch(place) is not None and not place.endswith(".py")
     if path.is_dir():
-        crew_file = _crew_file(path)
+        crew_file, of_it = _crew_file(path), ""
+        if crew_file is None:
+            crew_file, of_it = file_of(path)
         if crew_file is not None:
-            return _at_file(crew_file, attr)
+            return _at_file(crew_file, attr or of_it or None)
         if may_be_module and (path / "__init__.py").is_file():
             return None
-        found = _python_files(path)
-        hint = f"name the crew file in it: {', '.join(found)}" if found else "it has no Python file"
-        raise BadCrew(f"{place} is a directory; {hint}")
+        raise BadCrew(f"{place} is a directory; {_files_of(path)}")
     if path.exists():
         if (path.suffix != ".py" and path.name not in JSON_CREWS) or not path.is_file():
             refuse_yaml(place)
@@ -114,11 +115,16 @@ def _crew_file(folder: Path) -> Path | None:
     return plain or main_of(folder)
 
 
-def _python_files(folder: Path) -> list[str]:
-    """A few files a person may have meant: crew files one or two levels down first."""
+def _files_of(folder: Path) -> str:
+    """A few files a person may have meant: crew files one or two levels down first, and those that use agents."""
     kicking, having = with_crews(folder)
     crews = kicking or having or sorted(folder.glob(f"*/{CREW_FILE}")) + sorted(folder.glob(f"*/*/{CREW_FILE}"))
-    return [str(path) for path in (crews or sorted(folder.glob("*.py")))[:3]]
+    agents = (
+        [] if crews else with_agents(folder) or [one for inside in subfolders(folder) for one in with_agents(inside)]
+    )
+    found = crews or agents or sorted(folder.glob("*.py"))
+    what = "the agent's file" if agents else "the crew file"
+    return f"name {what} in it: {', '.join(map(str, found[:3]))}" if found else "it has no Python file"
 
 
 def _at_file(path: Path, attr: str | None) -> Target:

@@ -19,7 +19,7 @@ from runner.cli.stdio import counted, err, say
 from runner.client import Prepared
 from runner.client.batch import Batch, Numbered, batch_id_for
 from runner.core.errors import BadInput, Exit
-from runner.core.inputs import refuse_missing, stored
+from runner.core.inputs import stored
 from runner.core.plain_text import json_text
 
 LINE_EVERY = 10.0  #: seconds between two lines of progress where there is no terminal
@@ -68,7 +68,7 @@ def check(source: IO[bytes], name: str, common: Mapping[str, Any], prepared: Pre
     for number, given in lines(source, name, common):
         try:
             values = prepared.given(given)
-            refuse_missing(prepared.plan.inputs, values)
+            prepared.refuse_missing(values)
             digest.update(f"{number} {stored(values)}\n".encode())
         except BadInput as error:
             raise BadInput(f"--each {name}, line {number}: {error}") from None

@@ -21,7 +21,6 @@ from runner.client.batch import AT_ONCE, submit_batch
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
-from runner.core.inputs import refuse_missing
 from runner.core.plain_text import json_text
 from runner.core.settings import LONGEST
 from runner.engine.adapters import untested
@@ -190,7 +189,7 @@ def _take_environment(crew_file: Path) -> None:
 
 def _refuse_missing(prepared: Prepared, inputs: dict[str, Any]) -> None:
     try:
-        refuse_missing(prepared.plan.inputs, prepared.given(inputs))
+        prepared.refuse_missing(prepared.given(inputs))
     except BadInput as error:
         main = prepared.target.file.with_name(MAIN_FILE)
         if prepared.target.file.name != CREW_FILE or not main.is_file():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runner.client.handle import TOGETHER, Read, RunHandle, RunResult, result_of
 from runner.client.submission import KEEP, Prepared, run_fields
 from runner.core.errors import Conflict, NotFound
-from runner.core.inputs import refuse_missing, stored
+from runner.core.inputs import stored
 from runner.core.settings import default_queue, queue_name
 from runner.core.states import RunStatus
 from runner.providers.records import NewRun
@@ -129,7 +129,7 @@ def submission(
 
     def new_run(number: int, given: Mapping[str, Any]) -> NewRun:
         values = prepared.given(given)
-        refuse_missing(prepared.plan.inputs, values)
+        prepared.refuse_missing(values)
         text = stored(values)
         run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
         beginning = prepared.reader.initial_state(values) if prepared.plan.grows else None

@@ -22,7 +22,6 @@ from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_f
 from runner.core import fault_points, settings
 from runner.core.diff import Diff, compare
 from runner.core.errors import Conflict, NoWorker, UsageError
-from runner.core.inputs import refuse_missing
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
 from runner.core.settings import default_queue, queue_name
@@ -98,7 +97,7 @@ class Client:
         queue = queue_name(queue or default_queue())
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
-        refuse_missing(prepared.plan.inputs, given)
+        prepared.refuse_missing(given)
         fields = run_fields(prepared, given, max_checkpoints, checkpoint_on, queue, keep, models)
         answer = self.accept(prepared, lambda: self.store.runs.create(run_id, prepared.plan, fields))
         fault_points.reached("run created, nothing waited for")

@@ -23,7 +23,7 @@ from runner.client.reading.process import Reader
 from runner.core import names, settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
-from runner.core.inputs import stored
+from runner.core.inputs import refuse_missing, stored
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
@@ -52,6 +52,8 @@ class Prepared:
     shapes: str
     adapter: str
     """The name of the one that accepts it."""
+    word: str
+    """What people call it: a crew, or an agent."""
     inputs: dict[str, Any]
     """The inputs that its own file kicks it off with: they need not be given."""
     unfit: dict[str, str]
@@ -67,6 +69,11 @@ class Prepared:
         """The field that signs its code; none where there is no key."""
         made = signing.sign(self.packed.sha256, self.packed.module, self.attr, self.adapter)
         return {"signature": made} if made else {}
+
+    def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
+        """Raise `BadInput` if it needs an input that is not there."""
+        instead = f"; or name the function that runs it, as in {self.target.file.name}:main()"
+        refuse_missing(self.plan.inputs, inputs, self.word, instead if self.word == "agent" else "")
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """These inputs, and those of the file that are not among them. Raises `BadInput`."""
@@ -140,6 +147,7 @@ def prepare(
         output_files=found["output_files"],
         shapes=found["shapes"],
         adapter=found["adapter"],
+        word=found["word"],
         inputs=found["inputs"],
         unfit=found["unfit"],
         triggers=found["triggers"],

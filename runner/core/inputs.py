@@ -73,12 +73,10 @@ def _bad_name(name: object) -> str:
     return f"the name of the input {name[:80]!r} {why}" if why else ""
 
 
-def refuse_missing(needed: Set[str], inputs: Mapping[str, Any]) -> None:
-    """Raise `BadInput` if the crew needs an input that is not there."""
-    missing = sorted(needed - inputs.keys())
-    if missing:
+def refuse_missing(needed: Set[str], inputs: Mapping[str, Any], what: str = "crew", instead: str = "") -> None:
+    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is not there. ``instead`` is said, too."""
+    if missing := sorted(needed - inputs.keys()):
         names = " and ".join(repr(name) for name in missing)
         needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
-        raise BadInput(
-            f"the crew needs the {needs} {names}: give {give} with --input {missing[0]}=... or inputs={{...}}"
-        )
+        how = f"give {give} with --input {missing[0]}=... or inputs={{...}}{instead}"
+        raise BadInput(f"the {what} needs the {needs} {names}: {how}")

@@ -48,6 +48,11 @@ def own_models(name: str) -> str:
     return next((plugin.own_models for plugin in _of(name)), "")
 
 
+def word_of(thing: object) -> str:
+    """What people call what an adapter accepts: a crew, or an agent."""
+    return next((plugin.word for plugin in plugins() if plugin.adapter_of(thing) is not None), AdapterPlugin.word)
+
+
 def preloaded() -> list[str]:
     """The adapters that a worker preloads by default."""
     return [name for plugin in plugins() for name in plugin.preloaded]

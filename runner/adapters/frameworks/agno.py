@@ -10,6 +10,7 @@ from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_outp
 from runner.journal.tool_uses import Use, recorded
 
 _KINDS = {"agno.agent": "Agent", "agno.team": "Team", "agno.workflow": "Workflow"}
+_RUNS = ("run", "arun", "print_response", "aprint_response", "cli_app", "acli_app")
 
 
 class Agno(AgentFramework):
@@ -17,7 +18,7 @@ class Agno(AgentFramework):
 
     name = "agno"
     module = "agno.tools.function"
-    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in ("run", "arun"))
+    runs = tuple(f"{module}:{kind}.{run}" for module, kind in _KINDS.items() for run in _RUNS)
 
     def is_agent(self, thing: object) -> bool:
         """An agent, a team or a workflow, of those modules that are imported."""

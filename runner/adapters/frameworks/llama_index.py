@@ -8,23 +8,32 @@ from runner.adapters.frameworks.approvals import ask_text
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
 from runner.journal.tool_uses import Use, record_uses
 
-_AGENTS = "llama_index.core.agent.workflow"
+_AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "llama_index.core.workflow"
+_KINDS = ((_AGENTS, "BaseWorkflowAgent"), (_AGENTS, "AgentWorkflow"), (_WORKFLOWS, "Workflow"))
 
 
 class LlamaIndex(AgentFramework):
-    """Its agents, asked the input ``prompt``. A tool that takes the workflow's context runs again: it may change it."""
+    """Its agents, asked the input ``prompt``, and other workflows, which take the run's inputs. A tool that takes the
+    workflow's context runs again: it may change it."""
 
     name = "llama-index"
-    module = "llama_index.core.agent.workflow"
-    runs = tuple(f"{_AGENTS}:{kind}.run" for kind in ("BaseWorkflowAgent", "AgentWorkflow"))
+    module = "llama_index.core.workflow"
+    runs = tuple(f"{module}:{kind}.run" for module, kind in _KINDS)
 
     def is_agent(self, thing: object) -> bool:
-        """An agent, or a workflow of several."""
-        return isinstance(thing, tuple(self.loaded(_AGENTS, kind) for kind in ("BaseWorkflowAgent", "AgentWorkflow")))
+        """An agent, or a workflow."""
+        return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
+
+    def inputs(self, agent: Any) -> list[str]:
+        """``prompt`` of agents. What another workflow's first event takes, no schema says."""
+        return [PROMPT] if self._is_asked(agent) else []
+
+    def _is_asked(self, agent: Any) -> bool:
+        return isinstance(agent, tuple(self.loaded(module, kind) for module, kind in _KINDS[:2]))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its answer, as a model where it is asked for one."""
-        handler = agent.run(user_msg=inputs[PROMPT])
+        """Its answer, as a model where it is asked for one; what another workflow ends with."""
+        handler = agent.run(user_msg=inputs[PROMPT]) if self._is_asked(agent) else agent.run(**inputs)
         events = import_module("llama_index.core.workflow")
         try:
             async for event in handler.stream_events():
@@ -36,6 +45,8 @@ class LlamaIndex(AgentFramework):
             answer = await handler
         finally:
             handler.cancel()
+        if not self._is_asked(agent):
+            return as_output(answer)
         found = getattr(answer, "structured_response", None)
         return as_output(found if found is not None else str(answer))
 

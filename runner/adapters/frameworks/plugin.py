@@ -1,13 +1,16 @@
 """The entry point: which frameworks are known. What knows one of them is imported when a crew file imports it."""
 
 import functools
+import json
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from runner.bundles import frameworks, script
 from runner.bundles.arguments import given
+from runner.bundles.folders import scripts_of
 from runner.bundles.program import Program
 from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
@@ -58,13 +61,25 @@ class FrameworksPlugin(AdapterPlugin):
         found: list[object] = next((one.parts(thing) for one in self._imported() if one.is_agent(thing)), [])
         return found
 
+    def named(self, folder: Path) -> dict[str, str]:
+        """The graphs in LangGraph's ``langgraph.json``."""
+        try:
+            graphs = json.loads((folder / "langgraph.json").read_text("utf-8"))["graphs"]
+            places = {name: one if isinstance(one, str) else one["path"] for name, one in graphs.items()}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none, or not our file to complain of
+            return {}
+        return {name: str(place) for name, place in places.items()}
+
     def factories(self, module: ModuleType) -> list[str]:
-        """All that the file does as a script, where it is one that uses agents, and the run has no prompt for one."""
-        if not self._imported() or not script.has_block(module):
+        """All that the file does as a script, or the function of it that a script of its project calls, where it uses
+        agents, and the run has no prompt for one."""
+        if not self._imported():
             return []
+        scripts = [Program(name).attr for name in scripts_of(module) if callable(getattr(module, name, None))]
+        scripts = [Program(script.NAME).attr] if script.has_block(module) else scripts[:1]
         from runner.adapters.frameworks.framework import PROMPT
 
-        if PROMPT in (given.get() or {}):
+        if not scripts or PROMPT in (given.get() or {}):
             return []
         bundle = module.__name__.partition(".")[0]
         values = [
@@ -73,7 +88,7 @@ class FrameworksPlugin(AdapterPlugin):
             if name == module.__name__ or name.startswith(f"{bundle}.")
             for value in list(vars(one).values())
         ]
-        return [Program(script.NAME).attr] if frameworks.word_of(values) == self.word else []
+        return scripts if frameworks.word_of(values) == self.word else []
 
     def imported(self) -> None:
         """Uses of its tools are steps from here on, and no agent is run while a file is read."""

@@ -11,21 +11,27 @@ from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_outp
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, recorded
 
+_RUNS = ("__call__", "invoke_async", "stream_async")
+_TEAMS = {"strands.multiagent.graph": "Graph", "strands.multiagent.swarm": "Swarm"}
+
 
 class Strands(AgentFramework):
-    """Its agents, asked the input ``prompt``."""
+    """Its agents, graphs and swarms, asked the input ``prompt``."""
 
     name = "strands"
     module = "strands.agent"
-    runs = tuple(f"strands.agent.agent:Agent.{run}" for run in ("__call__", "invoke_async", "stream_async"))
+    runs = tuple(f"{of}.{run}" for of in ("strands.agent.agent:Agent", *map(":".join, _TEAMS.items())) for run in _RUNS)
 
     def is_agent(self, thing: object) -> bool:
-        """An ``Agent``."""
-        return isinstance(thing, import_module("strands").Agent)
+        """An ``Agent``, or several as a graph or a swarm."""
+        teams = [self.loaded(module, kind) for module, kind in _TEAMS.items()]
+        return isinstance(thing, (import_module("strands").Agent, *teams))
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
-        """Its answer, as a model where it is asked for one."""
+        """Its answer, as a model where it is asked for one; of several, those of each by its name."""
         answer = await agent.invoke_async(inputs[PROMPT])
+        if not isinstance(agent, import_module("strands").Agent):
+            return as_output({name: str(one.result).rstrip("\n") for name, one in sorted(answer.results.items())})
         while interrupts := getattr(answer, "interrupts", None):
             answers = [{"interruptId": one.id, "response": ask(_question(one))} for one in interrupts]
             answer = await agent.invoke_async([{"interruptResponse": one} for one in answers])

@@ -77,6 +77,7 @@ class Reading:
             "output_files": adapter.output_files(crew),
             "shapes": shapes.dump(adapter.models(crew)),
             "adapter": adapter.name,
+            "word": adapters.word_of(crew),
             "inputs": inputs,
             "unfit": unfit,
             "triggers": {event: growing.trigger(event) for event in events} if growing else {},

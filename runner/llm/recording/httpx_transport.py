@@ -76,16 +76,17 @@ def install(library: Any) -> None:
 
 
 def _forget_closed_loop(transport: Any) -> None:
-    """Drop the connections of a client that was kept for the process, when the event loop that opened them is closed.
+    """Drop the connections of a client that was kept for the process, when the event loop that opened them has ended.
 
-    Each task may have a loop of its own: a connection of an earlier one can neither be used nor closed in this one.
+    Each task may have a loop of its own, and leave it open: a connection of an earlier one can neither be used nor
+    closed in this one.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # another kind of loop
         return
     before = vars(transport).get("used_in")
-    if before is not None and (opened_in := before()) is not loop and (opened_in is None or opened_in.is_closed()):
+    if before is not None and (opened_in := before()) is not loop and (opened_in is None or not opened_in.is_running()):
         connections = getattr(getattr(transport, "_pool", None), "_connections", None)
         if isinstance(connections, list):
             connections.clear()

@@ -31,16 +31,16 @@ class TestWhatGoesWrong:
             ({"crew.py": "\nimport json\njson.loads('x')"}, "crew.py:3: JSONDecodeError: Expecting value: line 1"),
             ({"crew.py": "raise ValueError('a\\n b')"}, "crew.py:1: ValueError: a b"),
             ({"crew.py": "raise ValueError"}, "crew.py:1: ValueError"),
-            ({"crew.py": "import sys\nsys.exit(3)"}, "crew.py:2: the crew file exits the process when it is imported"),
+            ({"crew.py": "import sys\nsys.exit(3)"}, "crew.py:2: the file exits the process when it is imported"),
             (
                 {"crew.py": "from tools import x", "tools.py": ""},
                 "crew.py:1: ImportError: cannot import name 'x' from 'tools'",
             ),
             (
                 {"crew.py": "import tools.x", "tools.py": ""},
-                "crew.py:1: no module named 'tools.x' in the crew's folder",
+                "crew.py:1: no module named 'tools.x' in the folder of the file",
             ),
-            ({"crew.py": "from .x import y"}, "crew.py:1: no module named 'x' in the crew's folder"),
+            ({"crew.py": "from .x import y"}, "crew.py:1: no module named 'x' in the folder of the file"),
             ({"crew.py": "import runner.nothing"}, "crew.py:1: no module named 'runner.nothing' ('runner' always"),
             ({"crew.py": "from runner.core.errors import BadCrew\nraise BadCrew('a cycle')"}, "crew.py:2: a cycle"),
             ({"crew.py": "import ast\nast.parse('x x')"}, "crew.py:2: SyntaxError: invalid syntax (<unknown>, line 1)"),
@@ -48,7 +48,7 @@ class TestWhatGoesWrong:
                 {"crew.py": "try:\n import no_such\nexcept ImportError:\n from tools import x", "tools.py": ""},
                 "crew.py:4: ImportError: cannot import name 'x' from 'tools'",
             ),
-            ({"other.py": ""}, "crew: no module named 'crew' in the crew's folder"),
+            ({"other.py": ""}, "crew: no module named 'crew' in the folder of the file"),
             ({"crew.py": "raise ValueError('x' * 9999)"}, "crew.py:1: ValueError: xxx"),
         ],
     )

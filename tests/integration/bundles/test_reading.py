@@ -113,8 +113,8 @@ def test_a_changed_file_is_read_anew(crew):
     ("line", "said"),
     [
         ("os._exit(9)", "crew.py: the crew file ended the process that reads it (exit 9)"),
-        ("sys.exit(3)", "crew.py:2: the crew file exits the process when it is imported (exit 3)"),
-        ("raise KeyboardInterrupt", "crew.py:2: the crew file raises KeyboardInterrupt when it is imported"),
+        ("sys.exit(3)", "crew.py:2: the file exits the process when it is imported (exit 3)"),
+        ("raise KeyboardInterrupt", "crew.py:2: the file raises KeyboardInterrupt when it is imported"),
         ("os.kill(os.getpid(), 9)", "crew.py: the process that read it was killed (SIGKILL)"),
         ("os.kill(os.getpid(), 11)", "crew.py: the process that read it was killed (SIGSEGV)"),
         ("os.closerange(3, 999); crew = 1", "crew.py: the crew file ended the process that reads it (exit 1)"),

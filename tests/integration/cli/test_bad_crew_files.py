@@ -24,11 +24,11 @@ CREWS = {
     ),
     "exit at import": (
         "import sys\nsys.exit(3)\n",
-        "crew.py:2: the crew file exits the process when it is imported (exit 3)",
+        "crew.py:2: the file exits the process when it is imported (exit 3)",
     ),
     "exit at import, as if all were well": (
         "import sys\nsys.exit()\n",
-        "crew.py:2: the crew file exits the process when it is imported (exit 0)",
+        "crew.py:2: the file exits the process when it is imported (exit 0)",
     ),
     "module missing": (
         "import pandas_of_nowhere\n",
@@ -40,7 +40,7 @@ CREWS = {
     ),
     "a key that nobody pressed": (
         "\nraise KeyboardInterrupt\n",
-        "crew.py:2: the crew file raises KeyboardInterrupt when it is imported",
+        "crew.py:2: the file raises KeyboardInterrupt when it is imported",
     ),
     "no crew": (
         "from runner import Task\n\ndef work(ctx): return ''\n\nx = 3\n",

@@ -92,6 +92,23 @@ def test_where_it_is_not_clear_the_message_speaks_of_agents(code: str, said: str
     assert str(error.value) == said
 
 
+def test_what_a_script_of_the_project_calls_is_run_where_there_is_no_prompt(tmp_path: Path) -> None:
+    # Given a package as `uv init --package` makes it
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "x"\n[project.scripts]\nx = "agent:main"\n')
+    code = CALLED + "\n\ndef main():\n    print(lead.run_sync('Dig.').output)\n"
+    assert found(tmp_path, code) == ("main()", Program("main"))
+    # And with a prompt its agent is
+    (tmp_path / "other").mkdir()
+    assert found(tmp_path / "other", code, {"prompt": "Dig."})[0] == "lead"
+
+
+def test_what_is_no_agent_is_said_in_the_words_of_agents(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(OPENAI + TOOLS + "def make():\n    return 3\n")
+    module = loader.load_target(parse_target(str(tmp_path / "agent.py")))
+    with pytest.raises(BadCrew, match=r"^agent\.py:make returned an int, not an agent$"):
+        loader.find_crew(module, "make", adapters.is_crew, adapters.chosen, adapters.factories)
+
+
 def test_an_agent_that_is_given_a_prompt_is_run_though_the_file_is_a_script(tmp_path: Path) -> None:
     code = CALLED + MAIN.replace("agent.", "lead.")
     assert found(tmp_path, code, {"prompt": "Dig."})[0] == "lead"

@@ -85,7 +85,14 @@ def test_a_client_that_is_kept_for_the_process_serves_each_task(
     file.write_text(code.replace("import Agent,", "import Agent, set_default_openai_api,"))
     kept = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-secret"}
     fleet.start("--concurrency", "1", "--pool", "prefork", **kept)
-    # When its agents are run one after another in one process
-    found = [client.submit(file, {"prompt": "Dig."}).wait(100) for _ in range(2)]
+    # And a script that leaves the loop open in which it ran its agent
+    (quick := tmp_path / "quick.py").write_text(
+        "from agents import Agent, Runner, set_default_openai_api\n"
+        'set_default_openai_api("chat_completions")\n'
+        'print(Runner.run_sync(Agent(name="it", model="gpt-4o-mini"), "Dig.", max_turns=9).final_output)\n'
+    )
+    # When they are run one after another in one process
+    models.use(lambda request: digs(request) if request.tools else Answer("done"))
+    found = [client.submit(quick).wait(100), *(client.submit(file, {"prompt": "Dig."}).wait(100) for _ in range(2))]
     # Then each of them is
-    assert [result.outputs for result in found] == [{"agent": "done"}] * 2, [result.error for result in found]
+    assert [list(result.outputs.values()) for result in found] == [["done"]] * 3, [result.error for result in found]

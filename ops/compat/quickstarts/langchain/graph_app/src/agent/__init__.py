@@ -1,0 +1,5 @@
+"""New LangGraph Agent."""
+
+from agent.graph import graph
+
+__all__ = ["graph"]

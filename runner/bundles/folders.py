@@ -1,0 +1,103 @@
+"""Folders with agents: which file of one is to be run, by what its files say. None of their code runs for that."""
+
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from runner.bundles import frameworks
+from runner.bundles.project import source_of
+from runner.core.errors import BadCrew
+
+_NAMES = ("main.py", "agent.py", "app.py")
+"""The files that are meant where a folder has them, the likeliest first."""
+_MOST, _LONGEST, _UP = 50, 200_000, 6  # files of a folder, characters of a file, folders above it that are looked at
+_IMPORTED = re.compile(r"^\s*(?:from\s+\.*([\w.]*)\s+import\s+(\w*)|import\s+([\w.]+))", re.MULTILINE)
+
+
+def file_of(folder: Path) -> tuple[Path | None, str]:
+    """The file that a folder with agents stands for, and the object in it, where a file of a framework's says so.
+
+    In this order: what such a file names; what ``[project.scripts]`` calls, if that is one file; ``main.py``,
+    ``agent.py`` or ``app.py``; the only file that uses agents: of the folder, of its ``src``, or of the only package
+    there. Raises `BadCrew` where several are named.
+    """
+    named = frameworks.named(folder)
+    if len(named) > 1:
+        places = [f"{(folder / one).as_posix()}" for one in named.values()]
+        raise BadCrew(f"{folder} has {len(named)} graphs: {', '.join(named)}; name one, as in {places[0]}")
+    for place in named.values():
+        path, _, attr = place.rpartition(":")
+        if (there := folder / path).is_file():
+            return there, attr
+    scripts = {file for place in _scripts(folder).values() if (file := _module_file(folder, place)) is not None}
+    using = [file for file in sorted(scripts) if _uses_agents(file)]
+    if len(using) == 1:
+        return using[0], ""
+    for inside in (folder, source_of(folder), *_packages(source_of(folder))):
+        using = with_agents(inside)
+        found = next((file for name in _NAMES for file in using if file.name == name), None)
+        if found is not None or len(using) == 1:
+            return found or using[0], ""
+        if using:
+            break
+    return None, ""
+
+
+def with_agents(folder: Path) -> list[Path]:
+    """The files of a folder that use agents, by what they import."""
+    return [file for file in sorted(folder.glob("*.py"))[:_MOST] if _uses_agents(file)]
+
+
+def subfolders(folder: Path) -> list[Path]:
+    """The folders in a folder that may have files of its project, and those in its ``src``."""
+    found = {one.parent for inside in (folder, source_of(folder)) for one in list(inside.glob("*/*.py"))[:_MOST]}
+    return [one for one in sorted(found) if not one.name.startswith(".")]
+
+
+def scripts_of(module: ModuleType) -> list[str]:
+    """The functions of a module that ``[project.scripts]`` of its project calls."""
+    file = Path(module.__file__ or "")
+    root = next((one for one in list(file.parents)[:_UP] if (one / "pyproject.toml").is_file()), None)
+    if root is None:
+        return []
+    return [place.partition(":")[2] for place in _scripts(root).values() if _module_file(root, place) == file]
+
+
+def _scripts(folder: Path) -> dict[str, str]:
+    try:
+        found: Any = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+        return {str(name): str(place) for name, place in found.items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none, or not our file to complain of
+        return {}
+
+
+def _module_file(root: Path, place: str) -> Path | None:
+    """The file of the module in ``package.module:function``."""
+    stem = source_of(root).joinpath(*place.partition(":")[0].split("."))
+    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)
+
+
+def _packages(folder: Path) -> list[Path]:
+    """The only package in a folder."""
+    found = [file.parent for file in sorted(folder.glob("*/__init__.py"))]
+    return found if len(found) == 1 else []
+
+
+def _uses_agents(file: Path, deep: int = 2) -> bool:
+    """Whether a file imports a framework of agents, or a module beside it that does."""
+    try:
+        text = file.read_text("utf-8", errors="replace")[:_LONGEST]
+    except OSError:
+        return False
+    makers = frameworks.agents()
+    for whole, name, plain in _IMPORTED.findall(text):
+        module = whole or plain
+        if any(f"{one}.".startswith(f"{maker}.") for maker in makers for one in (module, f"{module}.{name}")):
+            return True
+        last = (module or name).rpartition(".")[2]
+        beside = file.parent / f"{last}.py"
+        if deep and last and beside != file and beside.is_file() and _uses_agents(beside, deep - 1):
+            return True
+    return False
