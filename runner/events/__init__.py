@@ -78,6 +78,8 @@ def __getattr__(name: str) -> Any:
             found = import_module(f"runner.events.{module}")
             if name in found.__all__:
                 return getattr(found, name)
+    if name.endswith("Event") and (named := import_module("runner.events.named").named_event(name)) is not None:
+        return named
     if name == EVENT_BUS:
         return import_module("runner.events.bus").event_bus
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

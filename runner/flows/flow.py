@@ -18,7 +18,7 @@ from runner.bundles.task_files import TaskFiles, current
 from runner.core import live_objects
 from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
-from runner.flows import execution, feedback
+from runner.flows import execution, feedback, plot
 from runner.flows import state as states
 from runner.flows.conditions import and_, or_
 from runner.flows.decorators import human_feedback, listen, router, start
@@ -262,6 +262,16 @@ class Flow(FlowLog, Generic[S]):
         flow = typing.cast("Flow[Any]", restore(cls, config, code=_code_of(cls), fork=True, branch=branch))
         states.put(flow.committed_state, states.Patch({"id": str(uuid4())}))
         return flow
+
+    @classmethod
+    def plot(cls, filename: str = "flow.html", show: bool = True) -> str:
+        """Write a page with a picture of the flow and return its path. With ``show`` it opens in a browser."""
+        path = plot.write(cls.flow_definition(), filename)
+        if show:
+            import webbrowser  # which flows that are not plotted do not pay for
+
+            webbrowser.open(path.as_uri())
+        return str(path)
 
     @classmethod
     def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":

@@ -53,13 +53,15 @@ PATHS: dict[str, tuple[str, ...]] = {
         f"events.types.{kind}_events": ("events",)
         for kind in (
             *("agent", "checkpoint", "crew", "flow", "knowledge", "llm", "llm_guardrail", "logging", "mcp", "memory"),
-            *("reasoning", "system", "task", "tool_usage"),
+            *("reasoning", "system", "task", "tool_usage", "a2a", "env", "hook", "observation", "skill"),
         )
     },
     "task": ("crews.task",),
     "tasks.conditional_task": ("crews.task",),
     "tasks.task_output": ("core.output",),
     "tools": ("agents.tools",),
+    "types": (),
+    "types.usage_metrics": ("core.output",),
     "version": ("snapshots",),
     # Paths of ours in versions before 0.2.
     "config": ("providers.config",),

@@ -70,6 +70,22 @@ def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
         importlib.import_module("runner.memory")
 
 
+def test_handlers_import_events_that_nothing_here_emits():
+    from runner.events.types.a2a_events import A2AServerTaskCanceledEvent
+    from runner.events.types.knowledge_events import KnowledgeRetrievalStartedEvent
+
+    from runner.events import FlowPlotEvent, MemoryQueryStartedEvent
+
+    found = [FlowPlotEvent, MemoryQueryStartedEvent, A2AServerTaskCanceledEvent, KnowledgeRetrievalStartedEvent]
+    types = ["flow_plot", "memory_query_started", "a2a_server_task_canceled", "knowledge_search_query_started"]
+    assert [one.model_fields["type"].default for one in found] == types
+    assert events.MemoryQueryStartedEvent is MemoryQueryStartedEvent
+    assert MemoryQueryStartedEvent(query="owls").query == "owls"
+    for name in ("NothingEvent", "memory_query_started", "StarEvent", "SIGTERMEvent"):
+        with pytest.raises(AttributeError):
+            getattr(events, name)
+
+
 @pytest.mark.slow
 def test_nothing_more_is_imported_for_them():
     code = "import sys, runner; sys.exit(any(name.startswith('runner.llms') for name in sys.modules))"

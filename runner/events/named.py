@@ -1,0 +1,36 @@
+"""Classes for events that nothing here emits, by the names that handlers import: memory, knowledge, skills, A2A."""
+
+import functools
+from typing import get_args
+
+from pydantic import create_model
+
+from runner.events.base import BaseEvent
+from runner.events.types import CheckpointEventType
+
+__all__ = ["named_event"]
+
+_OTHERS = (
+    *("context_window_summarization_started", "context_window_summarization_completed"),
+    *("context_window_summarization_failed", "conversation_message_added", "conversation_route_selected"),
+    *("conversation_turn_started", "conversation_turn_completed", "conversation_turn_failed", "flow_plot"),
+    *("hook_dispatched", "plan_step_started", "plan_step_completed", "skill_used", "tool_failure_detected"),
+)
+"""Types that are not in the closed list of those that trigger a checkpoint."""
+
+_RENAMED = {"knowledgeretrieval": "knowledgesearchquery"}
+
+
+@functools.cache
+def named_event(name: str) -> type[BaseEvent] | None:
+    """The class of that name: ``MemoryQueryStartedEvent`` is of the type ``memory_query_started``; None if none is."""
+    types = {kind.replace("_", ""): kind for kind in (*get_args(CheckpointEventType), *_OTHERS) if kind.islower()}
+    said = name.removesuffix("Event").lower()
+    for start, meant in _RENAMED.items():
+        said = said.replace(start, meant)
+    kind = types.get(said)
+    if kind is None or not name.endswith("Event"):
+        return None
+    made = create_model(name, __base__=BaseEvent, __module__=__name__, type=(str, kind))
+    made.__doc__ = f"An event of the type ``{kind}``."
+    return made
