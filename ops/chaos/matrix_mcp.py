@@ -36,7 +36,7 @@ model = OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(base_url="@URL@",
 
 
 async def main():
-    agent = Agent(model, toolsets=[MCPToolset(StdioTransport(**SERVER))])
+    agent = Agent(model, toolsets=[MCPToolset(StdioTransport(**SERVER), init_timeout=60)])
     async with agent:
         print((await agent.run("Dig.")).output)
 """,

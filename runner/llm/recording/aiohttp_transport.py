@@ -7,6 +7,7 @@
 import asyncio
 import importlib
 import inspect
+import warnings
 import zlib
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -183,7 +184,20 @@ def _reader_class(library: Any) -> Any:
                 self._tee.broke(error)
                 raise
             self._take(found[0] if isinstance(found, tuple) else found)
+            if self._tee.has_said_all:
+                await self._take_rest()
             return found
+
+        async def _take_rest(self) -> None:
+            """What its reader may not ask for any more. It is read again if they do."""
+            try:
+                rest = await self._source.read()
+            except BaseException as error:
+                self._tee.broke(error)
+                raise
+            self._take(rest)
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+                self._source.unread_data(rest)
 
         def _take(self, piece: bytes) -> None:
             if piece:

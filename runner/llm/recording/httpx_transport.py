@@ -177,10 +177,15 @@ def _streams(library: Any) -> tuple[Any, Any]:
     class Stream(_Stream, library.SyncByteStream):  # type: ignore[misc]
         def __iter__(self) -> Iterator[bytes]:
             try:
+                held = []
                 for piece in self.response.iter_bytes():
                     self.tee.passed(piece)
-                    yield piece
+                    if self.tee.has_said_all:
+                        held.append(piece)
+                    else:
+                        yield piece
                 self.tee.ended()
+                yield from held
             except BaseException as error:
                 self.tee.broke(error)
                 raise
@@ -194,10 +199,16 @@ def _streams(library: Any) -> tuple[Any, Any]:
     class AsyncStream(_Stream, library.AsyncByteStream):  # type: ignore[misc]
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
+                held = []
                 async for piece in self.response.aiter_bytes():
                     await waiting.aside(self.tee.passed, piece)
-                    yield piece
+                    if self.tee.has_said_all:
+                        held.append(piece)
+                    else:
+                        yield piece
                 await waiting.aside(self.tee.ended)
+                for piece in held:
+                    yield piece
             except BaseException as error:
                 self.tee.broke(error)
                 raise

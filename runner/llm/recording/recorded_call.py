@@ -123,8 +123,8 @@ class RecordedCall:
 
     def tee(self, version: bytes = b"HTTP/1.1") -> "Tee":
         """What a streamed answer passes; the call is over when that is."""
-        self._is_streamed = True
-        return Tee(wire.Tape(self._asked.ends, framed=wire.is_framed(self._by_name, version)), self)
+        self._is_streamed, asked = True, self._asked
+        return Tee(wire.Tape(asked.ends, framed=wire.is_framed(self._by_name, version), all_said=asked.all_said), self)
 
     def broke(self, error: BaseException) -> None:
         """It raised. What its service has all of is in doubt; a stop leaves in doubt whatever has left."""
@@ -171,6 +171,11 @@ class Tee:
     def __init__(self, tape: wire.Tape, call: RecordedCall) -> None:
         self._tape, self._call = tape, call
         self._is_over = False
+
+    @property
+    def has_said_all(self) -> bool:
+        """Whether its reader may stop here: what is left is to be taken before it gets this piece."""
+        return self._tape.has_said_all and not self._is_over
 
     def passed(self, piece: bytes) -> None:
         """A piece of it, decoded, is about to be given to its reader."""

@@ -233,11 +233,16 @@ class _Source:
         return next(self._pieces, b"")
 
     def _pass_on(self, size: int | None) -> Iterator[bytes]:
+        held = []
         try:
             for piece in self._response.stream(size or _PIECE, decode_content=True):
                 self._tee.passed(piece)
-                yield piece
+                if self._tee.has_said_all:
+                    held.append(piece)
+                else:
+                    yield piece
             self._tee.ended()
+            yield from held
         except BaseException as error:
             self._tee.broke(error)
             raise

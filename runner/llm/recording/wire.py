@@ -42,6 +42,9 @@ _ENDS = {
 }
 """What the last line of a stream says, where it is known."""
 
+_ALL_SAID = {"streamGenerateContent": rb'"(?:finishReason|functionCall)"\s*:'}
+"""What stands in a stream when there is nothing more to say but its end: some stop reading there, to use a tool."""
+
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
 
@@ -62,6 +65,7 @@ class Request:
 
     ``model`` gives the model's name: it stands in the request, which is parsed for that only if the call is to be made.
     ``chat``: its answer has choices, one at least. ``usage`` reads its tokens, where a parser knows how.
+    ``all_said``: what its reader may take for the end of a stream.
     """
 
     digest: str
@@ -69,6 +73,7 @@ class Request:
     ends: re.Pattern[bytes] | None
     chat: bool = False
     usage: Callable[[bytes], Usage | None] = lambda _: None
+    all_said: re.Pattern[bytes] | None = None
 
 
 def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
@@ -96,14 +101,14 @@ def _added(method: str, url: str, body: bytes) -> Request | None:
 
 
 def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
-    plain, known, named, ends, chat = _place(url)
+    plain, known, named, ends, chat, all_said = _place(url)
     if method != "POST" or not known:
         return None
     digest = _digest(method, plain, body)
     if recorded(digest):
-        return Request(digest, lambda: _model(body, named) or "", ends, chat)
+        return Request(digest, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
     model = _model(body, named)
-    return Request(digest, partial(str, model), ends, chat) if model is not None else None
+    return Request(digest, partial(str, model), ends, chat, all_said=all_said) if model is not None else None
 
 
 def _model(body: bytes, named: str | None) -> str | None:
@@ -129,15 +134,20 @@ def without_addresses(text: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _place(url: str) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None, bool]:
-    """An address without secrets, if it is of a model, which it names, what a stream ends with, and if it is a chat."""
+def _place(
+    url: str,
+) -> tuple[bytes, bool, str | None, re.Pattern[bytes] | None, bool, re.Pattern[bytes] | None]:
+    """An address without secrets, if it is of a model, which it names, what a stream ends with, if it is a chat, and
+    what its reader may take for the end."""
     parts = urlsplit(url)
     named = NAMED_IN_PATH.search(parts.path)
     plain = without_secrets(url)
     ending = next((one for one in _ENDS if parts.path.endswith(one)), None)
     ends = re.compile(_ENDS[ending], re.MULTILINE) if ending else None
     known = named is not None or parts.path.endswith(ENDINGS)
-    return plain.encode(), known, unquote(named[1]) if named else None, ends, ending == "/chat/completions"
+    all_said = next((re.compile(said) for part, said in _ALL_SAID.items() if part in parts.path), None)
+    model = unquote(named[1]) if named else None
+    return plain.encode(), known, model, ends, ending == "/chat/completions", all_said
 
 
 # -- answers
@@ -219,16 +229,21 @@ def is_framed(headers: Mapping[str, str], version: bytes) -> bool:
 class Tape:
     """A streamed answer as it passes."""
 
-    def __init__(self, ends: re.Pattern[bytes] | None, *, framed: bool) -> None:
-        self._ends, self._framed = ends, framed
+    def __init__(
+        self, ends: re.Pattern[bytes] | None, *, framed: bool, all_said: re.Pattern[bytes] | None = None
+    ) -> None:
+        self._ends, self._framed, self._all_said = ends, framed, all_said
         self._pieces: list[bytes] = []
         self._line = b""
         self.complete = False
         self.broken = False
+        self.has_said_all = False
 
     def take(self, piece: bytes) -> bool:
         """One more piece. True if the answer is complete with it."""
         self._pieces.append(piece)
+        if self._all_said is not None and not self.has_said_all:
+            self.has_said_all = self._all_said.search(b"".join(self._pieces[-2:])) is not None
         if self._ends is None and event_stream.reports_error(piece):
             self.broken = True
         if self.complete or self._ends is None:
