@@ -1,9 +1,9 @@
 """The Lua scripts, loaded from files and called by names.
 
 A script file begins with comments that say what it does, then ``-- KEYS a b``, ``-- ARGV c:text d:int`` and
-``-- USES lib``. The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; the key builders of `keys`
-come as Lua functions where one is called. All of that shares line 1 with the file's first comment, so Redis reports
-true line numbers.
+``-- USES lib``. The names become locals; ``USES`` brings in ``lua/lib/*.lua`` in that order; a call of a key builder of
+`keys` becomes what it builds. All of that shares line 1 with the file's first comment, so Redis reports true line
+numbers.
 
 A script that fails has changed nothing: Redis does not undo what it wrote. So all that can fail comes before the first
 write: what is given is checked here, what is stored is looked at by ``lua/lib/intact.lua``. What the server refuses (no
@@ -36,6 +36,9 @@ from runner.providers.redis.protocol import PROTOCOL
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
 _CALLED = re.compile(r"\b(\w+)\((?:(\w+),)?")  #: functions, and what pcall would call
+_KEY = re.compile(rf"\b({'|'.join(TEMPLATES)})\(")
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[](),[{}]')
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _AS_GIVEN = ("text", "int")  #: types of which the local holds the text itself
 _FOLDER = files("runner.providers.redis").joinpath("lua")
 
@@ -63,7 +66,7 @@ class LuaScript:
         self.argv: list[str] = [name for name, _ in typed]
         self.types: list[str] = [kind or "text" for _, kind in typed]
         libraries = [_library(clock if lib == "now" else lib) for lib in slots.get("USES", [])]
-        body = " ".join([*libraries, source])
+        body = " ".join([*libraries, _with_keys(source)])
         kinds = [kind.rstrip("?") for kind in self.types]
         called = {name for names in _CALLED.findall(body) for name in names}
         kinds += [kind for kind in _types() if kind in called]
@@ -77,8 +80,7 @@ class LuaScript:
             binds.append(_bind(arg, f"ARGV[{i}]", kind))
             if f"{arg}_text" in body:
                 binds.append(f"local {arg}_text=ARGV[{i}]")
-        builders = [_builder(key) for key in TEMPLATES if f"{key}(" in body]
-        self.text = " ".join([*checks, *binds, *builders, body]).encode()
+        self.text = " ".join([*checks, *binds, body]).encode()
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest()
         self._order = (*self.keys, *self.argv)
         self._names = frozenset(self._order)
@@ -155,22 +157,43 @@ def _library(name: str, folder: str = "lib") -> str:
     text = " ".join(line for line in lines if line and not line.startswith("--"))
     for mark, value in _given().get(name, {}).items():
         text = text.replace(mark, value)
-    return text
+    return _with_keys(text)
 
 
 @cache
 def _given() -> dict[str, dict[str, str]]:
     """What libraries are given from here, by the words that stand for it."""
     kept = {"EVENTS_KEPT": str(EVENTS_KEPT), "EVENTS_PER_TASK": str(EVENTS_PER_TASK)}
-    return {"emit": {"TYPES_IN_SHORT": stream.lua(), **kept}, "send": {"MESSAGE": envelope.lua()}}
+    return {"emit": {"IN_SHORT": stream.lua(), **kept}, "send": {"MESSAGE": envelope.lua()}}
 
 
-@cache
-def _builder(name: str) -> str:
-    pieces = re.split(r"\{(\w+)\}", TEMPLATES[name])
-    arguments = pieces[1::2]
-    joined = [f'"{piece}"' if i % 2 == 0 else piece for i, piece in enumerate(pieces) if piece]
-    return f"local function {name}({','.join(arguments)}) return {'..'.join(joined)} end"
+def _with_keys(body: str) -> str:
+    """A body in which the keys are built where they are named: a function for each would be made with each call."""
+    built, at = "", 0
+    for call in _KEY.finditer(body):
+        if call.start() < at:
+            continue  # within what another one is built from
+        arguments, end = _arguments(body, call.end())
+        pieces = re.split(r"\{\w+\}", TEMPLATES[call[1]])
+        values = [one if _NAME.fullmatch(one) else f"({one})" for one in map(_with_keys, arguments)]
+        quoted = [f'"{piece}"' if piece else "" for piece in pieces]
+        joined = [part for pair in zip(quoted, [*values, ""], strict=True) for part in pair if part]
+        built += f"{body[at : call.start()]}({'..'.join(joined)})"
+        at = end
+    return built + body[at:]
+
+
+def _arguments(body: str, at: int) -> tuple[list[str], int]:
+    """The arguments of the call whose parenthesis was opened just before ``at``, and where it ends."""
+    found, start, depth = [], at, 1
+    for mark in _MARKS.finditer(body, at):
+        depth += (mark[0] in "([{") - (mark[0] in ")]}")
+        if depth == 0 or (depth == 1 and mark[0] == ","):
+            found.append(body[start : mark.start()].strip())
+            start = mark.end()
+        if depth == 0:
+            break
+    return found, start
 
 
 # -- what scripts take

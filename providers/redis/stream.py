@@ -30,9 +30,12 @@ _LONG = {chr(i): (kind, names) for i, (kind, names) in enumerate(SHORT.items(), 
 
 
 def lua() -> str:
-    """`SHORT`, as the script that writes events has it."""
-    rows = (f'{kind}={{"\\{ord(code)}","{",".join(names)}"}}' for code, (kind, names) in _LONG.items())
-    return "{" + ",".join(rows) + "}"
+    """`SHORT`, as a function of the scripts: what a type is said by, and the names of its fields."""
+    rows = (
+        f'if kind=="{kind}" then return "\\{ord(code)}","{"".join(f"{name}," for name in names)}" end'
+        for code, (kind, names) in _LONG.items()
+    )
+    return f"local function in_short(kind) {' '.join(rows)} end"
 
 
 def fields_of(entry: Mapping[str, str]) -> dict[str, str]:

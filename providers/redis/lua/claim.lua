@@ -17,7 +17,8 @@
 -- or {"environment", what the run asks for, bundle, module, attr, adapter}: it stays queued, and is sent on by who asked.
 local r = of_run(run)
 local branch = branch_key(run, name)
-local status = redis.call("HGET", branch, "status")
+local b = of_branch(branch)
+local status = b[1]
 if not r[1] or not status then return {"gone"} end
 local t = of_task(task)
 local mine, at = t[6] == nonce, now()
@@ -41,11 +42,11 @@ if not mine then
 end
 local found = gathered(run, name, branch, key, t)
 if not mine then
-  intact_checkpoints(branch, r[13])
+  if asked_for(r[13], "task_started") then intact_checkpoints(branch, r[13]) end
   redis.call("XLEN", events_key(run))
   redis.call("HLEN", claims_key(home, worker))
-  take_along(home, run, at, name, key)
+  if tonumber(r[12] or "1") < PROTOCOL then take_along(home, run, at, name, key) end
   redis.call("ZREM", queued_key(home), queued_ref(r[1], name, key))
-  take(home, run, r, name, branch, key, task, t, worker, process, nonce, found, stamp, at)
+  take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at)
 end
-return given(r, branch, key, t, found)
+return given(r, b, key, t, found)

@@ -17,12 +17,13 @@ local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
   if by == token then
-    local answer = {"committed", tonumber(seq), redis.call("HGET", branch, "status"), 0, 0}
+    local b = of_branch(branch)
+    local answer = {"committed", tonumber(seq), b[1], 0, 0}
     for _, job in ipairs(nonce ~= "" and next or {}) do
       local t = of_task(task_key(branch, job.task))
       if t[6] == nonce then
         local found = gathered(run, name, branch, job.task, t)
-        answer[6] = {job.task, tonumber(t[2]), given(of_run(run), branch, job.task, t, found)}
+        answer[6] = {job.task, tonumber(t[2]), given(of_run(run), b, job.task, t, found)}
       end
     end
     return answer
@@ -30,48 +31,49 @@ if done then
   return refuse(run, name, key, token, "commit")
 end
 local t = redis.call("HMGET", task, "token", "scope", "started", "prompt_tokens", "completion_tokens", "begun", "attempt",
-                     "began", "claims", "reserved")
+                     "began", "claims", "reserved", "open")
 if t[1] ~= token then return refuse(run, name, key, token, "commit") end
 if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= expansion.version then return {"changed"} end
+local r, b = of_run(run), of_branch(branch)
 local unlocked = expansion and #next or 0
-local r, b = redis.call("HMGET", run, "id", "queue", "direct", "checkpoint_on", "envelope"), redis.call("HMGET", branch, "status", "left")
-redis.call("XLEN", events_key(run))
-redis.call("LLEN", commit_log_key(branch))
-redis.call("SCARD", open_key(branch))
-redis.call("HLEN", claims_key(home, worker))
-intact_checkpoints(branch, r[4])
-if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) end
-if b[1] ~= "running" then
-  intact_ends(home, run, math.huge)
-elseif #next > 0 then
-  intact_queue(home, r[2], r[3], r[5], next)
-  redis.call("HLEN", waits_key(branch))
-  intact_tasks(branch, next)
-end
-if tonumber(b[2]) + unlocked <= 1 then
-  intact_open(home, branch)
-  intact_ends(home, run, 1)
-end
+local left = tonumber(b[8]) + unlocked - 1
 -- A worker without a lease claims nothing, nor does any before what waits is sent again for a newer protocol.
 local going
-if process ~= "" and b[1] == "running" then
-  local all = of_run(run)
-  if tonumber(all[12] or "1") == PROTOCOL and redis.call("ZSCORE", workers_key(home), worker) then
-    for _, job in ipairs(next) do
-      if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
-        going = {}
-        going.job, going.run, going.record = job, all, task_key(branch, job.task)
-        going.t = of_task(going.record)
-        if job.context ~= "[]" then going.t[3] = job.context end
-        going.found = gathered(run, name, branch, job.task, going.t, key)
-        break
-      end
+if process ~= "" and b[1] == "running" and #next > 0 and tonumber(r[12] or "1") == PROTOCOL
+  and redis.call("ZSCORE", workers_key(home), worker) then
+  for _, job in ipairs(next) do
+    if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
+      going = {}
+      going.job, going.record = job, task_key(branch, job.task)
+      going.t = of_task(going.record)
+      if job.context ~= "[]" then going.t[3] = job.context end
+      going.found = gathered(run, name, branch, job.task, going.t, key)
+      break
     end
   end
 end
+redis.call("XLEN", events_key(run))
+redis.call("LLEN", commit_log_key(branch))
+local alone = redis.call("SCARD", open_key(branch)) == 1
+redis.call("HLEN", claims_key(home, worker))
+intact_checkpoints(branch, r[13])
+if replayed or (t[6] and t[6] ~= "") then redis.call("HLEN", ledger_key(run)) end
+if b[1] ~= "running" then
+  intact_ends(home, run, math.huge)
+elseif #next > (going and going.job.needs == 1 and 1 or 0) then
+  intact_queue(home, r[16], r[17], r[18], next)
+  redis.call("HLEN", waits_key(branch))
+  intact_tasks(branch, next)
+end
+if left <= 0 and alone and redis.call("SCARD", branches_key(run)) == 1 then
+  intact_last(home, run)
+elseif left <= 0 then
+  intact_open(home, branch)
+  intact_ends(home, run, 1)
+end
 local at = now()
 local id = r[1]
-local seq = redis.call("HINCRBY", branch, "seq", 1)
+local seq = (b[7] or 0) + 1
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
 local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
@@ -81,7 +83,7 @@ if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. ",
 local whole = '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output
 redis.call("HSET", outputs, key, whole)
 redis.call("RPUSH", commit_log_key(branch), "[" .. seq .. log_entry)
-close_open(run, name, task)
+if t[11] then close_open(run, name, task) end
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
@@ -90,13 +92,17 @@ account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are
 local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if expansion then expand(run, name, branch, key, seq, expansion) end
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
-checkpoint(run, name, branch, "task_completed", key, stamp, at)
-local left = redis.call("HINCRBY", branch, "left", unlocked - 1)
+if asked_for(r[13], "task_completed") then
+  local head = put_checkpoint(id, name, branch, r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)
+  redis.call("HSET", branch, "seq", seq, "left", left, "head", head)
+else
+  redis.call("HSET", branch, "seq", seq, "left", left)
+end
 if b[1] ~= "running" then
   -- The branch is over: the output, which was paid for, is kept. A resume finds the tasks that it unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
-  return {"committed", seq, redis.call("HGET", branch, "status"), told, 0}
+  return {"committed", seq, b[1], told, 0}
 end
 for _, job in ipairs(next) do
   local ready = job.needs == 1
@@ -104,27 +110,30 @@ for _, job in ipairs(next) do
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
     if ready then redis.call("HDEL", waits_key(branch), job.task) end
   end
-  if ready then
-    local attempt = open_task(branch, job)
-    if going and going.job == job then
-      going.t[2] = tostring(attempt)
-    else
-      send(home, run, name, job.task, attempt, at, job.pool or "")
-    end
+  if ready and going and going.job == job then
+    redis.call("SADD", open_key(branch), job.task)
+  elseif ready then
+    unlock(home, run, name, branch, job, at, {id, r[17], r[16], r[8], r[18]})
   end
 end
 if left == 0 then
-  local all = emit(run, "crew_kickoff_completed", "branch", name, "started", redis.call("HGET", branch, "scope") or 0)
-  checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
+  local all = emit(run, "crew_kickoff_completed", "branch", name, "started", b[6] or 0)
+  if asked_for(r[13], "crew_kickoff_completed") then
+    checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
+  end
   finish(home, run, name, "completed", "", at)
   return {"committed", seq, "completed", told, all}
 end
-if wait_if_asked(run, name, branch, left, stamp, at) then return {"committed", seq, "waiting", told, 0} end
+if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
+  return {"committed", seq, "waiting", told, 0}
+end
 if not going then return {"committed", seq, "running", told, 0} end
 local job, t, found = going.job, going.t, going.found
 if job.timeout ~= "0" then t[4] = job.timeout end
+t[2] = string.format("%.0f", (t[2] or 0) + 1)
 for i = 1, #found.context, 2 do
   if found.context[i] == key then found.context[i + 1] = whole end
 end
-take(home, run, going.run, name, branch, job.task, going.record, t, worker, process, nonce, found, stamp, at)
-return {"committed", seq, "running", told, 0, {job.task, tonumber(t[2]), given(going.run, branch, job.task, t, found)}}
+take(home, run, r, name, branch, b, job.task, going.record, t, worker, process, nonce, found, stamp, at,
+     {"attempt", t[2], unpack(planned(job))})
+return {"committed", seq, "running", told, 0, {job.task, tonumber(t[2]), given(r, b, job.task, t, found)}}

@@ -194,6 +194,16 @@ def test_the_key_builders_are_the_same_in_lua_and_in_python(redis: Redis) -> Non
         assert script(source)(redis, k="k", **slots) == template.format(**values)
 
 
+def test_a_key_is_built_where_it_is_named(redis: Redis) -> None:
+    """A function for each would be made with each call."""
+    source = (
+        '-- KEYS run\n-- ARGV a\nlocal one = {journal_key(branch_key(run, a or "x)"), string.sub(a, 1, 2))}\nreturn one'
+    )
+    made = script(source)
+    assert made(redis, run="R", a="abc") == ["R:branch:abc:journal:ab"]
+    assert b"_key(" not in made.text
+
+
 # -- asked twice
 
 

@@ -1,25 +1,30 @@
 -- Write a checkpoint of the branch, if the run asked for one at this event, and keep the newest max_checkpoints only.
+--
+-- Whether a run asked for one. on: the run's triggers, with commas around.
+local function asked_for(on, trigger)
+  return on and on ~= "" and (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true))
+end
+-- Write one. max_checkpoints: the run's, 0 for all. Returns its id: the branch's head from now on.
+local function put_checkpoint(id, name, branch, max_checkpoints, seq, parent, trigger, task, stamp, at)
+  local checkpoint_id = stamp .. "_" .. string.sub(redis.sha1hex(id .. "|" .. name .. "|" .. seq), 1, 8)
+  local by = trigger == "task_completed" and "" or trigger
+  redis.call("ZADD", checkpoints_key(branch), seq, checkpoint_id)
+  redis.call("HSET", lineage_key(branch), checkpoint_id, seq .. "|" .. at .. "|" .. parent .. "|" .. by .. "|" .. task)
+  local excess = tonumber(max_checkpoints) > 0 and redis.call("ZCARD", checkpoints_key(branch)) - max_checkpoints or 0
+  if excess > 0 then
+    local oldest = redis.call("ZRANGE", checkpoints_key(branch), 0, excess - 1)
+    redis.call("ZREMRANGEBYRANK", checkpoints_key(branch), 0, excess - 1)
+    for _, old in ipairs(oldest) do redis.call("HDEL", lineage_key(branch), old) end
+  end
+  return checkpoint_id
+end
+-- Both, where the caller has read neither the run nor the branch.
 local function checkpoint(run, name, branch, trigger, task, stamp, at)
   local r = redis.call("HMGET", run, "checkpoint_on", "max_checkpoints", "id")
-  local on = r[1] or ""
-  if on == "" or not (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true)) then
-    return
-  end
+  if not asked_for(r[1], trigger) then return end
+  local b = redis.call("HMGET", branch, "seq", "head", "from")
   -- Every checkpoint has a sequence of its own, so that two at one commit have an order.
-  local seq = redis.call("HGET", branch, "seq")
-  if trigger ~= "task_completed" then seq = redis.call("HINCRBY", branch, "seq", 1) end
-  local id = stamp .. "_" .. string.sub(redis.sha1hex(r[3] .. "|" .. name .. "|" .. seq), 1, 8)
-  local before = redis.call("HMGET", branch, "head", "from")
-  local parent = before[1] or before[2] or ""
-  local checkpoints, lineage = checkpoints_key(branch), lineage_key(branch)
-  redis.call("ZADD", checkpoints, seq, id)
-  local by = trigger == "task_completed" and "" or trigger
-  redis.call("HSET", lineage, id, seq .. "|" .. at .. "|" .. parent .. "|" .. by .. "|" .. task)
-  redis.call("HSET", branch, "head", id)
-  local excess = redis.call("ZCARD", checkpoints) - tonumber(r[2])
-  if tonumber(r[2]) > 0 and excess > 0 then
-    local oldest = redis.call("ZRANGE", checkpoints, 0, excess - 1)
-    redis.call("ZREMRANGEBYRANK", checkpoints, 0, excess - 1)
-    for _, old in ipairs(oldest) do redis.call("HDEL", lineage, old) end
-  end
+  local seq = string.format("%.0f", (b[1] or 0) + (trigger == "task_completed" and 0 or 1))
+  local head = put_checkpoint(r[3], name, branch, r[2], seq, b[2] or b[3] or "", trigger, task, stamp, at)
+  redis.call("HSET", branch, "seq", seq, "head", head)
 end

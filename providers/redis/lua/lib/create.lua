@@ -1,13 +1,16 @@
 -- A run begins: with its first frontier, or not at all.
 local function intact_new(home, run, fields, ready)
-  for _, index in ipairs({runs_key(home), active_key(home), queued_key(home), outbox_key(home)}) do redis.call("ZCARD", index) end
+  redis.call("ZCARD", runs_key(home))
+  redis.call("ZCARD", active_key(home))
+  intact_queue(home, fields.queue, nil, fields.envelope, ready)
   local branch = branch_key(run, "main")
-  redis.call("SCARD", branches_key(run))
-  redis.call("XLEN", events_key(run))
-  redis.call("HLEN", branch)
-  intact_branch(branch)
+  if redis.call("EXISTS", branches_key(run), events_key(run), branch, open_key(branch), checkpoints_key(branch), lineage_key(branch)) > 0 then
+    redis.call("SCARD", branches_key(run))
+    redis.call("XLEN", events_key(run))
+    redis.call("HLEN", branch)
+    intact_branch(branch)
+  end
   intact_tasks(branch, ready)
-  if fields.envelope ~= "" then intact_queues(fields.queue, ready) end
 end
 local function create(home, run, run_id, bundle, fields, plan, ready, tasks_left, stamp, at)
   local flat = {"id", run_id, "status", "running", "created_at", at, "branch", "main", "live", 1, "protocol", PROTOCOL, "tasks", tasks_left}
@@ -26,10 +29,13 @@ local function create(home, run, run_id, bundle, fields, plan, ready, tasks_left
     redis.call("SET", plan_key(run), plan)
   end
   redis.call("SADD", branches_key(run), "main")
-  redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left)
   redis.call("ZADD", runs_key(home), at, run_id)
   redis.call("ZADD", active_key(home), at, run_id)
-  redis.call("HSET", branch, "scope", emit(run, "crew_kickoff_started", "branch", "main"))
-  checkpoint(run, "main", branch, "crew_kickoff_started", "", stamp, at)
-  for _, job in ipairs(ready) do unlock(home, run, "main", branch, job, at) end
+  local scope = emit(run, "crew_kickoff_started", "branch", "main")
+  redis.call("HSET", branch, "status", "running", "seq", 0, "left", tasks_left, "scope", scope)
+  if asked_for(fields.checkpoint_on, "crew_kickoff_started") then
+    checkpoint(run, "main", branch, "crew_kickoff_started", "", stamp, at)
+  end
+  local of = {run_id, fields.envelope ~= "", fields.queue, fields.crew, ""}
+  for _, job in ipairs(ready) do unlock(home, run, "main", branch, job, at, of) end
 end

@@ -1,27 +1,31 @@
 -- Append an event to the run's stream and return its sequence: one per run, over all workers. Among its fields, parent is
 -- the sequence of the event in whose scope it happened, started that of the one it ends, cause that of the one that
--- brought it about; 0 for none. How an entry is laid out says stream.py, which also gives SHORT, and how many are kept.
-local SHORT = TYPES_IN_SHORT
+-- brought it about; 0 for none. How an entry is laid out says stream.py, which also gives in_short, and how many are kept.
+IN_SHORT
 local function emit(run, kind, ...)
-  local seq = redis.call("HINCRBY", run, "events", 1)
-  local common = {branch = "|", task = "", parent = 0, started = 0, cause = 0}
-  local names, values, pairs_of = {}, {}, {}
-  local given = {...}
+  local seq, given = redis.call("HINCRBY", run, "events", 1), {...}
+  local branch, task, parent, started, cause, names, rest = "|", "", 0, 0, 0, "", {}
   for i = 1, #given, 2 do
-    if common[given[i]] then
-      common[given[i]] = given[i + 1]
+    local field, value = given[i], given[i + 1]
+    if field == "branch" then branch = value == "main" and "" or value
+    elseif field == "task" then task = value
+    elseif field == "parent" then parent = value
+    elseif field == "started" then started = value
+    elseif field == "cause" then cause = value
     else
-      names[#names + 1] = given[i]
-      values[#values + 1] = tostring(given[i + 1])
-      pairs_of[#pairs_of + 1] = given[i]
-      pairs_of[#pairs_of + 1] = values[#values]
+      names = names .. field .. ","
+      rest[#rest + 1] = field
+      rest[#rest + 1] = tostring(value)
     end
   end
-  local short = SHORT[kind]
-  if short and short[2] == table.concat(names, ",") then kind = short[1] else values = pairs_of end
-  redis.call("XADD", events_key(run), "*", "s", seq, "t", kind,
-             "b", common.branch == "main" and "" or common.branch, "k", common.task, "p", common.parent,
-             "e", common.started, "c", common.cause, "r", #values > 0 and cjson.encode(values) or "")
+  local code, of = in_short(kind)
+  if names == of then
+    kind = code
+    for i = 2, #rest, 2 do rest[i / 2] = rest[i] end
+    for i = #rest, #rest / 2 + 1, -1 do rest[i] = nil end
+  end
+  redis.call("XADD", events_key(run), "*", "s", seq, "t", kind, "b", branch, "k", task, "p", parent, "e", started, "c", cause,
+             "r", #rest > 0 and cjson.encode(rest) or "")
   if seq % 100 == 0 then
     local tasks = tonumber(redis.call("HGET", run, "tasks") or "0")
     redis.call("XTRIM", events_key(run), "MAXLEN", "~", EVENTS_KEPT + EVENTS_PER_TASK * tasks)

@@ -8,9 +8,9 @@ local function hold(home, run, name, task)
 end
 -- Redis allots 4 KB to the newest entries of a stream, and gives back what they did not need with the next 4 KB only. A copy
 -- has just what is in it. Of a long stream it would save little, and take its time.
-local function settle(run)
+local function settle(run, many)
   local events = events_key(run)
-  if redis.call("XLEN", events) > 200 then return end
+  if many > 200 then return end
   if redis.call("COPY", events, copy_key(run), "REPLACE") == 1 then redis.call("RENAME", copy_key(run), events) end
 end
 -- A client that waits for a batch is notified of each of its runs that ends. It is kept for as long as the last of them.
@@ -20,32 +20,33 @@ local function leave_batch(home, batch, id, status, active, keep)
   for _, k in ipairs({batch_key(home, batch), batch_runs_key(home, batch), batch_ended_key(home, batch)}) do redis.call("PEXPIRE", k, keep) end
 end
 local function finish(home, run, name, status, err, at)
-  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch")
+  local r = redis.call("HMGET", run, "id", "keep", "bundle", "branch", "batch", "live", "events")
   local branch = branch_key(run, name)
   local was = redis.call("HGET", branch, "status")
   local ran = was == "running" or was == "waiting"
   redis.call("HSET", branch, "status", status, "error", err, "ended_at", at)
+  local live, ended = (r[6] or 0) - (ran and 1 or 0), {}
   -- A run has the status of its current branch.
-  if r[4] == name then redis.call("HSET", run, "status", status, "error", err, "ended_at", at) end
+  if r[4] == name then ended = {"status", status, "error", err, "ended_at", at} end
+  redis.call("HSET", run, "live", live, unpack(ended))
   for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
     local state = redis.call("HGET", task_key(branch, task), "state")
     if state == "queued" or state == "delayed" then hold(home, run, name, task) end
   end
-  if redis.call("HINCRBY", run, "live", ran and -1 or 0) > 0 then return end
+  if live > 0 then return end
   redis.call("ZREM", active_key(home), r[1])
   -- A run of an older version may ask to be kept for longer than Redis can count.
   local keep = string.format("%.0f", math.min(tonumber(r[2]), 1e15))
   redis.call("ZADD", expiring_key(home), at + keep, r[1])
-  settle(run)
+  settle(run, tonumber(r[7] or 0))
   if r[5] then leave_batch(home, r[5], r[1], redis.call("HGET", run, "status"), ran and -1 or 0, keep) end
   each_key(run, function(k) redis.call("PEXPIRE", k, keep) end)
   if r[3] == "" then return end
   -- The bundle outlives its last run as long as that run may still be resumed.
   local bundle = bundle_key(home, r[3])
-  local left = math.max(tonumber(redis.call("HGET", bundle, "needed_until") or "0"), at + keep)
-  redis.call("HSET", bundle, "needed_until", string.format("%.0f", left))
-  if redis.call("HINCRBY", bundle, "active", ran and -1 or 0) <= 0 then
-    redis.call("HSET", bundle, "active", 0)
-    redis.call("PEXPIREAT", bundle, string.format("%.0f", left))
-  end
+  local of = redis.call("HMGET", bundle, "needed_until", "active")
+  local needed = string.format("%.0f", math.max(of[1] or 0, at + keep))
+  local active = math.max((of[2] or 0) - (ran and 1 or 0), 0)
+  redis.call("HSET", bundle, "needed_until", needed, "active", active)
+  if active == 0 then redis.call("PEXPIREAT", bundle, needed) end
 end

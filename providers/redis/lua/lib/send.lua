@@ -1,10 +1,10 @@
 -- Make a job runnable. It is indexed as queued; its message is pushed here if the broker is this Redis (the run is then
--- "direct"), else it waits in the outbox for a worker to send it. pool: the task's, if it is known here.
+-- "direct"), else it waits in the outbox for a worker to send it. pool: the task's, if it is known here; of: the same of the run.
 local function quoted(text) return string.sub(cjson.encode(text), 2, -2) end
 -- Whether messages are pushed here. A run of an older version has a whole envelope, of the same message.
 local function is_direct(direct, envelope) return direct or envelope ~= "" end
-local function send(home, run, name, task, attempt, at, pool)
-  local r = redis.call("HMGET", run, "id", "direct", "queue", "crew", "envelope")
+local function send(home, run, name, task, attempt, at, pool, of)
+  local r = of or redis.call("HMGET", run, "id", "direct", "queue", "crew", "envelope")
   local ref = r[1] .. "|" .. name .. "|" .. task
   redis.call("ZADD", queued_key(home), at, queued_ref(r[1], name, task))
   if not is_direct(r[2], r[5]) then

@@ -1,12 +1,14 @@
 -- Give a process the claim on a task, and all that is needed to perform it. What is checked before: claim.lua, and
 -- commit.lua, whose process continues with a task that its commit makes ready.
 --
--- What is read of a run and of a task's record.
+-- What is read of a run, of a branch, and of a task's record.
 local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
-             "checkpoint_on", "environment"}
+             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope"}
+local BRANCH = {"status", "todo", "inputs", "begun", "opener", "scope", "seq", "left", "head", "from", "asked"}
 local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
               "failed", "claims"}
 local function of_run(run) return redis.call("HMGET", run, unpack(RUN)) end
+local function of_branch(branch) return redis.call("HMGET", branch, unpack(BRANCH)) end
 local function of_task(task) return redis.call("HMGET", task, unpack(TASK)) end
 -- The outputs of a branch are its own and, from before it left its parent, the parent's. (What is asked for is committed
 -- here: that a branch does again what its parent had done needs no look.)
@@ -33,17 +35,18 @@ local function gathered(run, name, branch, key, t, but)
   end
   return found
 end
--- The answer to a claim that holds: {"claimed", token, ...}, as claim.lua says. r and t are what of_run and of_task give.
-local function given(r, branch, key, t, found)
-  local b = redis.call("HMGET", branch, "todo", "inputs", "begun", "opener")
+-- The answer to a claim that holds: {"claimed", token, ...}, as claim.lua says. r, b and t are what of_run, of_branch and
+-- of_task give.
+local function given(r, b, key, t, found)
   local scope, started, claimed = t[8] or "0", t[9] or "0", t[10] or "0"
   return {"claimed", tonumber(t[7]), {tonumber(t[5] or "0"), tonumber(t[12] or "0")},
           {r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9] or ""},
-          {tonumber(scope), tonumber(started), tonumber(claimed), b[3] == scope .. " " .. claimed and 1 or 0,
-           r[13] or "", found.at_work, b[4] == key and 1 or 0}, {b[1] or "", b[2] or ""}, found.context, found.recorded}
+          {tonumber(scope), tonumber(started), tonumber(claimed), b[4] == scope .. " " .. claimed and 1 or 0,
+           r[13] or "", found.at_work, b[5] == key and 1 or 0}, {b[2] or "", b[3] or ""}, found.context, found.recorded}
 end
--- Make the task this process's. Writes into t what is new in the record, so that it can be given.
-local function take(home, run, r, name, branch, key, task, t, worker, process, nonce, found, stamp, at)
+-- Make the task this process's. Writes into b and t what is new, so that it can be given. opened: what else is new in the
+-- record, as fields and values.
+local function take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at, opened)
   -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   local token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
@@ -56,19 +59,25 @@ local function take(home, run, r, name, branch, key, task, t, worker, process, n
   redis.call("HSET", claims_key(home, worker), r[1] .. "|" .. name .. "|" .. key,
              token .. "|" .. process .. "|" .. string.format("%.0f", deadline))
   local about = {"branch", name, "task", key, "attempt", t[2], "worker", worker, "token", token}
-  local record = {"state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce, "claims", claims}
+  local record = {"state", "running", "token", token, "worker", worker, "process", process, "nonce", nonce, "claims", claims,
+                  unpack(opened or {})}
   t[7] = token
   if t[9] then
     t[10] = tostring(emit(run, "task_resumed", "parent", t[9], unpack(about)))
     redis.call("HSET", task, "claimed", t[10], unpack(record))
     return
   end
-  local b = redis.call("HMGET", branch, "scope", "begun")
-  t[8] = b[1] or "0"
+  t[8] = b[6] or "0"
   t[9] = tostring(emit(run, "task_started", "parent", t[8], unpack(about)))
   t[10] = t[9]
-  if not b[2] or string.match(b[2], "^%d+") ~= t[8] then redis.call("HSET", branch, "begun", t[8] .. " " .. t[9]) end
-  if not b[2] then redis.call("HSET", branch, "opener", key) end
+  local first = t[8] .. " " .. t[9]
+  if not b[4] then
+    b[4], b[5] = first, key
+    redis.call("HSET", branch, "begun", first, "opener", key)
+  elseif string.match(b[4], "^%d+") ~= t[8] then
+    b[4] = first
+    redis.call("HSET", branch, "begun", first)
+  end
   redis.call("HSET", task, "scope", t[8], "started", t[9], "claimed", t[10], "began", string.format("%.0f", at), unpack(record))
-  checkpoint(run, name, branch, "task_started", key, stamp, at)
+  if asked_for(r[13], "task_started") then checkpoint(run, name, branch, "task_started", key, stamp, at) end
 end

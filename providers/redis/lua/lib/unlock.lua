@@ -1,16 +1,21 @@
+-- What a plan says of a task, as fields of its record and their values.
+local function planned(job)
+  local fields = {}
+  if job.context ~= "[]" then fields = {"context", job.context} end
+  if job.timeout ~= "0" then fields[#fields + 1] = "timeout"; fields[#fields + 1] = job.timeout end
+  if job.pool then fields[#fields + 1] = "pool"; fields[#fields + 1] = job.pool end
+  return fields
+end
 -- Unlock a task whose prerequisites are committed: it is in flight from here on. Returns the number of its next attempt.
 local function open_task(branch, job)
-  redis.call("SADD", open_key(branch), job.task)
   local record = task_key(branch, job.task)
-  redis.call("HSET", record, "state", "queued")
+  redis.call("SADD", open_key(branch), job.task)
   -- One that is known was in flight under a plan in which less came before it.
   local attempt = redis.call("HINCRBY", record, "attempt", 1)
-  if job.context ~= "[]" then redis.call("HSET", record, "context", job.context) end
-  if job.timeout ~= "0" then redis.call("HSET", record, "timeout", job.timeout) end
-  if job.pool then redis.call("HSET", record, "pool", job.pool) end
+  redis.call("HSET", record, "state", "queued", unpack(planned(job)))
   return attempt
 end
--- And its job is sent.
-local function unlock(home, run, name, branch, job, at)
-  send(home, run, name, job.task, open_task(branch, job), at, job.pool or "")
+-- And its job is sent. of: nil, or what send reads of the run.
+local function unlock(home, run, name, branch, job, at, of)
+  send(home, run, name, job.task, open_task(branch, job), at, job.pool or "", of)
 end
