@@ -17,7 +17,7 @@ from servers import serving
 from table import Row, markdown
 
 NAMES = (
-    *("child", "worker", "frozen", "term", "steps", "crew", "processor", "runs", "batch", "calls"),
+    *("child", "worker", "frozen", "term", "steps", "map", "crew", "processor", "runs", "batch", "calls"),
     *("storage", "replicas", "fork", "heartbeat"),
 )  # fmt: skip
 
@@ -45,7 +45,7 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if wanted & {"child", "worker", "frozen", "term"}:
         with serving() as server:
             yield from handover.measure(server, wanted, kills=max(4, 4 * rounds))
-    if wanted & {"steps", "crew", "processor", "runs", "batch"}:
+    if wanted & {"steps", "map", "crew", "processor", "runs", "batch"}:
         with serving() as server:
             yield from throughput.measure(server, wanted, rounds)
     if "calls" in wanted:

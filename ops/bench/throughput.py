@@ -19,6 +19,7 @@ from waiting import until
 from runner.client import Client, prepare
 
 STEPS = 2000
+MAPPED = 10_000
 TASKS = 100
 RUNS = 300
 
@@ -42,6 +43,7 @@ def measure(server: Server, wanted: set[str], rounds: int) -> Iterator[Row]:
         group_of = {"ours": fleet.workers[0].process.pid, "theirs": celery.process.pid}
         pairs: dict[str, tuple[Callable[[], float], Callable[[], float]]] = {
             "steps": (lambda: steps(client), lambda: raw_commits(redis)),
+            "map": (lambda: steps(client, "mapped", MAPPED), lambda: raw_commits(redis)),
             "crew": (lambda: crew(client), lambda: chain(peer, redis)),
             "runs": (lambda: runs(client), lambda: tasks(peer, redis)),
             "batch": (lambda: batch(client), lambda: tasks(peer, redis)),
@@ -65,8 +67,8 @@ def measure(server: Server, wanted: set[str], rounds: int) -> Iterator[Row]:
 # -- what is measured: each gives a number per second
 
 
-def steps(client: Client) -> float:
-    handle = client.submit(CREWS["steps"], {"steps": STEPS})
+def steps(client: Client, crew: str = "steps", count: int = STEPS) -> float:
+    handle = client.submit(CREWS[crew], {"steps": count})
     told = json.loads(handle.wait(60).result or "{}")
     return float(told["steps"] / told["seconds"])
 
@@ -139,7 +141,7 @@ def tasks(peer: Any, redis: "Redis[str]") -> float:
     return RUNS / (time.perf_counter() - began)
 
 
-CREWS = {name: prepare(f"{HERE / 'crews' / 'crew.py'}:{name}") for name in ("steps", "hundred", "one")}
+CREWS = {name: prepare(f"{HERE / 'crews' / 'crew.py'}:{name}") for name in ("steps", "mapped", "hundred", "one")}
 
 
 # -- the rows
@@ -151,6 +153,14 @@ def steps_row(ours: list[float], floor: list[float]) -> Row:
         "steps", "durable steps of 1 KB in one task", middle, rate(ours), "> 5,000/s", middle > 5000,
         f"{rate(floor)}: bare fenced script, same connection kind", f"{median_ratio(ours, floor):.2f}",
         {"ours": ours, "peer": floor},
+    )  # fmt: skip
+
+
+def map_row(ours: list[float], floor: list[float]) -> Row:
+    ratio = median_ratio(ours, floor)
+    return Row(
+        "map", f"ctx.map of {MAPPED} steps of 1 KB, 64 at once", ratio, rate(ours), ">= 5 x", ratio >= 5,
+        f"{rate(floor)}: bare fenced script for each", f"{ratio:.2f}", {"ours": ours, "peer": floor},
     )  # fmt: skip
 
 
@@ -190,5 +200,6 @@ def processor_row(ours: list[float], celery: list[float]) -> Row:
 
 
 ROWS: dict[str, Callable[[list[float], list[float]], Row]] = {
-    "steps": steps_row, "crew": crew_row, "processor": processor_row, "runs": runs_row, "batch": batch_row,
+    "steps": steps_row, "map": map_row, "crew": crew_row, "processor": processor_row,
+    "runs": runs_row, "batch": batch_row,
 }  # fmt: skip

@@ -15,6 +15,7 @@ from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
+from runner.journal.recorder import DoneStep
 from runner.journal.task_marks import Log, SentCalls
 from runner.providers.memory import account
 from runner.providers.memory.claims import given, take
@@ -137,6 +138,18 @@ class MemoryTask:
         if entry is not None:
             self._out.count(entry, -1)
         self._reserve(True if reserved else None)
+
+    @atomic
+    def record_steps(
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
+    ) -> None:
+        """Record what steps side by side gave, and note those that begin next."""
+        self._write("step")
+        for one in done:
+            self.record_step(one.step, one.value, replayed=replayed, entry=STEP if one.counts else None)
+            replayed = 0
+        self._open[STEP] = max(self._open[STEP] - dropped, 0) + begins
+        self._note_open()
 
     # -- events
 

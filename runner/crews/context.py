@@ -6,16 +6,20 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, overload
 
 from runner.bundles import task_files as workdir
 from runner.bundles.task_files import TaskFiles
 from runner.core.output import TaskOutput
 from runner.crews.task import Task
 from runner.engine.work import Work
+from runner.journal.recorder import StepObserver
+
+if TYPE_CHECKING:
+    from runner.journal.side_by_side import OnError, SideBySide
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -126,6 +130,74 @@ class TaskContext:
     def _step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         watch = self._work.watch(str(name), fn) if self._work.watch else None
         return self._work.journal.step(str(name), fn, args, kwargs, watch)
+
+    def map(
+        self,
+        fn: Callable[[Any], T],
+        items: Iterable[Any],
+        *,
+        at_once: int = 8,
+        name: str = "",
+        on_error: "OnError" = "first",
+    ) -> list[T]:
+        """Call ``fn(item)`` durably for each item, ``at_once`` of them side by side on threads.
+
+        Each is a step as of `step`, identified by ``name`` (that of the function), the item and its occurrence; what
+        several of them returned is recorded in one write. Items may come from a generator: each is taken when it can
+        begin. Where it takes more than a second, the run's events say how many are done.
+
+        Returns the results in the order of the items. With ``on_error="first"`` nothing begins after an error, what is
+        under way ends and is recorded, and the error is raised; with "all" every item is done, then an `ExceptionGroup`
+        of the errors is raised; with "collect" errors are returned in the place of results. An error is not recorded:
+        that item is done again when the task runs again.
+        """
+        if inspect.iscoroutinefunction(fn):
+            raise TypeError("ctx.map(fn, items) takes a plain function; for an async one: await ctx.amap(fn, items)")
+        steps = self._side_by_side(fn, items, at_once, name, on_error)
+        return steps().run() if _at_work.get() else self._context.copy().run(lambda: steps().run())
+
+    async def amap(
+        self,
+        fn: Callable[[Any], Awaitable[T]],
+        items: Iterable[Any],
+        *,
+        at_once: int = 8,
+        name: str = "",
+        on_error: "OnError" = "first",
+    ) -> list[T]:
+        """The same as `map` for an async function, of which ``at_once`` calls are awaited side by side."""
+        if not inspect.iscoroutinefunction(fn):
+            raise TypeError("ctx.amap(fn, items) takes an async function; for a plain one: ctx.map(fn, items)")
+        steps = self._side_by_side(fn, items, at_once, name, on_error)
+        return await steps().arun()
+
+    def _side_by_side(
+        self, fn: Callable[..., Any], items: Iterable[Any], at_once: int, name: str, on_error: "OnError"
+    ) -> "Callable[[], SideBySide]":
+        from runner.journal.side_by_side import OnError, SideBySide
+
+        called = name or getattr(fn, "__name__", "")
+        if not called:
+            raise TypeError(f"{type(fn).__qualname__} has no name: ctx.map(fn, items, name='...')")
+        if at_once < 1 or on_error not in get_args(OnError):
+            raise ValueError(f"at_once is at least 1, and on_error one of {', '.join(get_args(OnError))}")
+        clock = self._work.journal.clock
+        began = told = clock.monotonic()
+
+        def report(ended: int, every: int | None) -> None:
+            """The longer it takes, the more seldom."""
+            nonlocal told
+            now = clock.monotonic()
+            if now - told > max(1.0, (now - began) / 50):
+                told = now
+                self.progress(ended, every, called)
+
+        def watch() -> StepObserver | None:
+            return self._work.watch(called, fn) if self._work.watch else None
+
+        return lambda: SideBySide(
+            self._work.journal, called, fn, items, at_once=at_once, on_error=on_error, watch=watch, report=report
+        )
 
     def tool(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Wrap a function so that each call of it is a step: for tools of an agent of another framework.

@@ -15,6 +15,7 @@ from runner.engine.attempt import Retries, next_delay
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
+from runner.journal.recorder import DoneStep, one_by_one
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -145,6 +146,10 @@ class Steps:
             self._usage.add(usage.prompt_tokens, usage.completion_tokens)
         if self._nest is not None:
             self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
+
+    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
+        """Keep what steps side by side gave, one by one."""
+        one_by_one(self, done, dropped=dropped, begins=begins, replayed=replayed)
 
     def end(self, replayed: Counters) -> None:
         """The task is done: what was replayed since the last record counts in the task around it."""

@@ -12,7 +12,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.redaction import CLEAN, redact
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
-from runner.journal.recorder import Recorder
+from runner.journal.recorder import DoneStep, Recorder
 
 log = logging.getLogger(__name__)
 log_of_tasks = logging.getLogger("runner.tasks")
@@ -92,6 +92,13 @@ class ObservedRecorder:
         if entry is not None:
             for one in self._observers:
                 _tell(one.step_recorded, self._claim, step, entry, usage)
+
+    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
+        """Record them, then tell each."""
+        self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+        for step in done:
+            for one in self._observers if step.counts else ():
+                _tell(one.step_recorded, self._claim, step.step, STEP, NO_TOKENS)
 
 
 @functools.cache  # looking for them costs milliseconds

@@ -18,13 +18,14 @@ from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
-from runner.journal import enclosing, rate_limit, values
+from runner.journal import enclosing, values
 from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import Frame, JournalProgress, Made, current_step, supersede
 from runner.journal.nested import ChildJournal
-from runner.journal.recorder import Recorder, StepObserver
+from runner.journal.rate_limit import Turns
+from runner.journal.recorder import DoneStep, Recorder, StepObserver
 from runner.journal.values import Kept, NoFiles, StepFiles
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
@@ -32,7 +33,7 @@ RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 _RLock = type(threading.RLock())  # which is made without a call of Python
 
 
-class Journal:
+class Journal(Turns):
     """The steps of one task in flight.
 
     ``watched``: an observer wants its model calls; ``calls`` is how many came to it, recorded or made.
@@ -51,22 +52,18 @@ class Journal:
         code: str = "",
         clock: Clock = SYSTEM,
     ) -> None:
+        super().__init__(cancel_scope, clock)
         self._recorded, self._recorder = dict(recorded), recorder
-        self.cancel_scope = self._cancel_scope = cancel_scope
-        self.clock = clock
+        self.cancel_scope = cancel_scope
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
-        self._doing = enclosing.Doing()
+        self.doing = enclosing.Doing()
         self._lock = _RLock()  # who says whether a record is usable looks at others; never held by who waits
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()  # its holder may wait for the store
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
-        # Gives who counts its calls, where only so many may be made in a minute.
-        self.pacing: Callable[[], rate_limit.Pacer | None] = lambda: None
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
-        self.limits: dict[str, int] = {}  # how many of whose calls
-        self.standin: str | None = None  # who answers what its models are asked, if not they
-        self._files: StepFiles | NoFiles = NoFiles()
+        self.files: StepFiles | NoFiles = NoFiles()
         self.calls, self._over = 0, False
 
     @functools.cached_property
@@ -75,7 +72,7 @@ class Journal:
 
     def keep_files(self, files: Kept) -> None:
         """From here on, what steps do to the files of the task is recorded with them."""
-        self._files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
+        self.files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
         with self._cancel_scope.write():
@@ -149,24 +146,31 @@ class Journal:
         entry = (
             AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
         )
+        frame, recorded = self.find_step(values.identity(name, args, kwargs), entry, outer, usable)
+        result_type = values.type_of_result(fn)
+        if inspect.iscoroutinefunction(fn):
+            return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
+        if recorded is not None:
+            return self.replay(frame, recorded, result_type)
+        if before is not None:
+            before()
+        with self._making(name, frame, result_type, watch) as made:
+            made.value = fn(*args, **kwargs)
+        return values.load(made.text, result_type)
+
+    def find_step(
+        self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
+    ) -> tuple[Frame, str | None]:
+        """The next step with this `values.identity` within ``outer``, and what is recorded of it."""
         with self._lock:
-            identity = self._within(outer) + values.identity(name, args, kwargs)
+            identity = self._within(outer) + name
             self._occurrences[identity] += 1
             frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
             recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
                 self._progress.mark_passed(frame.recorded_as)
-        result_type = values.type_of_result(fn)
-        if inspect.iscoroutinefunction(fn):
-            return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
-        if recorded is not None:
-            return self._replay(frame, recorded, result_type)
-        if before is not None:
-            before()
-        with self._making(name, frame, result_type, watch) as made:
-            made.value = fn(*args, **kwargs)
-        return values.load(made.text, result_type)
+        return frame, recorded
 
     async def _astep(
         self,
@@ -180,35 +184,36 @@ class Journal:
         watch: StepObserver | None,
     ) -> Any:
         if recorded is not None:
-            return self._replay(frame, recorded, result_type)
+            return self.replay(frame, recorded, result_type)
         with self._making(name, frame, result_type, watch) as made:
             made.value = await fn(*args, **kwargs)
         return values.load(made.text, result_type)
 
-    def _replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
+    def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
+        """The result of a step that is recorded."""
         self._cancel_scope.check()
-        self._files.lay([frame.recorded_as])
+        self.files.lay([frame.recorded_as])
         return values.load(recorded, result_type)
 
     @contextlib.contextmanager
     def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
         """While a step is done; what it gave is recorded at the end."""
-        made, mark = Made(), self._files.mark()
+        made, mark = Made(), self.files.mark()
         with self._cancel_scope.call():
             self._begin(frame, watch)
             try:
-                with self._doing.inside(frame):
+                with self.doing.inside(frame):
                     yield made
             except BaseException as error:
                 self._drop(frame, watch, error)
                 raise
-            self._files.keep(frame.recorded_as, mark)
+            self.files.keep(frame.recorded_as, mark)
             made.text = self._record(name, frame, made.value, result_type, watch)
         self._cancel_scope.check()
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
-        outer = self._doing.sole() if unattributed else current_step.get()
+        outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
             return self._calls.waits(self._within(outer), digest, unattributed=unattributed)
 
@@ -219,7 +224,7 @@ class Journal:
 
         ``digest`` is its request's hash, ``model`` gives the name; ``unattributed``: of a thread without context.
         """
-        outer = self._doing.sole() if unattributed else current_step.get()
+        outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
             self.calls += 1
             place = self._calls.reserve(self._within(outer), digest, unattributed=unattributed)
@@ -246,21 +251,6 @@ class Journal:
         self._supersede_enclosing(outer)
         return entry, value
 
-    def wait_for_turn(self) -> None:
-        """Return when the next call of a model may be made: see `rate_limit`."""
-        rate_limit.wait(*self._pace(), self._cancel_scope)
-
-    def delays(self) -> Iterator[float]:
-        """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
-        return rate_limit.delays(*self._pace(), self._cancel_scope, self.clock)
-
-    def _pace(self) -> tuple[rate_limit.Pacer | None, list[rate_limit.Limit]]:
-        by = caller.get()
-        own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
-        limits = [*self.limits.items(), *own]
-        pacer = self.pacing() if limits and self.standin is None else None
-        return pacer, limits
-
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
 
@@ -277,7 +267,7 @@ class Journal:
         """What is recorded under names with this prefix, without it."""
         with self._lock:
             found = {key: text for key, text in self._recorded.items() if key.startswith(prefix)}
-        self._files.lay(found)
+        self.files.lay(found)
         return {key.removeprefix(prefix): text for key, text in found.items()}
 
     def record_as(
@@ -291,7 +281,7 @@ class Journal:
         told: bool = False,
     ) -> None:
         """Record a result that was obtained elsewhere, under exactly this key."""
-        self._files.keep(key)
+        self.files.keep(key)
         self.add_replayed(replayed or Counters())
         with self._cancel_scope.write():
             self.keep_result(Frame(self, key, entry, None), text, usage, told=told)
@@ -323,10 +313,7 @@ class Journal:
         return None if text is None else json.loads(text)
 
     def set_marker(self, name: str, value: Any) -> None:
-        """Record a JSON value under a name: a decision that a restarted task reads again instead of making it again.
-
-        It is no step, and not in the account.
-        """
+        """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
         with self._cancel_scope.call():
             self._record(name, Frame(self, f"={name}", None, None), value, None, None)
 
@@ -411,6 +398,18 @@ class Journal:
             with self._lock:
                 self._recorded[frame.recorded_as] = text
                 self._progress.give(entry, usage)
+
+    def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
+        """Steps side by side were done, and so many others raised; so many more begin."""
+        with self._writing:
+            self._refuse_if_over()
+            with self._lock:
+                replayed = self.take_replayed() if done else Counters()
+            self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+            with self._lock:
+                for one in done:
+                    self._recorded[one.step] = one.value
+                    self._progress.give(STEP if one.counts else None, NO_TOKENS)
 
     def _refuse_if_over(self) -> None:
         if self._over:

@@ -6,10 +6,11 @@ fleet the minutes are the run's, in the store, and hold for all workers together
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from runner.core.clock import SYSTEM, Clock
+from runner.core.ledger import caller
 from runner.journal.cancellation.cancel_scope import CancelScope
 
 MINUTE = 60.0
@@ -73,3 +74,30 @@ def delays(
         while (left := end - clock.monotonic()) > 0:
             cancel_scope.check()
             yield min(left, LOOK)
+
+
+class Turns:
+    """The turns of one task's calls of models."""
+
+    def __init__(self, cancel_scope: CancelScope, clock: Clock = SYSTEM) -> None:
+        self.clock = clock
+        self._cancel_scope = cancel_scope
+        # Gives who counts its calls, where only so many may be made in a minute.
+        self.pacing: Callable[[], Pacer | None] = lambda: None
+        self.limits: dict[str, int] = {}  # how many of whose calls
+        self.standin: str | None = None  # who answers what its models are asked, if not they
+
+    def wait_for_turn(self) -> None:
+        """Return when the next call of a model may be made."""
+        wait(*self._pace(), self._cancel_scope)
+
+    def delays(self) -> Iterator[float]:
+        """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
+        return delays(*self._pace(), self._cancel_scope, self.clock)
+
+    def _pace(self) -> tuple[Pacer | None, list[Limit]]:
+        by = caller.get()
+        own = [(f"agent {by.agent}", by.per_minute)] if by.per_minute else []
+        limits = [*self.limits.items(), *own]
+        pacer = self.pacing() if limits and self.standin is None else None
+        return pacer, limits

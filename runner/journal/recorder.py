@@ -1,9 +1,21 @@
 """The port to which a task's steps are recorded, and their observers."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
+
+
+class DoneStep(NamedTuple):
+    """The result of one of several steps; it ``counts`` unless others stand for it in the account."""
+
+    step: str
+    value: str
+    counts: bool = True
+
+    def flat(self) -> tuple[str, str, str]:
+        """As a script takes it."""
+        return self.step, self.value, "1" if self.counts else ""
 
 
 class Recorder(Protocol):
@@ -35,6 +47,9 @@ class Recorder(Protocol):
         ``told``: it is reported on the event bus elsewhere.
         """
 
+    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
+        """Steps side by side were done, others raised: keep the results. So many more begin when this returns."""
+
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """It was begun and raised: it is not in doubt. ``intent_only``: it was never sent."""
 
@@ -57,3 +72,16 @@ class StepObserver(Protocol):
 
     def failed(self, error: BaseException) -> None:
         """It raised, and nothing is recorded."""
+
+
+def one_by_one(
+    recorder: Recorder, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters
+) -> None:
+    """The same for a recorder that knows single steps only."""
+    for one in done:
+        recorder.record_step(one.step, one.value, replayed=replayed, entry=STEP if one.counts else None)
+        replayed = Counters()
+    for _ in range(dropped):
+        recorder.drop_step()
+    for _ in range(begins):
+        recorder.begin_step()

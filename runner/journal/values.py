@@ -15,6 +15,8 @@ from typing import Any, Protocol
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+_sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an encoder for each step
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -23,7 +25,7 @@ def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if not args and not kwargs:
         return name
     try:
-        plain = json.dumps([_canonical(args), _canonical(kwargs)], sort_keys=True)
+        plain = _sorted([_canonical(args), _canonical(kwargs)])
     except RecursionError:  # an argument that holds itself
         plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
     return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
@@ -31,6 +33,8 @@ def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 def _canonical(value: Any) -> Any:
     """The value as JSON that is the same in every process: sets in order, strange objects by their type."""
+    if type(value) is int or (type(value) is str and value.isascii()):
+        return value
     if isinstance(value, Mapping):
         return {str(k): _canonical(v) for k, v in value.items()}
     if isinstance(value, set | frozenset):
@@ -73,7 +77,7 @@ def dump(name: str, value: Any, result_type: Any) -> str:
             data = result_type.dump_python(value, mode="json", warnings=False)
         else:
             data = to_jsonable_python(value, bytes_mode="base64")
-        text = json.dumps(data, ensure_ascii=False)
+        text = _encoded(data)
     except (PydanticSerializationError, TypeError, ValueError):
         raise TypeError(
             f"step {name!r} returned {_kind(value)}, which is not JSON: "

@@ -21,7 +21,7 @@ from runner.engine.decisions import Commit
 from runner.engine.jobs import JobExecutor
 from runner.engine.local import LocalStops
 from runner.journal import task_marks
-from runner.providers.redis import claimed
+from runner.providers.redis import claimed_steps
 from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
@@ -153,7 +153,7 @@ class Worker:
 
 @pytest.mark.parametrize("what", CREWS)
 def test_one_more_costs_no_more_than_it_did(what, server, redis, tmp_path, monkeypatch):
-    monkeypatch.setattr(claimed, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
+    monkeypatch.setattr(claimed_steps, "AWAY", math.inf)  # however slow the machine is, no step waits for its note
     worker, budget = Worker(server, redis, tmp_path, math.inf if what == "next task" else 0.0), BUDGETS[what]
     for many in (SHORT, LONG):  # what is done once in a process is done
         worker.cost(CREWS[what], many)

@@ -44,6 +44,14 @@ def journal(ctx: TaskContext) -> dict[str, float]:
     return {"steps": count, "seconds": time.perf_counter() - began}
 
 
+def journal_map(ctx: TaskContext) -> dict[str, float]:
+    """The same, 64 at once."""
+    count = ctx.inputs["steps"]
+    began = time.perf_counter()
+    ctx.map(kilobyte, range(count), at_once=64)
+    return {"steps": count, "seconds": time.perf_counter() - began}
+
+
 def asked(url: str, count: int) -> float:
     """How long so many calls take by the HTTP client that the vendors' clients use."""
     import httpx2
@@ -72,6 +80,7 @@ def nothing(ctx: TaskContext) -> str:  # noqa: ARG001 - what a task takes
 
 walker = Crew(name="walker", tasks=[Task(name="walk", run=walk)])
 steps = Crew(name="steps", tasks=[Task(name="journal", run=journal)])
+mapped = Crew(name="mapped", tasks=[Task(name="journal", run=journal_map, pool="process")])
 hundred = Crew(name="hundred", tasks=[Task(name=f"task {i:03d}", run=nothing) for i in range(100)])
 calls = Crew(name="calls", tasks=[Task(name="ask", run=ask, max_retries=1, retry_delay=0)])
 one = Crew(name="one", tasks=[Task(name="only", run=nothing)])

@@ -73,14 +73,20 @@ class CancelScope:
 
     def sleep(self, seconds: float) -> None:
         """Sleep so long, on any thread of the task. If the task is to stop meanwhile, that is raised at once."""
+        with self.waking() as stopped:
+            self.check()
+            self._clock.wait(stopped.wait, seconds)
+        self.check()
+
+    @contextlib.contextmanager
+    def waking(self) -> Iterator["Wakeup"]:
+        """What a thread of the task can wait for meanwhile: it is woken, too, if the task is to stop."""
         with Wakeup() as stopped:
             self._asleep.add(stopped)
             try:
-                self.check()
-                self._clock.wait(stopped.wait, seconds)
+                yield stopped
             finally:
                 self._asleep.discard(stopped)
-        self.check()
 
     def ask(self, stop: BaseException) -> None:
         """Ask the task to stop. The first reason stands, but a lost claim overrides a deferrable one."""

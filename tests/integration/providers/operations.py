@@ -21,6 +21,7 @@ from runner.core.output import dump
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan, visible
 from runner.core.plan.dependencies import NOTHING, ReadSet
+from runner.journal.recorder import DoneStep
 from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
@@ -364,6 +365,13 @@ class Operations(RuleBasedStateMachine):
             lambda task: task.record_step(step, value, replayed=served, entry=entry, usage=usage),
             lost=lost,
         )
+
+    def record_steps(
+        self, claim: Claim, steps: list[str], *, dropped: int, begins: int, replayed: int, lost: bool
+    ) -> None:
+        done = [DoneStep(step, f'"{step} {next(self.numbers)}"', counts=bool(n % 2)) for n, step in enumerate(steps)]
+        how = {"dropped": dropped, "begins": begins, "replayed": replayed}
+        self.write(claim, lambda task: task.record_steps(done, **how), lost=lost)
 
     def commit(
         self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: ReadSet = NOTHING, process: str = ""

@@ -11,6 +11,7 @@ from runner.providers.redis import scripts
 FIELDS = json.dumps(dict.fromkeys(map(str, range(1000)), 1))
 TAKES = {
     "details": ["[1, 2, 3, 4]"],
+    "done": ["[]", '["s#1", "1", "1", "s#2", "2", ""]'],
     "fields": ["{}", '{"a": "x", "b": 1}', '{"keep": "5"}', '{"a": "1e18"}', FIELDS],
     "flat": ["[]", '["a", "1"]', json.dumps(["x"] * 1000)],
     "int": ["0", "9" * 15],
@@ -24,6 +25,7 @@ TAKES = {
 
 REFUSES = {
     ("details", "[1, 2, 3]"): "four numbers",
+    ("done", '["s#1", "1"]'): "three texts for each step",
     ("fields", '{"a": []}'): "made of texts",
     ("fields", '{"a": 1.5}'): "made of whole numbers",
     ("fields", '{"keep": "1e18"}'): "a whole number",

@@ -32,7 +32,7 @@ steering = st.sampled_from(["resume", "resume elsewhere", "resume elsewhere", "c
 inputs = st.sampled_from([{}, {}, {"topic": "ü"}, {"topic": "ö"}, {"added": [1, None]}])
 answers = st.sampled_from(["heard", "heard", "lost", "lost, and not asked again"])
 step_ends = st.sampled_from(
-    ["recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event"]
+    ["recorded", "recorded", "answer lost", "raised", "its process died", "only a log", "an event", "side by side"]
 )
 task_ends = st.sampled_from(["commit", "commit", "release", "taken back", "retry", "fail", "fail", "ask"])
 entries = st.sampled_from(
@@ -216,6 +216,12 @@ class Protocol(Operations):
         if end == "an event":
             self.draw_event(data, claim)
             return
+        if end == "side by side":
+            steps = data.draw(st.lists(st.sampled_from(STEPS), max_size=3, unique=True), label="steps")
+            many = {name: data.draw(counts, label=name) for name in ("dropped", "begins", "replayed")}
+            many["replayed"] *= bool(steps)
+            self.record_steps(claim, steps, **many, lost=data.draw(seldom, label="lost"))
+            return
         entry = data.draw(entries, label="entry")
         self.begin_step(claim, entry)
         if end == "raised":
@@ -281,7 +287,7 @@ class Protocol(Operations):
         for worker in list(self.memory.memory.workers):
             self.reap(worker, only_lapsed=True)
         assert self.memory.memory.workers == {}
-        for _ in range(200):
+        for _ in range(600):  # a job whose messages were needless eight times is sent again after 21 minutes
             self._do_what_is_there("fresh")
             for run, name in self.asking():
                 if run.branches[name].live:

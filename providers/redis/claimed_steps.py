@@ -1,0 +1,286 @@
+"""What a worker writes of the steps of a task that it holds."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from runner.core.errors import ClaimLost
+from runner.core.jobs import Claim
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
+from runner.journal.recorder import DoneStep
+from runner.journal.task_marks import Log, SentCalls
+from runner.providers.redis import keys, scripts
+from runner.providers.redis.connection import PipelinedConnection
+from runner.providers.redis.patience import outage, quiet_watch
+from runner.providers.redis.scripts import flat
+
+if TYPE_CHECKING:
+    from runner.providers.redis.shared_connection import ConnectionSide
+
+AWAY = 0.02  #: seconds without a word of the store after which a step begins only when that has its note
+
+
+class ClaimedSteps:
+    """The steps of a claimed task. Each write shows the token; `ClaimLost` if it no longer holds.
+
+    ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
+    ``log`` is told what the store acknowledged: what it knows and the store forgot, `LookBack` counts.
+    """
+
+    def __init__(
+        self,
+        line: "PipelinedConnection | ConnectionSide",
+        claim: Claim,
+        outgoing: Callable[[str], None] | None = None,
+        log: Log | None = None,
+    ) -> None:
+        self._line = line
+        self._claim = claim
+        job = claim.job
+        self._run = keys.run_key(job.run_id)
+        self._branch = keys.branch_key(job.run_id, job.branch)
+        self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
+        self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
+        self._who = {"name": job.branch, "key": job.task, "token": claim.token}
+        self._record = scripts.load("record_step")
+        self._begin = scripts.load("begin_step")
+        self._reached = 0  # records that this attempt replayed or made: its progress
+        self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
+        self._out = SentCalls(claim.token, outgoing)
+        self._log = log.claim if log is not None else None
+        self._noted = False
+        self._soon = False  # the last step began as soon as the store had been heard
+        # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
+        self._reserved: bool | None = None
+        self._between: tuple[AccountKey | None, int] = (
+            None,
+            0,
+        )  # the step that is just being noted (-1) or recorded (+1)
+        line.missed = self._missed
+        self._heard = time.monotonic()  # when the store last said that the claim holds
+        self._lock = line.lock  # a task may have threads
+
+    can_wait = True
+
+    def place(self, step: str) -> str:
+        """The journal is its own: the step's name."""
+        return step
+
+    def begin_step(
+        self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False
+    ) -> None:
+        """Note that a step begins: one that runs without a note could not be counted as in doubt.
+
+        A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nothing waits for
+        the answer, where the store was heard a moment ago. Else the process may have been frozen, and its claim lost,
+        or the store may refuse for now. A step for which the last record reserved a note sends none.
+        Raises `ClaimLost`.
+        """
+        with self._lock:
+            self._open.subtract(supersedes)
+            self._open[entry] += 1
+            if not intent_only:
+                self._out.count(entry, 1)
+            self._soon = not self._quiet() and not outage.is_on
+            if self._reserved and self._soon and entry == STEP:
+                self._reserved = False
+                self._out.unnoted(self._open)
+                return
+            if entry.kind != "step" or not self._soon:
+                self._between = (entry, -1)
+                self._note_surely()
+                self._between = (None, 0)
+            else:
+                self._note_open(text_of_one(entry))
+            if self._log is not None:  # the note is on its way: what is remembered of it is looked for
+                self._log.began(self._open.text())
+
+    def mark_sent(self, entry: AccountKey) -> None:
+        """A call that was only intended is being sent."""
+        with self._lock:
+            self._out.count(entry, 1)
+
+    def record_step(
+        self,
+        step: str,
+        value: str,
+        *,
+        replayed: Counters | int,
+        entry: AccountKey | None = STEP,
+        usage: Usage = NO_TOKENS,
+        told: bool = False,
+    ) -> None:
+        """Record a step's result: one round trip.
+
+        Where steps follow each other closely, its note becomes that of the next one, which then needs no word. If that
+        does not come soon, the note is withdrawn. A process that dies meanwhile has said whether it came.
+        """
+        with self._lock:
+            reserved = entry == STEP and self._soon and self._out.is_read and self._open[STEP] > 0
+            begun = self._open.text() if reserved else ""
+            if entry is not None:
+                self._open[entry] = max(self._open[entry] - 1, 0)
+                self._between = (entry, 1)
+            begun = begun or self._open.text()
+            about: dict[str, Any] = {}
+            if entry is not None and entry.kind == "model" and not told:
+                about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+            details = usage.details if usage is not NO_TOKENS else ()
+            self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
+            self._fenced(
+                self._record,
+                run=self._run,
+                task=self._task,
+                journal=self._journal,
+                step=step,
+                value=value,
+                begun=begun,
+                reserved="1" if reserved else "",
+                paid=text_of_one(entry) if entry is not None else "",
+                replayed=counters_text(replayed),
+                reached=self._reached,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                details=json.dumps(details) if details else "",
+                told=flat(about) if about else "",
+            )
+            if self._log is not None:
+                self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
+            if entry is not None:
+                self._between = (None, 0)
+                self._out.count(entry, -1)
+            self._reserve(True if reserved else None)
+
+    def record_steps(
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
+    ) -> None:
+        """Record what steps side by side gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
+        with self._lock:
+            counted = sum(one.counts for one in done)
+            self._open[STEP] = max(self._open[STEP] - counted - dropped, 0) + begins
+            self._between = (STEP, counted - begins)
+            self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
+            begun = self._open.text()
+            self._fenced(
+                scripts.load("record_steps"),
+                run=self._run,
+                task=self._task,
+                journal=self._journal,
+                steps=json.dumps([text for one in done for text in one.flat()], ensure_ascii=False),
+                begun=begun,
+                replayed=counters_text(replayed),
+                reached=self._reached,
+            )
+            self._between = (None, 0)
+            self._reserve(None)
+            if self._log is not None:
+                for one in done:
+                    self._log.recorded(one.step, text_of_one(STEP) if one.counts else "", begun)
+                if not done:
+                    self._log.began(begun)
+
+    def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
+        """A begun step raised: it is not in doubt."""
+        with self._lock:
+            if not intent_only:
+                self._out.count(entry, -1)
+            self._open[entry] = max(self._open[entry] - 1, 0)
+            if self._reserved is False and entry == STEP:  # the note is there for the next one
+                self._reserve(True)
+                return
+            if self._log is not None:
+                self._log.began(self._open.text())
+            self._note_open()
+
+    def _quiet(self) -> bool:
+        """Whether the store has not been heard for a moment."""
+        return time.monotonic() - self._heard > AWAY
+
+    def _reserve(self, reserved: bool | None) -> None:
+        if self._reserved is False:
+            self._out.unnoted(None)
+        self._reserved = reserved
+        if reserved:
+            quiet_watch(self._withdraw, AWAY)
+
+    def _withdraw(self) -> bool:
+        """Withdraw the note that is reserved, if its step did not come soon. Returns whether that is settled."""
+        with self._lock:
+            if not self._reserved:
+                return True
+            if not self._quiet():
+                return False
+            if not self._line.reconnected:
+                self._note_open()
+                if self._log is not None:
+                    self._log.began(self._open.text())
+            return True
+
+    def _note_open(self, new: str = "") -> None:
+        """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
+
+        The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
+        """
+        if self._line.reconnected:
+            self._line.execute_command("SCRIPT", "LOAD", self._begin.text)
+            self._line.reconnected = False
+        self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
+        self._noted = True
+        self._reserve(None)
+
+    def _begun(self, new: str = "") -> dict[str, Any]:
+        begun = self._open.text()
+        return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new}
+
+    def _note_open_again(self) -> None:
+        """Before the end of the task: where a note was refused, or lost with its connection, or reserved and used."""
+        if self._reserved is False:
+            self._note_surely()
+        elif self._reserved and self._log is not None:
+            self._log.began(self._open.text())
+        self._reserve(None)
+        if self._noted:
+            self._line.settle()
+            if self._line.reconnected:
+                self._note_surely()
+
+    def _note_surely(self) -> None:
+        """Say it, and wait for the answer. Raises `ClaimLost`."""
+        try:
+            self._held(self._begin, **self._begun())
+        except ClaimLost:
+            self._reserve(None)
+            raise
+        self._noted, self._line.reconnected = True, False
+        self._reserve(None)
+
+    def _missed(self) -> None:
+        """The store takes nothing now, and may not have taken a note either: who looks after us is told, if we die."""
+        begun = Counters(self._open)
+        entry, many = self._between
+        if entry is not None:
+            begun[entry] += many
+        self._out.unsure(begun)
+
+    def _held(self, script: scripts.LuaScript, **slots: Any) -> int:
+        with self._lock:
+            answer = int(script(self._line, **slots))
+        if not answer:
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost")
+        self._sure()
+        return answer
+
+    def _sure(self) -> None:
+        """The store has all that it was told."""
+        self._heard = time.monotonic()
+        self._out.sure()
+
+    def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
+        """Run a script that checks the fencing token. Raises `ClaimLost`."""
+        with self._lock:
+            answer = script(self._line, **self._who, **slots)
+        if answer[0] == "refused":
+            raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
+        self._sure()
+        return answer

@@ -1,0 +1,297 @@
+"""Durable steps side by side: what several of them gave, and which begin next, is stored in one write.
+
+A round stores what was done since the last one, and with it the note of as many new steps as there is room for; only
+then do these begin. So no more than ``at_once`` are ever under way, and a kill costs no more than those. While a round
+is stored more steps end, and are the next round: the busier it is, the more go into one write.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runner.core import fault_points, waiting
+from runner.core.errors import ClaimLost, InputRequired, Interrupted
+from runner.core.ledger import STEP
+from runner.journal import values
+from runner.journal.cancellation.async_raise import InterruptibleSection
+from runner.journal.enclosing import Frame, current_step
+from runner.journal.journal import RAISED, Journal
+from runner.journal.recorder import DoneStep, StepObserver
+
+OnError = Literal["first", "all", "collect"]
+
+PATIENT = (Interrupted, InputRequired)
+"""Stops that leave the other steps under way the time to end, and to be recorded."""
+
+AGAIN = 0.005  #: seconds until a thread is looked at again that could not be broken into
+
+
+@dataclass(slots=True)
+class _Step:
+    """One of them: its place in the results, what it is about, and what came of it."""
+
+    index: int
+    item: Any
+    frame: Frame
+    watch: StepObserver | None
+    mark: int = 0
+    value: Any = None
+    text: str = ""
+    error: BaseException | None = None
+
+    def done(self) -> DoneStep:
+        return DoneStep(self.frame.key, self.text, self.frame.entry is not None)
+
+
+class SideBySide:
+    """The steps ``fn(item)`` for each item, known as those of `Journal.step` are; the results in the items' order.
+
+    Items are taken as there is room for them. ``on_error``: ``first`` begins nothing more after an error, and raises
+    it; ``all`` does all items, then raises an `ExceptionGroup`; ``collect`` gives the errors in the place of results.
+    ``watch`` makes the observer of a step, ``report`` is told how many ended, and of how many, if that is known.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        name: str,
+        fn: Callable[[Any], Any],
+        items: Iterable[Any],
+        *,
+        at_once: int,
+        on_error: OnError = "first",
+        watch: Callable[[], StepObserver | None] = lambda: None,
+        report: Callable[[int, int | None], object] = lambda *_: None,
+    ) -> None:
+        self._journal, self._name, self._fn, self._at_once = journal, name, fn, at_once
+        self._on_error, self._watch, self._report = on_error, watch, report
+        self._type = values.type_of_result(fn)
+        self._every = len(items) if isinstance(items, Sized) else None
+        self._items = enumerate(items)
+        self._outer = current_step.get()
+        self._errors: dict[int, BaseException] = {}
+        self._stop: BaseException | None = None
+        self._running = self._ended = 0
+        self._results: list[Any] = []
+        self._done: deque[_Step] = deque()
+
+    def run(self) -> list[Any]:
+        """Do them on threads, each in a copy of this context."""
+        scope, threads = self._journal.cancel_scope, _Threads(self._do, self._at_once)
+        with scope.call(), scope.waking() as self._woken, threads:
+            begun = self._round(())
+            while self._running:
+                threads.begin(begun)
+                begun = []
+                self._woken.wait()
+                self._look_for_stop()
+                if ended := self._take_done():
+                    begun = self._round(ended)
+        return self._outcome()
+
+    async def arun(self) -> list[Any]:
+        """The same for an async function: each is a task of the running event loop."""
+        scope, loop, under_way = self._journal.cancel_scope, asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        with scope.call():
+            try:
+                begun = self._round(())
+                while self._running:
+                    self._ready = loop.create_future()
+                    for one in begun:
+                        task = loop.create_task(self._ado(one))
+                        under_way.add(task)
+                        task.add_done_callback(under_way.discard)
+                    await self._ready
+                    begun = self._round(self._take_done())
+            finally:
+                for task in list(under_way):
+                    task.cancel()
+                if under_way:
+                    await asyncio.wait(list(under_way))
+        return self._outcome()
+
+    def _do(self, one: _Step) -> None:
+        try:
+            with self._journal.doing.inside(one.frame):
+                one.value = self._fn(one.item)
+            one.text = values.dump(self._name, one.value, self._type)
+        except BaseException as error:
+            one.error = error
+        self._done.append(one)
+        self._woken.wake()
+
+    async def _ado(self, one: _Step) -> None:
+        try:
+            with self._journal.doing.inside(one.frame):
+                one.value = await self._fn(one.item)
+            one.text = values.dump(self._name, one.value, self._type)
+        except BaseException as error:
+            one.error = error
+        self._done.append(one)
+        if not self._ready.done():
+            self._ready.set_result(None)
+
+    def _take_done(self) -> list[_Step]:
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def _look_for_stop(self) -> None:
+        stop = self._journal.cancel_scope.stopping
+        if stop is not None and not isinstance(stop, PATIENT):
+            raise stop
+
+    def _round(self, ended: Sequence[_Step]) -> list[_Step]:
+        """Store what ended, and which begin now: these."""
+        journal, done, raised = self._journal, list[_Step](), list[_Step]()
+        for one in ended:
+            if one.error is None:
+                done.append(one)
+            elif isinstance(one.error, RAISED):
+                self._errors[one.index] = one.error
+                raised.append(one)
+            else:  # it drops nothing: whether the step was done is in doubt
+                self._stop = self._stop or one.error
+        if self._stop is not None and not isinstance(self._stop, PATIENT):
+            raise self._stop
+        for one in done:
+            journal.files.keep(one.frame.key, one.mark)
+        if ended:
+            fault_points.reached("step done, not recorded")
+        self._running -= len(ended)
+        begun = list(self._next(self._at_once - self._running))
+        if done or raised or begun:
+            dropped = sum(one.frame.entry is not None for one in raised)
+            with journal.cancel_scope.write():
+                journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
+                self._tell(done, raised, begun)
+        self._running += len(begun)
+        for one in done:
+            self._results[one.index] = values.load(one.text, self._type)
+        self._ended += len(done) + len(raised)
+        if ended:
+            fault_points.reached("step recorded, task not ended")
+            self._report(self._ended, self._every)
+        if begun:
+            fault_points.reached("step begun, not done")
+        return begun
+
+    def _tell(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
+        for one in done:
+            if one.watch is not None:
+                one.watch.ended(one.value)
+        for one in raised:
+            if one.watch is not None and one.error is not None:
+                one.watch.failed(one.error)
+        for one in begun:
+            if one.watch is not None:
+                one.watch.began()
+
+    def _next(self, room: int) -> Iterator[_Step]:
+        """The next steps that are not recorded, as there is room; what is recorded before them is replayed."""
+        while room > 0 and not self._is_over():
+            found = next(self._items, None)
+            if found is None:
+                return
+            index, item = found
+            frame, recorded = self._journal.find_step(values.identity(self._name, (item,), {}), STEP, self._outer)
+            if recorded is None:
+                room -= 1
+                self._results.append(None)
+                yield _Step(index, item, frame, self._watch(), self._journal.files.mark())
+            else:
+                self._results.append(self._journal.replay(frame, recorded, self._type))
+                self._ended += 1
+
+    def _is_over(self) -> bool:
+        """Whether nothing more is to begin."""
+        if self._stop is not None or self._journal.cancel_scope.stopping is not None:
+            return True
+        some = self._errors.values()
+        return bool(some) and (self._on_error == "first" or not all(isinstance(one, Exception) for one in some))
+
+    def _outcome(self) -> list[Any]:
+        if self._stop is not None:
+            raise self._stop
+        self._journal.cancel_scope.check()
+        errors = [self._errors[index] for index in sorted(self._errors)]
+        plain = [one for one in errors if isinstance(one, Exception)]
+        if errors and (self._on_error == "first" or len(plain) < len(errors)):
+            raise next((one for one in errors if not isinstance(one, Exception)), errors[0])
+        if plain and self._on_error == "all":
+            raise ExceptionGroup(f"{self._name}: {len(plain)} of {len(self._results)} steps raised", plain)
+        for index, error in self._errors.items():
+            self._results[index] = error
+        return self._results
+
+
+class _Threads:
+    """As many threads as there are steps at once. Those that are at a step when this is left are broken into.
+
+    One is called at a time: whoever takes a step calls the next one, if there are more. So steps that wait all begin at
+    once, and short ones are done by few threads, one after the other.
+    """
+
+    def __init__(self, do: Callable[[_Step], None], most: int) -> None:
+        self._do, self._most = do, most
+        self._begun: deque[_Step] = deque()
+        self._called = queue.SimpleQueue[bool]()
+        self._is_called = False
+        self._context = contextvars.copy_context()
+        self._sections: list[InterruptibleSection] = []
+        self._started = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *about: object) -> None:
+        if kind is not None:
+            self._begun.clear()
+        for _ in range(self._started):
+            self._called.put(False)
+        if kind is not None and self._sections:
+            threading.Thread(target=self._break_in, name="runner-map-stop", daemon=True).start()
+
+    def begin(self, steps: Sequence[_Step]) -> None:
+        """Do these, now."""
+        self._begun.extend(steps)
+        for _ in range(min(len(steps), self._most - self._started)):
+            self._started += 1
+            threading.Thread(target=self._work, name=f"runner-map-{self._started}", daemon=True).start()
+        self._call()
+
+    def _call(self) -> None:
+        if self._begun and not self._is_called:
+            self._is_called = True
+            self._called.put(True)
+
+    def _work(self) -> None:
+        section = InterruptibleSection()
+        try:
+            self._sections.append(section)
+            while self._called.get():
+                self._is_called = False
+                with contextlib.suppress(IndexError):  # others were quicker
+                    while True:
+                        self._take()
+        except ClaimLost:  # broken into between two steps
+            pass
+        finally:
+            with contextlib.suppress(ClaimLost):
+                section.over()
+            section.over()
+
+    def _take(self) -> None:
+        one = self._begun.popleft()
+        self._call()
+        self._context.copy().run(self._do, one)
+
+    def _break_in(self) -> None:
+        """The task has stopped: nothing of what they do is recorded any more."""
+        for section in self._sections:
+            while not section.break_in(ClaimLost):
+                waiting.sleep(AGAIN)
