@@ -20,6 +20,7 @@ import pytest
 from redis import Redis
 
 from runner.client.embedded import find_binary
+from runner.testing import fleet as testing_fleet
 
 PASSWORD = "pw/Redis:s3cret@x"
 AUTH = "me:open, sesame"
@@ -38,7 +39,7 @@ class Processes:
         log = self.folder / f"{name}.log"
         kept = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")}
         with log.open("wb") as out:
-            process = subprocess.Popen(
+            process = testing_fleet.launch(
                 command, env={**kept, **self.environment, **environment}, stdout=out, stderr=out,
                 start_new_session=True,
             )  # fmt: skip
