@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,11 +178,13 @@ def environment_is_put_back() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def processes_are_forked() -> Iterator[None]:
-    """Commands and workers have imported already what they need."""
-    with contextlib.closing(ForkServer()) as server, pytest.MonkeyPatch.context() as patch:
+def processes_are_forked(pytestconfig: pytest.Config) -> Iterator[ForkServer]:
+    """Commands and workers have imported already what they need. The processes of a session have that in common."""
+    session: str = getattr(pytestconfig, "workerinput", {}).get("testrunuid", "")
+    folder = Path(tempfile.gettempdir(), f"rt-forks-{session}") if session else None
+    with contextlib.closing(ForkServer(folder)) as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing_fleet, "launch", server.popen)
-        yield
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+FORKED = Path(__file__).resolve().parents[1] / "support" / "forked.py"
 FOLLOWED = ("agents.md", "checkpointing.md")
 TYPED = ("python", "sh", "console")
 #: Sections that start many processes, for what the others start as well: they are followed in the soak.
@@ -192,9 +193,17 @@ class Names:
 
 
 class Reader:
-    """Does what a section says, in a folder and a terminal of its own, and compares what comes with what is shown."""
+    """Does what a section says, in a folder and a terminal of its own, and compares what comes with what is shown.
 
-    def __init__(self, page: Path, folder: Path, replace: dict[str, str]) -> None:
+    With a `ForkServer` its commands are forked there. Without one each is started, as is one that a page kills: else
+    something of it might go on for a moment.
+    """
+
+    python = sys.executable
+    commands = {"python": "", "runner": "-m runner"}
+
+    def __init__(self, page: Path, folder: Path, replace: dict[str, str], forks: Any = None) -> None:
+        self.forks = forks
         self._page, self._folder, self._replace = page, folder, replace
         self._names = Names()
         self._scratch = Path(tempfile.mkdtemp(prefix="rd-"))  # sockets want short paths
@@ -202,9 +211,11 @@ class Reader:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "PYTEST_"))}
+        as_started = {**kept, "TZ": "UTC", "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        path = [self._commands(as_started), sysconfig.get_path("scripts"), str(Path(sys.executable).parent)]
         return {
             **kept,
-            "PATH": os.pathsep.join([sysconfig.get_path("scripts"), str(Path(sys.executable).parent), kept["PATH"]]),
+            "PATH": os.pathsep.join([*path, kept["PATH"]]),
             "PYTHONPATH": os.pathsep.join(filter(None, [kept.get("PYTHONPATH"), self._stand_ins()])),
             "HOME": str(self._scratch),
             "COLUMNS": "120",
@@ -214,6 +225,22 @@ class Reader:
             "RUNNER_STATE_DIR": str(self._scratch / "s"),
             "RUNNER_CACHE_DIR": str(self._scratch / "c"),
         }
+
+    def _commands(self, environment: dict[str, str]) -> str:
+        """A folder with its commands, as scripts."""
+        folder = self._scratch / "bin"
+        folder.mkdir(exist_ok=True)
+        if self.forks is not None:
+            server = self.forks.path(self.python, environment)
+            python = f"{sys.executable} -IS {FORKED} {server}"
+        elif self.python != sys.executable:
+            python = self.python
+        else:
+            return str(folder)  # those that are installed
+        for name, what in self.commands.items():
+            (folder / name).write_text(f'#!/bin/sh\nexec {python} {what} "$@"\n')
+            (folder / name).chmod(0o755)
+        return str(folder)
 
     def _stand_ins(self) -> str:
         """CrewAI is a gigabyte and no dependency: where it is not installed, imports of it find this."""
@@ -335,7 +362,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def follow(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Path, list[Block]], None]]:
+def follow(
+    tmp_path: Path, request: pytest.FixtureRequest, processes_are_forked: Any
+) -> Iterator[Callable[[Path, list[Block]], None]]:
     """Follows blocks of a page, in an empty folder."""
     readers = []
 
@@ -343,10 +372,11 @@ def follow(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[
         folder = tmp_path / "here"
         folder.mkdir()
         # Nobody watches the waits that stand for work, unless something is to be killed meanwhile.
-        replace = {} if any("kill" in block.text for block in blocks) else {WAIT: "time.sleep(0.01)"}
+        is_killed = any("kill" in block.text for block in blocks)
+        replace = {} if is_killed else {WAIT: "time.sleep(0.01)"}
         if any(REDIS in block.text for block in blocks):
             replace[REDIS] = _own_redis(request.getfixturevalue("own_server"))
-        readers.append(Reader(page, folder, replace))
+        readers.append(Reader(page, folder, replace, None if is_killed else processes_are_forked))
         for block in blocks:
             readers[-1].follow(block)
 

@@ -8,17 +8,21 @@ starts (its options, ``PYTHON…`` variables, the locale) is the server's: there
 import array
 import atexit
 import contextlib
+import fcntl
 import gc
+import hashlib
 import importlib
 import json
 import logging
 import os
 import runpy
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +33,9 @@ from typing import Any, NoReturn
 
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "COVERAGE", "MALLOC")
 """How the names of variables begin that an interpreter, or the C library, reads as it starts."""
+
+IMPORTED = "PYTHON_IMPORTED"
+"""A variable of our own: what a server imports besides, for processes that have it."""
 
 _COMMAND = ["-m", "runner"]
 _MAIN = ["-P", "-m", "runner.tasks.worker"]
@@ -55,10 +62,16 @@ def _kind(python: str, environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 class ForkServer:
-    """Those of a test process: one for each interpreter. `popen` is `subprocess.Popen` to its callers."""
+    """Those of a test session: one for each interpreter. `popen` is `subprocess.Popen` to its callers.
 
-    def __init__(self) -> None:
-        self._servers: dict[tuple[str, ...], tuple[socket.socket, subprocess.Popen[bytes]]] = {}
+    The processes of a session share those in ``folder``: whoever is the first to need one starts it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._own = folder is None
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="rt-forks-"))
+        self._servers: dict[tuple[str, ...], socket.socket] = {}
+        self._started: list[subprocess.Popen[bytes]] = []
         self._asked = {_kind(sys.executable, os.environ)}
 
     def popen(self, command: Sequence[Any], **options: Any) -> "subprocess.Popen[Any]":
@@ -68,8 +81,10 @@ class ForkServer:
         """
         first, second, third = [*map(os.fspath, command[1:4]), "", "", ""][:3]
         if ([first, second] == _COMMAND and third != "flower") or first == "-c" or first.endswith(".py"):
-            kind = _kind(command[0], options.get("env") or os.environ)
-            if kind in self._asked or command[0] != sys.executable:  # what comes once is not worth a server
+            environment = options.get("env") or os.environ
+            kind = _kind(command[0], environment)
+            # What comes once is not worth a server.
+            if kind in self._asked or command[0] != sys.executable or IMPORTED in environment:
                 return _Forked(self, command, **options)
             self._asked.add(kind)
         return subprocess.Popen(command, **options)
@@ -84,29 +99,62 @@ class ForkServer:
             )
         return int(here.recv(32)), here
 
+    def path(self, python: str, environment: Mapping[str, str]) -> Path:
+        """Where the server for such processes listens."""
+        self._server(python, environment)
+        return self._path(_kind(python, environment))
+
+    def _path(self, kind: tuple[str, ...]) -> Path:
+        return self._folder / hashlib.sha256(repr(kind).encode()).hexdigest()[:12]
+
     def _server(self, python: str, environment: Mapping[str, str]) -> socket.socket:
         kind = _kind(python, environment)
         if kind not in self._servers:
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._folder.mkdir(exist_ok=True)
+            lock = os.open(self._folder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                self._servers[kind] = self._connected(python, environment, self._path(kind))
+            finally:
+                os.close(lock)
+        return self._servers[kind]
+
+    def _connected(self, python: str, environment: Mapping[str, str], path: Path) -> socket.socket:
+        """A connection to the server that listens there, which is started where there is none."""
+        ours = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            ours.connect(str(path))
+            return ours
+        except OSError:
+            path.unlink(missing_ok=True)  # it was killed
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listens:
+            listens.bind(str(path))
+            listens.listen(64)
+            ours.connect(str(path))  # so that there is somebody for whom it runs
             kept = {
                 name: value for name, value in os.environ.items() if not name.startswith((*_READ_AT_START, "RUNNER_"))
             }
-            with theirs:
-                process = subprocess.Popen(
-                    [python, "-P", __file__, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    env=kept | _read_at_start(environment),
-                    start_new_session=True,
-                )
-            self._servers[kind] = ours, process
-        return self._servers[kind][0]
+            process = subprocess.Popen(
+                [python, "-P", __file__, str(listens.fileno())],
+                pass_fds=[listens.fileno()],
+                env=kept | _read_at_start(environment),
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return ours
 
     def close(self) -> None:
-        """End them, and what they started that still runs."""
-        for ours, process in self._servers.values():
+        """End what we started that still runs; and the servers, unless others use them."""
+        for ours in self._servers.values():
             ours.close()
-            process.wait()
+        for process in self._started:
+            if self._own:
+                process.wait()
+            process.returncode = 0  # it ends with the last one who uses it
         self._servers.clear()
+        self._started.clear()
+        if self._own:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class _Forked(subprocess.Popen[Any]):
@@ -120,15 +168,16 @@ class _Forked(subprocess.Popen[Any]):
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, *more: Any) -> None:
         """As CPython 3.11 to 3.14 call it."""
         pass_fds, cwd, env, _startup, _flags, shell, *pipes = more[:12]
-        assert (preexec_fn, pass_fds, shell) == (None, (), False)
+        assert (preexec_fn, shell) == (None, False)
         streams = [given if given != -1 else at for at, given in enumerate((pipes[0], pipes[3], pipes[5]))]
         order = {
             "words": list(map(os.fspath, args[1:])),
             "environment": dict(os.environ if env is None else env),
             "folder": os.fspath(cwd or Path.cwd()),
             "own session": more[-2],
+            "passed": list(pass_fds),
         }
-        self.pid, self._status = self._server.fork(args[0], order, streams)
+        self.pid, self._status = self._server.fork(args[0], order, [*streams, *pass_fds])
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -161,7 +210,10 @@ class _Forked(subprocess.Popen[Any]):
 
 
 def main(number: int) -> None:
-    """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told."""
+    """Serve orders until nobody can give any more. Each is a process; of each its pid and its exit status are told.
+
+    What somebody ordered who is gone is killed.
+    """
     with contextlib.suppress(Exception):  # a worker says it
         adapters.preload("crewai")
         adapters.preload("crewai-flow")
@@ -173,27 +225,45 @@ def main(number: int) -> None:
                 importlib.import_module(name)
     with contextlib.suppress(ImportError):
         importlib.import_module("openai.resources.chat")  # what an agent's first call imports: a second of work
+    for name in filter(None, os.environ.get(IMPORTED, "").split(",")):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # no fork looks through it again
     assert threading.active_count() == 1  # a fork has only the one that forks
-    orders = socket.socket(fileno=number)
-    watched: dict[int, tuple[int, socket.socket]] = {}
+    listens = socket.socket(fileno=number)
+    path = Path(listens.getsockname())
+    users: dict[int, socket.socket] = {}
+    watched: dict[int, tuple[int, socket.socket, int]] = {}
     poll = select.poll()
     poll.register(number, select.POLLIN)
     while True:
         for ready, _ in poll.poll():
             if ready in watched:
-                pid, tell = watched.pop(ready)
+                pid, tell, _ = watched.pop(ready)
                 poll.unregister(ready)
                 os.close(ready)
                 with tell, contextlib.suppress(OSError):  # who asked may be gone
                     tell.send(str(os.waitpid(pid, 0)[1]).encode())
                 continue
-            data, files = _order(orders)
+            if ready == number:
+                user, _ = listens.accept()
+                users[user.fileno()] = user
+                poll.register(user, select.POLLIN)
+                continue
+            data, files = _order(users[ready])
             if not data:
-                for pid, _ in watched.values():
-                    _kill(pid)
-                return
+                for pid, _, asked_by in watched.values():
+                    if asked_by == ready:
+                        _kill(pid)
+                poll.unregister(ready)
+                users.pop(ready).close()
+                if not users:
+                    path.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # another one listens there
+                        path.parent.rmdir()
+                    return
+                continue
             order = json.loads(data)
             if (pid := os.fork()) == 0:
                 _become(lambda order=order, files=files: _as_ordered(order, files))
@@ -201,7 +271,7 @@ def main(number: int) -> None:
             for one in files[1:]:
                 os.close(one)
             end = os.pidfd_open(pid)
-            watched[end] = (pid, tell)
+            watched[end] = (pid, tell, ready)
             poll.register(end, select.POLLIN)
 
 
@@ -214,7 +284,10 @@ def _kill(pid: int) -> None:
 
 
 def _order(orders: socket.socket) -> tuple[bytes, list[int]]:
-    data, ancillary, _, _ = orders.recvmsg(1 << 20, socket.CMSG_SPACE(64))
+    try:
+        data, ancillary, _, _ = orders.recvmsg(1 << 20, socket.CMSG_SPACE(64))
+    except ConnectionResetError:
+        return b"", []
     numbers = array.array("i")
     for _, _, sent in ancillary:
         numbers.frombytes(sent[: len(sent) - len(sent) % numbers.itemsize])
@@ -226,18 +299,22 @@ def _as_ordered(order: Mapping[str, Any], files: Sequence[int]) -> None:
     if order["own session"]:
         os.setsid()
     os.write(files[0], str(os.getpid()).encode())  # from here on it can be signalled as what it is
-    for at, number in enumerate(files[1:]):
+    passed = order["passed"]
+    given = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, max(passed, default=2) + 1) for number in files[1:]]
+    for at, number in zip([0, 1, 2, *passed], given, strict=True):
         os.dup2(number, at)
     os.chdir(order["folder"])
     subprocess.Popen = _InPlace  # type: ignore[misc]
+    environment = order["environment"]
+    _path[:] = dict.fromkeys([*filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)), *_path])
     match order["words"]:
         case ["-m", module, *arguments]:
-            _run(partial(_module, module), [module, *arguments], order["environment"], [order["folder"], *_path], ())
+            _run(partial(_module, module), [module, *arguments], environment, [order["folder"], *_path], passed)
         case ["-c", code, *arguments]:
-            _run(partial(_code, code), ["-c", *arguments], order["environment"], ["", *_path], ())
+            _run(partial(_code, code), ["-c", *arguments], environment, ["", *_path], passed)
         case [script, *_]:
             path = [str(Path(script).resolve().parent), *_path]
-            _run(partial(runpy.run_path, script, run_name="__main__"), order["words"], order["environment"], path, ())
+            _run(partial(runpy.run_path, script, run_name="__main__"), order["words"], environment, path, passed)
 
 
 def _module(name: str) -> None:
@@ -331,7 +408,8 @@ def _run(
             with contextlib.suppress(OSError):
                 os.dup2(nothing, number, inheritable=False)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if os.isatty(1) else -1)  # noqa: SIM115
+    is_flushed = os.isatty(1) or "PYTHONUNBUFFERED" in environment
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False, buffering=1 if is_flushed else -1)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
     os.environ.clear()

@@ -11,6 +11,7 @@ import pytest
 
 from runner.testing import eventually
 
+from ...support import forked
 from ...support.fork_server import ForkServer
 
 pytestmark = pytest.mark.slow
@@ -98,3 +99,39 @@ def test_what_still_runs_ends_with_the_server():
     server.close()
     assert process.wait(60) == -signal.SIGKILL
     eventually(lambda: not Path(f"/proc/{process.pid}/exe").exists(), why="it has ended")
+
+
+def test_processes_of_a_session_share_a_server_and_none_ends_what_another_started(tmp_path):
+    mine, other = ForkServer(tmp_path / "f"), ForkServer(tmp_path / "f")
+    sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+    first, second = mine.popen(sleeps, start_new_session=True), other.popen(sleeps, start_new_session=True)
+    parents = {Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1] for one in (first, second)}
+    assert len(parents) == 1
+    mine.close()
+    assert first.wait(60) == -signal.SIGKILL
+    assert second.poll() is None
+    other.close()
+    assert second.wait(60) == -signal.SIGKILL
+    eventually(lambda: not (tmp_path / "f").exists(), why="the server is gone, and where it listened")
+
+
+def test_a_command_has_another_one_forked_with_its_files_and_passes_signals_and_the_exit_code_on(forks, tmp_path):
+    server = forks.path(sys.executable, os.environ)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import signal, sys, time\n"
+        "print(sys.argv[1:], sys.stdin.read(), flush=True)\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-IS", forked.__file__, server, script, "a", "b"]
+    for signum, code in ((signal.SIGTERM, 7), (signal.SIGKILL, -signal.SIGKILL)):
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            process.stdin.write("given")
+            process.stdin.close()
+            assert process.stdout.readline() == "['a', 'b'] given\n"
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signum)
+            assert process.wait(60) == code
+            assert process.stdout.read() == ""  # what was forked has ended, too

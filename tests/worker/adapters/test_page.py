@@ -3,7 +3,6 @@
 import functools
 import importlib.util
 import json
-import os
 import re
 import socket
 import sys
@@ -32,22 +31,17 @@ READER = _reader_of_pages()
 SECTIONS = READER.sections(PAGE)
 
 
+CREWAI = "import sys; from crewai_cli.cli import crewai; sys.argv[0] = 'crewai'; crewai()"
+
+
 class Reader(READER.Reader):  # type: ignore[misc, name-defined]
     """One who has CrewAI, and its commands ask nothing."""
 
-    python = ""
+    commands = {**READER.Reader.commands, "crewai": f'-c "{CREWAI}"'}
 
     def _environment(self) -> dict[str, str]:
-        commands = self._scratch / "bin"
-        commands.mkdir(exist_ok=True)
-        crewai = "import sys; from crewai_cli.cli import crewai; sys.argv[0] = 'crewai'; crewai()"
-        for name, what in (("python", ""), ("runner", "-m runner"), ("crewai", f'-c "{crewai}"')):
-            (commands / name).write_text(f'#!/bin/sh\nexec {self.python} {what} "$@"\n')
-            (commands / name).chmod(0o755)
         quiet = {"CREWAI_DMN": "1", "CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"}
-        given = super()._environment()
-        path = {"PATH": f"{commands}{os.pathsep}{given['PATH']}", "PYTHONPATH": str(REPOSITORY)}
-        return {**given, **quiet, **path}
+        return {**super()._environment(), **quiet, "PYTHONPATH": str(REPOSITORY)}
 
 
 @pytest.mark.timeout(480)
@@ -58,13 +52,16 @@ class Reader(READER.Reader):  # type: ignore[misc, name-defined]
         for section in SECTIONS
     ],
 )
-def test_what_the_page_says(section: Any, crewai_python: str, tmp_path: Path) -> None:
+def test_what_the_page_says(
+    section: Any, crewai_python: str, tmp_path: Path, processes_are_forked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
     folder = tmp_path / "here"
     folder.mkdir()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    reader = type("WithCrewAI", (Reader,), {"python": crewai_python})(PAGE, folder, {PORT: port})
+    reader = type("WithCrewAI", (Reader,), {"python": crewai_python})(PAGE, folder, {PORT: port}, processes_are_forked)
     reader._terminal.type = functools.partial(reader._terminal.type, within=240.0)  # CrewAI's import is long
     try:
         for block in section.blocks:
