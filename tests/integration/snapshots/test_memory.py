@@ -42,7 +42,7 @@ def test_kickoffs_without_a_config_leave_nothing(armed, monkeypatch):
     one = crew()
     one.kickoff()
     before, tracked = living(), len(gc.get_objects())
-    for i in range(500):
+    for i in range(300):
         if i % 10 == 0:
             crew().kickoff()
         else:

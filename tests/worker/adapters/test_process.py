@@ -49,8 +49,6 @@ CREW = """
     ])
 """
 
-pytestmark = pytest.mark.usefixtures("started_afresh")
-
 
 @pytest.fixture
 def models() -> Iterator[ModelServer]:
@@ -63,6 +61,7 @@ def crew(write_crew: Callable[..., Path], models: ModelServer, tmp_path: Path) -
     return write_crew(CREW.format(url=models.root + "/v1", log=str(tmp_path / "log")))
 
 
+@pytest.mark.usefixtures("started_afresh")
 def test_each_task_has_a_fresh_process_and_what_it_keeps_is_the_runs(
     crewai_fleet: Any, crew: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
