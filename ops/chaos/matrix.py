@@ -33,6 +33,7 @@ PLACES = {
         "pydantic-ai-slim[openai,anthropic,google]", "openai-agents", "langchain", "langchain-openai", "langgraph",
         "anthropic", "openai", "google-genai", "mistralai", "boto3", "requests", "aiohttp", "azure-ai-inference",
         "litellm",
+        "fastmcp-slim",
     ],
     "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
     "smolagents": ["smolagents[openai]"],
@@ -41,6 +42,7 @@ PLACES = {
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "strands": ["strands-agents[openai]"],
     "crewai": ["crewai"],
+    "mcp1": ["langchain", "langchain-openai", "langchain-mcp-adapters", "autogen-agentchat", "autogen-ext[openai,mcp]"],
 }  # fmt: skip
 """What each environment has besides this product."""
 DIES = """

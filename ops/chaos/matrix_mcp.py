@@ -60,7 +60,7 @@ async def main():
 """,
     ),
     "LangChain": (
-        "main",
+        "mcp1",
         "langchain",
         """
 from langchain.agents import create_agent
@@ -160,7 +160,7 @@ def main():
 """,
     ),
     "AutoGen": (
-        "autogen",
+        "mcp1",
         "autogen-agentchat",
         """
 from autogen_agentchat.agents import AssistantAgent

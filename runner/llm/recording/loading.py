@@ -16,6 +16,8 @@ _TRANSPORTS = {
     "aiohttp.client": "aiohttp_transport",
     "http.client": "http_client",
     "mcp.client.session": "mcp_session",
+    "grpc._channel": "grpc_channel",
+    "grpc.aio._channel": "grpc_channel",
 }
 """The modules whose transports are journaled, or whose uses of tools, and which of ours does it: loaded for none that
 is not used."""
