@@ -6,6 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from importlib.metadata import version
 
+from runner.cli.spending import format_unrecorded
+from runner.cli.stdio import counted
+from runner.client.handle import unrecorded_in
 from runner.client.store import Store, open_store
 from runner.core import settings
 from runner.core.errors import Exit, RunnerError
@@ -13,6 +16,8 @@ from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
 from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
+
+NEWEST = 20  #: runs of which the events are looked at
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def diagnose() -> list[Finding]:
     except RunnerError as error:
         return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
     with store:
-        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols):
+        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols, _unrecorded):
             try:
                 findings.append(look(store))
             except (*TRANSIENT_ERRORS, REFUSED) as error:
@@ -124,7 +129,7 @@ def _workers(store: Store) -> Finding:
     alive = store.workers.alive()
     listed = ", ".join(
         f"{w.fields.get('host')}:{w.fields.get('pid')} ({w.fields.get('pool')} x {w.fields.get('concurrency')}, "
-        f"queue {w.fields.get('queue')})"
+        f"queue {w.fields.get('queue')}, Python {w.fields.get('python')})"
         for w in alive
     )
     needed = store.membership is None
@@ -133,6 +138,22 @@ def _workers(store: Store) -> Finding:
         listed or ("none; submit starts one when needed" if not needed else "none"),
         ok=bool(alive) or not needed,
         hint="start one: runner worker",
+    )
+
+
+def _unrecorded(store: Store) -> Finding:
+    """Which calls of models the newest runs made past the journal."""
+    runs = store.runs.newest(NEWEST)
+    past = Counter[str]()
+    for run in runs:
+        past.update(unrecorded_in(store.runs.events(run.id)))
+    told = f"{format_unrecorded(dict(sorted(past.items())))}, in the newest {counted(len(runs), 'run')}"
+    return Finding(
+        "calls of models past the journal",
+        told if past else "none",
+        ok=not past,
+        hint="they are made again after a restart: have the client use httpx, aiohttp, requests or urllib3",
+        exit_code=0,
     )
 
 

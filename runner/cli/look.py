@@ -84,12 +84,13 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         lines = store.branch_records(run_id)
         times = _times(run, next(line for line in lines if line.name == result.branch))
         kept = {line.name: store.count_checkpoints(run_id, line.name) for line in lines}
+        past = client.run(run_id, result.branch).calls_unrecorded()
         waits = client.store.refusing() if run.status == "running" else ""
     given = run.inputs | next(line.inputs for line in lines if line.name == result.branch)
     rows = tasks.rows(plan, committed, flying, result.branch, result.ledger)
     if as_json:
         branches = [dataclasses.asdict(line) | {"checkpoints": kept[line.name]} for line in lines]
-        this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits}
+        this = {**_run_json(run), **result.to_dict(), **times, "waiting_for_store": waits, "calls_unrecorded": past}
         print_json(this | {"inputs": given, "tasks": rows, "checkpoints": kept, "branches": branches})
         return 0
     took = ((times["ended_at"] or _now()) - times["created_at"]) / 1000
@@ -130,6 +131,9 @@ def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) 
         + spending.format_ledger(result.ledger),
         soft_wrap=True,
     )
+    if past:
+        text = f"calls of models past the journal, made again after a restart: {spending.format_unrecorded(past)}"
+        out.print(Text(text, style="yellow"), soft_wrap=True)
     return 0
 
 

@@ -27,6 +27,13 @@ def format_ledger(ledger: Mapping[str, Any]) -> str:
     return "".join(f"; {part}" for part in parts)
 
 
+def format_unrecorded(calls: Mapping[str, int]) -> str:
+    """Calls of models that went past the journal, by host and path."""
+    shown = [f"{many} to {place}" for place, many in list(calls.items())[:ROWS]]
+    more = [f"{len(calls) - ROWS} more places"] if len(calls) > ROWS else []
+    return ", ".join(shown + more)
+
+
 def table(ledger: Mapping[str, Any]) -> Table | None:
     """The calls of models by branch, task, agent and model; None if there are none."""
     lines = ledger.get("by") or []

@@ -1,9 +1,10 @@
 """The handle of a run: follow it, wait for it, cancel it, fetch its files."""
 
 import json
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from runner.client import Client
 
 TOGETHER = 0.01  #: seconds in which events are batched: a waiting client should not load the store with each of them
+
+_TOLD = re.compile(r"(\d+) to (.+?)(?=, \d+ to |$)")
 
 EXIT_OF = {
     RunStatus.completed: Exit.COMPLETED,
@@ -122,6 +125,10 @@ class RunHandle:
             if over and not found:
                 return
 
+    def calls_unrecorded(self) -> dict[str, int]:
+        """Return how many calls of models went past the journal, by host and path. A restart makes them again."""
+        return unrecorded_in(self.events())
+
     def wait(self, timeout: float | None = None, on_event: Callable[[Event], None] | None = None) -> RunResult:
         """Wait until the run is over or awaits input, and return its result. ``on_event`` is called with each event.
 
@@ -219,6 +226,15 @@ class RunHandle:
             what = f"run {self.id}" if self.branch is None else f"branch {self.branch} of run {self.id}"
             raise Conflict(f"{what} is {was}: there is nothing to cancel")
         return was
+
+
+def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
+    """Return the calls of models that events tell went past the journal, by host and path."""
+    told = [event.fields["text"] for event in events if event.type == "calls_unrecorded"]
+    found = Counter[str]()
+    for many, place in _TOLD.findall(", ".join(told)):
+        found[place] += int(many)
+    return dict(sorted(found.items()))
 
 
 def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str, Any]:

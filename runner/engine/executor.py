@@ -3,6 +3,7 @@
 Performing a task gives a decision; storing it is a step of its own. Everything in between may be killed.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -164,6 +165,9 @@ class Executor:
             return Release(error=failed)  # what it raised came of being interrupted
         if cancel_scope.stopping is None:
             journal.ended_by(failed)
+        if cancel_scope in unrecorded.SEEN:
+            with contextlib.suppress(ClaimLost):  # what is stored next is refused, too
+                attempt.note("calls_unrecorded", unrecorded.take(cancel_scope))
         return attempt.failed(failed, loaded)
 
 

@@ -1,5 +1,6 @@
 """Calls of models that go past the journal are counted by where they went, and nothing of what they said."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,9 @@ from typing import Any
 import pytest
 
 from runner.client import Client
+from runner.client.handle import unrecorded_in
 from runner.testing import ModelServer
+from runner.testing.in_process import InProcess
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -59,3 +62,19 @@ def test_what_no_transport_recorded_is_counted_by_host_and_path(
     assert (result.status, result.ledger["paid"], models.requests) == ("completed", 1, 4), result.error
     told = [event.fields for event in handle.events() if event.type == "calls_unrecorded"]
     assert [(fields["task"], fields["text"]) for fields in told] == [("past", f"2 to {place}")]
+    assert handle.calls_unrecorded() == {place: 2}
+    if pool == "prefork":
+        shown, doctor = fleet.runner("show", handle.id), fleet.runner("doctor")
+        assert f"calls of models past the journal, made again after a restart: 2 to {place}" in shown.stdout
+        assert f"calls of models past the journal: 2 to {place}, in the newest 1 run" in doctor.stdout
+        assert json.loads(fleet.runner("show", handle.id, "--json").stdout)["calls_unrecorded"] == {place: 2}
+
+
+def test_what_a_task_that_fails_made_is_counted_too(write_crew: Callable[..., Path], tmp_path: Path) -> None:
+    with ModelServer() as models:
+        code = CREW.format(url=models.url).replace('return "past"', "raise ValueError('after it')")
+        here = InProcess(tmp_path / "cache")
+        run = here.submit(write_crew(code))
+        here.work()
+    place = models.url.removeprefix("http://") + "/chat/completions"
+    assert unrecorded_in(here.runs.events(run)) == {place: 2}
