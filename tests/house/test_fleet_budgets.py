@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 BUDGETS = {
     "task": Cost(calls=295, sent=2, trips=2, inside=46, received=883, answered=805),
     "next task": Cost(calls=268, sent=1, trips=1, inside=30, received=565, answered=345),
-    "step": Cost(calls=140, sent=1, trips=1, inside=9, received=382, answered=19),
+    "step": Cost(calls=140, sent=1, trips=1, inside=7, received=382, answered=19),
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

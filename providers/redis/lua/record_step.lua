@@ -10,18 +10,23 @@
 -- details: of these tokens those that account.lua names, if there are any.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
-local t = redis.call("HMGET", task, "token", "started", "reached")
+local t = redis.call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
 if told then redis.call("XLEN", events_key(run)) end
 if paid or replayed then redis.call("HLEN", ledger_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
 local first = redis.call("HSETNX", journal, step, value) == 1
-redis.call("HSET", task, "begun", begun, "reserved", reserved)
+local new = {"begun", begun, "reserved", reserved}
+local function put(field, value)
+  new[#new + 1] = field
+  new[#new + 1] = value
+end
 -- A task that makes progress is not the one that kills its workers. One that records as much as before, but other things each
 -- time (a prompt with a clock in it), makes none.
 if tonumber(reached) > tonumber(t[3] or 0) then
-  redis.call("HSET", task, "crashes", 0, "reached", reached)
-  redis.call("HDEL", task, "handed")
+  put("crashes", 0)
+  put("reached", reached)
+  if t[4] then redis.call("HDEL", task, "handed") end
 end
 if first then
   account(run, name, key, "paid", paid, prompt_tokens, completion_tokens, details)
@@ -31,14 +36,16 @@ if first then
     local ttl = redis.call("PTTL", run)
     if ttl > 0 then redis.call("PEXPIRE", journal, ttl) end
   end
-  for field, count in pairs({prompt_tokens = prompt_tokens, completion_tokens = completion_tokens}) do
+  for i, field in ipairs({"prompt_tokens", "completion_tokens"}) do
+    local count = i == 1 and prompt_tokens or completion_tokens
     if count ~= "0" then
       redis.call("HINCRBY", run, field, count)
-      redis.call("HINCRBY", task, field, count)
+      put(field, string.format("%.0f", (t[4 + i] or 0) + count))
     end
   end
   if told then
     emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(told))
   end
 end
+redis.call("HSET", task, unpack(new))
 return {"recorded"}
