@@ -35,6 +35,10 @@ class Framework:
     data_crew: bytes = b""
     """The Python source that makes ``crew`` of a crew file that is data (``crew.jsonc``); its path is ``__file__``."""
 
+    def is_agent(self, thing: object) -> bool:  # noqa: ARG002 - the name is for those who override it
+        """Whether it is an agent that is a run of its own only where its file has nothing else that can be run."""
+        return False
+
     def imported(self) -> None:
         """A crew file has imported it, in this process."""
 
@@ -74,6 +78,11 @@ def named(folder: Path) -> dict[str, str]:
 def modules() -> frozenset[str]:
     """The top-level modules of frameworks and their kin: what is imported from there is no crew of the file's."""
     return frozenset(module for one in installed for module in one.modules) | names()
+
+
+def is_agent(thing: object) -> bool:
+    """Whether it is a run of its own only where its file has nothing else that can be run."""
+    return any(one.is_agent(thing) for one in installed)
 
 
 def word_of(values: Iterable[object]) -> str:

@@ -203,6 +203,7 @@ def find_crew(
             crews.setdefault(id(value), (name, value))
     file = _file(module)
     left = chosen(list(crews.values()))
+    left = [] if made and all(frameworks.is_agent(crew) for _, crew in left) else left
     if len(left) > 1:
         names = ", ".join(name for name, _ in left)
         word = frameworks.word_of([crew for _, crew in left])

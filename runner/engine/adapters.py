@@ -89,6 +89,7 @@ def growing(adapter: Adapter) -> GrowingAdapter | None:
 def chosen(things: list[tuple[str, object]]) -> list[tuple[str, object]]:
     """Of the crews of a file, those that are meant to be run: flows rather than the crews that they kick off, a flow
     rather than its class, a class rather than those that it is made of, an agent rather than those that work for it."""
+    things = [(name, thing) for name, thing in things if not frameworks.is_agent(thing)] or things
     things = _outermost(things) if len(things) > 1 else things
     flows = [(name, thing) for name, thing in things if any(plugin.is_flow(thing) for plugin in plugins())]
     made = [(name, flow) for name, flow in flows if not isinstance(flow, type)]

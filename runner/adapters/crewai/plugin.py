@@ -11,9 +11,9 @@ from runner.engine.plugin import AdapterPlugin
 
 
 class CrewAIPlugin(AdapterPlugin):
-    """CrewAI's crews, its flows, and functions that kick off several of them."""
+    """CrewAI's crews, its flows, functions that kick off several of them, and agents without a crew."""
 
-    names = ("crewai", "crewai-flow", "crewai-program")
+    names = ("crewai", "crewai-flow", "crewai-program", "crewai-agent")
     framework = "crewai"
     modules = {"crewai": "crew-runner[crewai]", "crewai_tools": "crewai[tools]"}
     entries = ("run", "kickoff")  # what `crewai run` calls in a main.py
@@ -25,7 +25,7 @@ class CrewAIPlugin(AdapterPlugin):
     data_crew = b"from runner.adapters.crewai import discovery\n\ncrew = discovery.from_json(__file__)\n"
 
     def adapter_of(self, thing: object) -> Adapter | None:
-        """One of the three."""
+        """One of the four."""
         if isinstance(thing, Program) and (thing.adapter == "crewai-program" or (not thing.adapter and _is_imported())):
             from runner.adapters.crewai.adapter import CREWAI_PROGRAM
 
@@ -33,9 +33,18 @@ class CrewAIPlugin(AdapterPlugin):
         if not _is_imported():
             return None
         from runner.adapters.crewai.adapter import CREWAI
+        from runner.adapters.crewai.agent import CREWAI_AGENT
         from runner.adapters.crewai.flows import CREWAI_FLOW
 
-        return CREWAI if CREWAI.accepts(thing) else CREWAI_FLOW if CREWAI_FLOW.accepts(thing) else None
+        return next((one for one in (CREWAI, CREWAI_FLOW, CREWAI_AGENT) if one.accepts(thing)), None)
+
+    def is_agent(self, thing: object) -> bool:
+        """Whether it is one of CrewAI's agents."""
+        if not _is_imported():
+            return False
+        from runner.adapters.crewai.agent import CREWAI_AGENT
+
+        return CREWAI_AGENT.accepts(thing)
 
     def is_flow(self, thing: object) -> bool:
         """Whether it is one of CrewAI's flows."""

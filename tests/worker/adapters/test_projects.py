@@ -360,12 +360,18 @@ KICKS_OFF = """
 """
 
 
+TWO_AGENTS = """
+    from crewai import Agent
+
+    a, b = (Agent(role="r", goal="g", backstory="b") for _ in "ab")
+"""
 NOT_RUN = {
     MAKES_TWO: "main.py makes a crew in 2 places: make, other; name one, as in main.py:make",
     TAKES_ONE: "main.py: no crew in it; it defines make (a function): write crew = Crew(...) in it, or a function "
     "without arguments that returns one",
     "": "main.py: no crew in it; it defines nothing: write crew = Crew(...) in it, or a function without arguments "
     "that returns one",
+    TWO_AGENTS: "main.py has 2 crews: a, b; name one, as in main.py:a",
     "    import crewai_tols": "main.py:2: no module named 'crewai_tols': install it where you submit from, too",
 }
 
