@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, cast
 
+from runner.bundles.logins import may_name_indexes, refuse_login
 from runner.bundles.selection import DEFAULT_LIMIT, IGNORE_FILE, MAX_LIMIT, LeftOut, Selected, Selection, private
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew
@@ -55,6 +56,8 @@ def pack(target: Target, *, limit: int = DEFAULT_LIMIT, own: Iterable[os.stat_re
                 left_out.append(LeftOut(file.name, why))
                 databases += [file.name] * (why == "checkpoints")
                 continue
+            if may_name_indexes(file.path.name) and not file.wanted:
+                refuse_login(file.name, content.decode("utf-8", "replace"))
             size += len(content)
             files += 1
             asks |= file.path.name in ASKING or (file.name == crew_file and b"# /// script" in content)

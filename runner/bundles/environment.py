@@ -20,6 +20,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from runner.bundles.logins import refuse_login
 from runner.core.errors import BadCrew
 
 LOCK, LISTED, PROJECT, VERSION = "uv.lock", "requirements.txt", "pyproject.toml", ".python-version"
@@ -28,8 +29,6 @@ _SCRIPT = re.compile(r"(?m)^# /// script\s*$\n(?P<lines>(?:^#(?: .*)?$\n?)+?)^# 
 _INCLUDED = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]\s*(\S+)")
 _LOCAL = re.compile(r"^(?:-e\b|--editable\b|[./]|file:)|@\s*(?:file:|[./])|^(?:--find-links|-f)[ =]\s*[./]")
 _VERSION = re.compile(r"(?:[a-z]+[-@]?)?\d|[<>=~!]")
-_LOGIN = re.compile(r"https?://([^\s/@'\"]+)@")
-_VARIABLE = re.compile(r"(?:[^:@]*:)?\$\{\w+\}")
 
 
 _OWN = ".".join(map(str, sys.version_info[:3]))
@@ -72,7 +71,7 @@ def asked_for(file: Path, root: Path, bundle: str = "") -> Environment | None:
     if not lines and name != LISTED and not python:
         return None
     for text in texts:
-        _refuse_login(name, text)
+        refuse_login(name, text)
     local = any(_LOCAL.search(line) for line in lines) or any("path =" in text for text in texts)
     return Environment(_digest(python, *texts, *[bundle] * local), folder, name, tuple(lines), python)
 
@@ -197,16 +196,6 @@ def _suits(asked: str, version: str) -> bool:
         return SpecifierSet(asked).contains(version, prereleases=True)
     except InvalidSpecifier:
         return False
-
-
-def _refuse_login(name: str, text: str) -> None:
-    """A bundle is stored: no password of an index may be in it. One that stands as ``${NAME}`` is read on workers."""
-    for found in _LOGIN.finditer(text):
-        if not _VARIABLE.fullmatch(found[1]):
-            raise BadCrew(
-                f"{name}: a URL in it has a password or a token, which would be stored; take it out and give it to the "
-                "workers: UV_INDEX_URL, UV_INDEX_<NAME>_USERNAME and _PASSWORD, or ${NAME} in the URL"
-            )
 
 
 def _version(file: Path) -> str:
