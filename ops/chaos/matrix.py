@@ -41,6 +41,7 @@ PLACES = {
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "strands": ["strands-agents[openai]"],
+    "msaf": ["agent-framework-core", "agent-framework-openai"],
     "crewai": ["crewai"],
     "mcp1": ["langchain", "langchain-openai", "langchain-mcp-adapters", "autogen-agentchat", "autogen-ext[openai,mcp]"],
 }  # fmt: skip

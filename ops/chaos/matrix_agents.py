@@ -344,6 +344,29 @@ asyncio.run(main()) # sync tool await
 """,
 }
 
+_MICROSOFT = """
+from agent_framework import Agent
+from agent_framework.openai import OpenAIChatCompletionClient
+
+@LOOK@
+
+client = OpenAIChatCompletionClient("gpt-4o-mini", base_url="@URL@", api_key="sk-secret")
+agent = Agent(client, "You dig.", tools=[look])
+"""
+_MICROSOFT_WAYS = {
+    "async": """
+async def main():
+    print((await agent.run("Dig.")).text)
+asyncio.run(main())
+""",
+    "streamed": """
+async def main():
+    async for piece in agent.run("Dig.", stream=True):
+        print(piece.text, end="|")
+asyncio.run(main()) # sync tool await
+""",
+}
+
 _STRANDS = """
 from strands import Agent, tool
 @MODEL@
@@ -420,6 +443,7 @@ for _way, _main in _LLAMA_WAYS.items():
 for _way, _main in _AUTOGEN_WAYS.items():
     _code = _AUTOGEN.replace("@STREAMS@", str(_way == "streamed"))
     ROWS |= _rows("AutoGen", "autogen", "autogen-agentchat", _code, {_way: _main})
+ROWS |= _rows("Microsoft Agent Framework", "msaf", "agent-framework-core", _MICROSOFT, _MICROSOFT_WAYS)
 for _more, _model in _STRANDS_MODELS.items():
     ROWS |= _rows(
         f"Strands{_more}", "strands", "strands-agents", _STRANDS.replace("@MODEL@", _model.strip()), _STRANDS_WAYS

@@ -18,7 +18,8 @@ from runner.bundles.program import Program
 def test_each_is_known_by_the_module_that_its_users_import() -> None:
     assert {"pydantic_ai", "agents", "langgraph", "langchain", "google.adk"} <= set(PLUGIN.names) & set(PLUGIN.makers)
     assert frameworks.install("pydantic_ai") == " (pip install 'pydantic-ai')"
-    assert {"crewai", "pydantic_ai", "google.adk"} <= frameworks.names()
+    assert frameworks.install("agent_framework") == " (pip install 'agent-framework')"
+    assert {"crewai", "pydantic_ai", "google.adk", "agent_framework"} <= frameworks.names()
 
 
 def test_another_package_of_that_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

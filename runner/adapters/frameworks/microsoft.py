@@ -1,0 +1,51 @@
+"""Agents of Microsoft's Agent Framework."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from runner.adapters.frameworks.approvals import decide
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.journal.tool_uses import Use, record_uses
+
+
+class MicrosoftAgents(AgentFramework):
+    """Its agents, asked the input ``prompt``."""
+
+    name = "agent-framework"
+    module = "agent_framework"
+    runs = ("agent_framework:RawAgent.run", "agent_framework:Agent.run")
+
+    def is_agent(self, thing: object) -> bool:
+        """An agent of any kind."""
+        return isinstance(thing, import_module("agent_framework").BaseAgent)
+
+    async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
+        """Its answer, as a model where it is asked for one."""
+        session = agent.create_session()  # it knows what a person is asked
+        answer = await agent.run(inputs[PROMPT], session=session)
+        while requests := answer.user_input_requests:
+            decided = [one.to_function_approval_response(_decided(one.function_call)) for one in requests]
+            said = import_module("agent_framework").Message("user", decided)
+            answer = await agent.run(said, session=session)
+        found = answer.value
+        return as_output(found if found is not None else answer.text)
+
+    def record_uses(self) -> None:
+        """Where a tool calls its function."""
+        record_uses(import_module("agent_framework").FunctionTool, "_invoke_function", _about)
+
+
+def _decided(call: Any) -> bool:
+    return decide(call.name, call.arguments).approved
+
+
+def _about(tool: Any, call_kwargs: Mapping[str, Any]) -> Use:
+    """Without the context that a tool may ask for, of which it may change what the author gave."""
+    injected = tool._context_parameter_name
+    context = call_kwargs.get(injected)
+    known = {name: one for name, one in call_kwargs.items() if name != injected}
+    return Use(str(tool.name), known, (getattr(context, "kwargs", None), *keepers(tool.func)))
+
+
+FRAMEWORK = MicrosoftAgents()
