@@ -8,7 +8,7 @@ from typing import Any
 from celery.concurrency.base import BasePool, apply_target
 
 from runner.tasks import capacity
-from runner.tasks.switching import TaskLoop
+from runner.tasks.task_loop import TaskLoop
 
 
 class TaskPool(BasePool):

@@ -9,29 +9,24 @@ import asyncio
 import contextlib
 import contextvars
 import itertools
-import logging
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from runner.core import waiting
 from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from runner.tasks.task_loop import TaskLoop
 
 T = TypeVar("T")
 
-LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 AGAIN = 0.01  #: seconds until a thread that could not be broken into is tried again
-BROKEN = 75  #: exit code of a worker whose loop does not run any more
 CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
 
 
@@ -240,156 +235,6 @@ class SwitchingSection:
     def over(self) -> None:
         """Nothing is raised any more."""
         self._over = True
-
-
-class TaskLoop:
-    """The thread that many tasks share, and its event loop."""
-
-    def __init__(self, places: int, threads: int) -> None:
-        self._threads, self._for_thread = threads, deque[SwitchingAlarm]()
-        self.loop = asyncio.new_event_loop()
-        self.hub: greenlet = getcurrent()
-        self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
-        self._free = [SimpleNamespace(place=n) for n in reversed(range(places))]
-        self._idle = threading.Event()
-        self._idle.set()
-        self._active, self._counting = 0, threading.Lock()
-        self._turns: deque[Callable[[], None]] = deque()
-        self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
-
-    def start(self) -> None:
-        """Start the thread. All that waits in this process looks from now on whether it is a task here that does."""
-        waiting.install(current, self)
-        self._thread.start()
-
-    def _run(self) -> None:
-        self.hub = getcurrent()
-        asyncio.set_event_loop(self.loop)
-        try:
-            while not self._run_until_stopped():
-                pass
-        except BaseException:  # of the loop itself: no task here would continue, and nothing would say so
-            log.critical("the loop of this worker's tasks broke; it ends, and another is started", exc_info=True)
-            os._exit(BROKEN)
-
-    def _run_until_stopped(self) -> bool:
-        """Run the loop. False where code on it asks to end the process: that ends the coroutine that does, no more."""
-        try:
-            self.loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):  # asyncio lets them through, when their coroutine has them as its error
-            return False
-        return True
-
-    def call(self, do: Callable[..., object], *arguments: Any) -> None:
-        """Have it called in the loop's thread."""
-        with contextlib.suppress(RuntimeError):  # the process ends
-            self.loop.call_soon_threadsafe(do, *arguments)
-
-    def begin(self, do: Callable[[], object]) -> None:
-        """Do a task. From any thread."""
-        with self._counting:
-            self._active += 1
-            self._idle.clear()
-        self.call(self.in_turn, partial(self._begin, do))
-
-    def in_turn(self, turn: Callable[[], None]) -> None:
-        """Continue one task for each look at what came: however many there are, no connection waits long."""
-        self._turns.append(turn)
-        if len(self._turns) == 1:
-            self.loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        try:
-            self._turns[0]()
-        finally:
-            self._turns.popleft()
-            if self._turns:
-                self.loop.call_soon(self._turn)
-
-    def _begin(self, do: Callable[[], object]) -> None:
-        local = self._free.pop() if self._free else SimpleNamespace(place=None)
-
-        def run() -> None:
-            try:
-                do()
-            except BaseException:
-                log.exception("a job failed")
-            finally:
-                if local.place is not None:
-                    self._free.append(local)
-                with self._counting:
-                    self._active -= 1
-                    if not self._active:
-                        self._idle.set()
-
-        self.switch(SwitchingTask(self, run, local))
-
-    def take_thread(self, task: SwitchingTask) -> SwitchingAlarm | None:
-        """Let a task have a thread; what to wait for where all are in use."""
-        if self._threads:
-            self._threads -= 1
-            return None
-        alarm = task.alarm()
-        self._for_thread.append(alarm)
-        return alarm
-
-    def leave_queue(self, alarm: SwitchingAlarm) -> bool:
-        """A task does not wait for a thread any more. Returns whether it still did."""
-        with contextlib.suppress(ValueError):
-            self._for_thread.remove(alarm)
-            return True
-        return False
-
-    def give_thread(self) -> None:
-        """A thread is free: for who waits longest."""
-        if self._for_thread:
-            self._for_thread.popleft().set_here()
-        else:
-            self._threads += 1
-
-    def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
-        """Continue a task until it waits; the log says if that was long: the others do not run meanwhile."""
-        began = time.monotonic()
-        if exception is None:
-            task.switch()
-        else:
-            task.throw(exception)
-        if (took := time.monotonic() - began) > LONG:
-            log.warning("a task kept all others of this thread waiting for %.2f s", took)
-
-    def is_running_here(self) -> bool:
-        """Whether this is its thread."""
-        return threading.get_ident() == self._thread.ident
-
-    async def aside(self, do: Callable[..., T], *arguments: Any) -> T:
-        """What ``do`` gives, which may wait as a task does. For coroutines that tasks wait for."""
-        done: asyncio.Future[T] = self.loop.create_future()
-
-        def run() -> None:
-            try:
-                found = do(*arguments)
-            except BaseException as error:
-                if not done.done():  # else it was cancelled
-                    done.set_exception(error if not isinstance(error, StopIteration) else _in_coroutine(error))
-            else:
-                if not done.done():
-                    done.set_result(found)
-
-        task = SwitchingTask(self, run, None)
-        task.gr_context = getcurrent().gr_context  # its own, not a copy: what it sets stays set
-        self.switch(task)
-        return done.result() if done.done() else await done
-
-    def wait_until_idle(self) -> None:
-        """Until no task is there."""
-        self._idle.wait()
-
-
-def _in_coroutine(error: StopIteration) -> RuntimeError:
-    """What Python makes of it there, where it would mean a result."""
-    found = RuntimeError("raised StopIteration")
-    found.__cause__ = error
-    return found
 
 
 def _heard(work: "asyncio.Task[Any]") -> None:

@@ -13,13 +13,13 @@ import hashlib
 import os
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from runner.core import waiting
 from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
 from runner.core.safe_paths import remove_below, write_below
 
@@ -50,7 +50,7 @@ class Workdir:
         self._place = place
         self._begin = begin
         self._keeps = keeps
-        self._lock = threading.RLock()
+        self._lock = waiting.TaskLock()
         self._made = False
         self._seen: _Snapshot = {}
         self._begun_with: set[str] = set()

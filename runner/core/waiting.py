@@ -76,9 +76,6 @@ class Loop(Protocol):
     def is_running_here(self) -> bool:
         """Whether it is the one that calls this."""
 
-    async def aside(self, do: Callable[..., T], *arguments: Any) -> T:
-        """What ``do`` gives, which may wait as a task does."""
-
 
 _find: Callable[[], Waiter | None] | None = None
 _loop: Loop | None = None
@@ -94,13 +91,6 @@ def install(find: Callable[[], Waiter | None], loop: Loop) -> None:
 def is_shared_loop() -> bool:
     """Whether the event loop that calls this is there for many tasks."""
     return _loop is not None and _loop.is_running_here()
-
-
-async def aside(do: Callable[..., T], *arguments: Any) -> T:
-    """What ``do`` gives, called by a coroutine: if it waits, and many tasks share the loop, that runs meanwhile."""
-    if _loop is None or not _loop.is_running_here():
-        return do(*arguments)
-    return await _loop.aside(do, *arguments)
 
 
 def here() -> Waiter | None:

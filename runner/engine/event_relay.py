@@ -148,24 +148,31 @@ class TaskEvents:
         with self._lock:
             if self._closed or event.type in CHUNKS:
                 return self._last
-            kind = "".join(char for char in event.type[:200] if char.isprintable())
-            ours = kind.startswith(OURS)  # a nested crew emits events of its own tasks
-            inner = event.task_id or getattr(event, "crew_name", None) or "?"
-            opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
-            triggers = self._claim.scope.triggers
-            self._last = self._task.tell(
-                kind,
-                f"{self._key}/{inner}"[:400] if ours else self._key,
-                more=_figures(event),
-                parent=self._numbers.get(event.parent_event_id or "", 0),
-                started=self._numbers.get(event.started_event_id or "", 0),
-                cause=self._numbers.get(event.triggered_by_event_id or "", 0),
-                ends=_interrupted(kind) if opens else "",
-                trigger=kind if not ours and triggers.intersection((kind, "*")) else "",
+            parent, started, cause = (
+                self._numbers.get(one or "", 0)
+                for one in (event.parent_event_id, event.started_event_id, event.triggered_by_event_id)
             )
-            event.event_id = self._remember(self._last)
-        event.previous_event_id = event_id_of(self._run, self._last - 1)
-        return self._last
+        kind = "".join(char for char in event.type[:200] if char.isprintable())
+        ours = kind.startswith(OURS)  # a nested crew emits events of its own tasks
+        inner = event.task_id or getattr(event, "crew_name", None) or "?"
+        opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
+        triggers = self._claim.scope.triggers
+        # Not under the lock: the store may be away, and others that share this thread would wait for it for ever.
+        number = self._task.tell(
+            kind,
+            f"{self._key}/{inner}"[:400] if ours else self._key,
+            more=_figures(event),
+            parent=parent,
+            started=started,
+            cause=cause,
+            ends=_interrupted(kind) if opens else "",
+            trigger=kind if not ours and triggers.intersection((kind, "*")) else "",
+        )
+        with self._lock:
+            self._last = max(self._last, number)
+            event.event_id = self._remember(number)
+        event.previous_event_id = event_id_of(self._run, number - 1)
+        return number
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:

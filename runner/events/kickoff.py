@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from runner.core import waiting
 from runner.events.base import BaseEvent
 from runner.events.lock import ForkSafeLock
 from runner.events.record import EventRecord
@@ -90,7 +91,7 @@ class Kickoff:
     )
 
     def __init__(self, state: RuntimeStateLike | None = None, start: int = 0, like: "Kickoff | None" = None) -> None:
-        self._lock: ForkSafeLock | None = None
+        self._lock: ForkSafeLock | waiting.TaskLock | None = None
         self.state = state
         self.source: Source | None = like.source if like else None
         self.guard: Guard = like.guard if like else contextlib.nullcontext
@@ -102,11 +103,11 @@ class Kickoff:
         self.count_from(start)
 
     @property
-    def lock(self) -> ForkSafeLock:
-        """Held while an event is prepared and numbered; there from the first event on."""
+    def lock(self) -> ForkSafeLock | waiting.TaskLock:
+        """Held while an event is prepared and numbered, for which the store is asked; there from the first event on."""
         if self._lock is None:
             with _first_use:
-                self._lock = self._lock or ForkSafeLock()
+                self._lock = self._lock or (waiting.TaskLock() if waiting.shared else ForkSafeLock())
         return self._lock
 
     def count_from(self, start: int) -> None:

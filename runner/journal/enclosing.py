@@ -151,16 +151,19 @@ class Made:
 
 
 current_step: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
-account = threading.Lock()  # the frames of nested journals are changed under one
+_superseding = threading.Lock()  # the frames of nested journals are changed under one, of all tasks
 
 
-def supersede(frame: Frame | None) -> Iterator[AccountKey]:
+def supersede(frame: Frame | None) -> list[AccountKey]:
     """What the steps from here outward are in the account: from now on others stand for them. A tool is a tool."""
-    while frame is not None:
-        if frame.entry is not None and frame.entry.kind != "tool":
-            yield frame.entry
-            frame.entry = None
-        frame = frame.outer
+    found = []
+    with _superseding:
+        while frame is not None:
+            if frame.entry is not None and frame.entry.kind != "tool":
+                found.append(frame.entry)
+                frame.entry = None
+            frame = frame.outer
+    return found
 
 
 class Doing:

@@ -362,17 +362,14 @@ class Journal(Turns):
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
         with self._cancel_scope.write():
-            with enclosing.account:
-                superseded = list(supersede(outer))
-            for entry in superseded:
+            for entry in supersede(outer):
                 self._recorder.drop_step(entry)
 
     def enter(self, frame: Frame, *, intent_only: bool = False) -> None:
         """Count it as begun, if it counts. A call of a model stands for the steps around it."""
         if frame.entry is None:
             return
-        with enclosing.account:
-            supersedes = list(supersede(frame.outer)) if frame.entry.kind == "model" else []
+        supersedes = supersede(frame.outer) if frame.entry.kind == "model" else []
         with self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
-from runner.core import waiting
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
@@ -55,20 +54,14 @@ def install(library: Any) -> None:
         if (answer := exchange.recorded()) is not None:
             return answer
         await exchange.call.wait_async()
-        await waiting.aside(exchange.call.__enter__)
-        try:
+        with exchange.call:
             response = await handle_async(self, exchange.outgoing(_both_async))
-            if await waiting.aside(exchange.taken, response):
-                if exchange.call.streams:
-                    response = exchange.streamed(async_stream)
-                else:
-                    await response.aread()
-                    response = await waiting.aside(exchange.whole)
-        except BaseException as error:
-            await waiting.aside(exchange.call.__exit__, type(error), error, error.__traceback__)
-            raise
-        exchange.call.__exit__(None, None, None)
-        return response
+            if not exchange.taken(response):
+                return response
+            if exchange.call.streams:
+                return exchange.streamed(async_stream)
+            await response.aread()
+            return exchange.whole()
 
     handle_request.journaled = True  # type: ignore[attr-defined]
     sync.handle_request = handle_request
@@ -166,7 +159,7 @@ def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
 
 async def _both_async(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
     if event.endswith(_WATCHED):
-        await waiting.aside(ours, event, info)
+        ours(event, info)
     if theirs is not None:
         await theirs(event, info)
 
@@ -201,12 +194,12 @@ def _streams(library: Any) -> tuple[Any, Any]:
             try:
                 held = []
                 async for piece in self.response.aiter_bytes():
-                    await waiting.aside(self.tee.passed, piece)
+                    self.tee.passed(piece)
                     if self.tee.has_said_all:
                         held.append(piece)
                     else:
                         yield piece
-                await waiting.aside(self.tee.ended)
+                self.tee.ended()
                 for piece in held:
                     yield piece
             except BaseException as error:

@@ -21,7 +21,7 @@ from runner.testing import eventually
 
 from .driver import Driver, plan_of
 
-switching = pytest.importorskip("runner.tasks.switching")
+task_loop = pytest.importorskip("runner.tasks.task_loop")
 
 GPT = AccountKey("model", "A", "gpt")
 
@@ -46,7 +46,7 @@ class Line(SharedConnection):
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, value in (("_find", None), ("_loop", None), ("shared", False)):
         monkeypatch.setattr(waiting, name, value)
-    loop = switching.TaskLoop(8, 2)
+    loop = task_loop.TaskLoop(8, 2)
     loop.start()
     yield loop
     loop.call(loop.loop.stop)

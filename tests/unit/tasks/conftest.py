@@ -39,11 +39,11 @@ class Tasks:
 
 @pytest.fixture
 def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
-    switching = pytest.importorskip("runner.tasks.switching")
+    task_loop = pytest.importorskip("runner.tasks.task_loop")
     monkeypatch.setattr(waiting, "_find", waiting._find)
     monkeypatch.setattr(waiting, "_loop", None)
     monkeypatch.setattr(waiting, "shared", False)
-    loop = switching.TaskLoop(64, 2)
+    loop = task_loop.TaskLoop(64, 2)
     loop.start()
     yield Tasks(loop)
     loop.call(loop.loop.stop)

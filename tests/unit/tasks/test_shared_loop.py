@@ -8,7 +8,7 @@ import pytest
 
 from runner.core import waiting
 
-switching = pytest.importorskip("runner.tasks.switching")
+task_loop = pytest.importorskip("runner.tasks.task_loop")
 
 pytestmark = pytest.mark.slow  # an event loop opens a socket
 
@@ -23,7 +23,7 @@ def waiter() -> waiting.Waiter:
 def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
     error: type[BaseException], tasks: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # Given a task that waits, and three whose code exits: in a coroutine, beside one, and in a callback
+    # Given a task that waits, and code that exits: in a coroutine that has waited, in one that has not, in a callback
     free = threading.Event()
     alarms: list[waiting.Alarm] = []
 
@@ -34,8 +34,8 @@ def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
     def raises() -> None:
         raise error("enough")
 
-    async def exits_aside() -> None:
-        await waiting.aside(raises)
+    async def exits_at_once() -> None:
+        raises()
 
     def waits() -> str:
         alarms.append(waiter().alarm())
@@ -46,11 +46,11 @@ def test_code_that_asks_to_end_the_process_ends_its_own_task_alone(
     tasks.begin(waits)
     assert free.wait(10)
     tasks.begin(lambda: waiter().awaited(exits()))
-    tasks.begin(lambda: waiter().awaited(exits_aside()))
+    tasks.begin(lambda: waiter().awaited(exits_at_once()))
     tasks.loop.call(raises)
     tasks.turned()
     alarms[0].set()
-    # Then those three have ended so, and the other goes on
+    # Then these tasks have ended so, and the other goes on
     results = tasks.results()
     assert [type(one) for one in results if isinstance(one, BaseException)] == [error, error]
     assert "waited" in results
@@ -61,18 +61,9 @@ def test_a_loop_that_breaks_ends_its_process(
     tasks: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     left: list[int] = []
-    monkeypatch.setattr(switching.os, "_exit", left.append)
+    monkeypatch.setattr(task_loop.os, "_exit", left.append)
     tasks.loop.loop._selector.select = lambda _: 1 / 0
     tasks.loop.call(bool)
     tasks.loop._thread.join(10)
-    assert left == [switching.BROKEN]
+    assert left == [task_loop.BROKEN]
     assert "another is started" in caplog.text
-
-
-def test_what_is_done_aside_may_raise_anything(tasks: Any) -> None:
-    async def call() -> None:
-        await waiting.aside(next, iter(()))
-
-    tasks.begin(lambda: waiter().awaited(call()))
-    (error,) = tasks.results()
-    assert isinstance(error.__cause__, StopIteration)

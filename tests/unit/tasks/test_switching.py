@@ -14,6 +14,7 @@ from runner.core.errors import Interrupted, TimedOut
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 
 switching = pytest.importorskip("runner.tasks.switching")
+task_loop = pytest.importorskip("runner.tasks.task_loop")
 
 pytestmark = pytest.mark.slow  # an event loop opens a socket
 
@@ -298,28 +299,10 @@ def test_what_several_need_is_done_once(tasks: Any) -> None:
     assert tasks.results().count("made") == len(done) == 1
 
 
-def test_a_coroutine_may_wait_as_a_task_does_and_what_it_sets_stays(tasks: Any) -> None:
-    def waits() -> str:
-        NAME.set("set aside")
-        waiting.sleep(0.001)
-        return "waited"
-
-    async def call() -> tuple[str, str]:
-        return await waiting.aside(waits), NAME.get()
-
-    async def fails() -> None:
-        await waiting.aside(lambda: 1 / 0)
-
-    tasks.begin(lambda: waiter().awaited(call()))
-    assert tasks.results() == [("waited", "set aside")]
-    tasks.begin(lambda: waiter().awaited(fails()))
-    assert isinstance(tasks.results()[-1], ZeroDivisionError)
-
-
 def test_who_keeps_the_thread_for_long_is_told_of(
     tasks: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switching, "LONG", -1.0)
+    monkeypatch.setattr(task_loop, "LONG", -1.0)
     tasks.begin(lambda: None)
     tasks.results()
     assert "kept all others of this thread waiting" in caplog.text
