@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -51,7 +51,7 @@ class Process:
         probe = connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0)
         self.stops = TaskStops(
             self.settings.drain_timeout,
-            lambda claim: store.holds(probe, claim),
+            partial(store.hold, probe),
             self._mark,
             on_main_thread=on_main_thread,
         )
@@ -64,10 +64,11 @@ class Process:
         self._local = threading.local()
         self._environments = environments.here()
 
-    def _mark(self, claim: Claim, trigger: str) -> None:
+    def _mark(self, claims: Iterable[Claim], trigger: str) -> None:
         """On a connection of its own: it may come in the middle of anything."""
         with connect(state_url(), name=f"runner:{self.worker}:mark", timeout=2.0) as client:
-            store.mark(client, claim.job, trigger)
+            for claim in claims:
+                store.mark(client, claim.job, trigger)
 
     def name(self) -> str:
         """What claims call this process: its pid; in a threads pool the thread as well."""

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -50,13 +50,13 @@ class TaskStops:
     def __init__(
         self,
         drain_timeout: float,
-        holds: Callable[[Claim], bool],
-        mark: Callable[[Claim, str], None],
+        hold: Callable[[Sequence[Claim]], Sequence[bool]],
+        mark: Callable[[Iterable[Claim], str], None],
         *,
         on_main_thread: bool,
     ) -> None:
         self._drain_timeout = drain_timeout
-        self._holds = holds
+        self._hold = hold
         self._mark = mark
         self._on_main_thread = on_main_thread
         self._flying: dict[waiting.Section, _InFlight] = {}
@@ -114,9 +114,9 @@ class TaskStops:
 
     def drain(self, cause: str = "SIGTERM") -> None:
         """Take no more tasks; stop those between steps now, others as their call ends or after the drain timeout."""
-        if not self._draining:
+        first, self._draining = not self._draining, True
+        if first:
             self.mark(cause)
-        self._draining = True
         for task in list(self._flying.values()):
             task.cancel_scope.ask(Interrupted("the worker is draining"))
         if self._flying:
@@ -125,15 +125,17 @@ class TaskStops:
 
     def mark(self, cause: str) -> None:
         """A signal came: the runs in flight that asked for it get a checkpoint before anything else happens."""
-        for task in {(t.claim.job.run_id, t.claim.job.branch): t for t in list(self._flying.values())}.values():
-            with contextlib.suppress(Exception):  # best effort as to the run: Redis is away
-                self._mark(task.claim, cause)
+        asked = [task.claim for task in list(self._flying.values()) if task.claim.scope.triggers & {cause, "*"}]
+        if asked:
+            with contextlib.suppress(Exception):  # best effort as to the runs: Redis is away
+                self._mark({(claim.job.run_id, claim.job.branch): claim for claim in asked}.values(), cause)
 
     def recheck(self) -> None:
         """Stop the tasks whose claims are lost."""
-        for task in list(self._flying.values()):
-            with contextlib.suppress(Exception):  # Redis is away: the next heartbeat asks again
-                if not self._holds(task.claim):
+        flying = list(self._flying.values())
+        with contextlib.suppress(Exception):  # Redis is away: the next heartbeat asks again
+            for task, holds in zip(flying, self._hold([task.claim for task in flying]), strict=True):
+                if not holds:
                     task.cancel_scope.ask(ClaimLost(f"the claim on {task.claim.job.ref} is lost"))
         self._break_in()
 
@@ -188,6 +190,7 @@ class TaskStops:
 
     def _break_in(self) -> None:
         """Raise the stop in each task that may be broken into; the others meet it at their next step."""
+        again = False
         for task in list(self._flying.values()):
             stop = task.cancel_scope.stopping
             if stop is None or not self._may_break_in(task.cancel_scope):
@@ -196,8 +199,9 @@ class TaskStops:
             if self._on_main_thread and own is not None and not own.in_critical_section():
                 _later(STILL_JOINING, self._leave_behind, task)
                 raise stop
-            if self._on_main_thread or not task.section.break_in(type(stop)):
-                _later(AGAIN, self._poke)
+            again |= self._on_main_thread or not task.section.break_in(type(stop))
+        if again:
+            _later(AGAIN, self._poke)
 
     def _may_break_in(self, cancel_scope: CancelScope) -> bool:
         return cancel_scope.interruptible(force=self._force or not getattr(cancel_scope.stopping, "deferrable", False))

@@ -153,11 +153,13 @@ def return_job(line: Executor, job: Job) -> None:
     )
 
 
-def holds(client: Client, claim: Claim) -> bool:
-    """Whether the claim still holds. Asked beside the task's own line, while the task may be using that."""
-    branch = keys.branch_key(claim.job.run_id, claim.job.branch)
-    token = client.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
-    return bool(token == str(claim.token))
+def hold(client: Client, claims: Sequence[Claim]) -> list[bool]:
+    """Which of these claims still hold. Asked beside their tasks' own lines, while the tasks may be using those."""
+    asked, wanted = client.pipeline(transaction=False), [str(claim.token) for claim in claims]
+    for claim in claims:
+        branch = keys.branch_key(claim.job.run_id, claim.job.branch)
+        asked.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
+    return [found == token for found, token in zip(asked.execute(), wanted, strict=True)]
 
 
 def mark(client: Client, job: Job, trigger: str) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import stat
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextvars import ContextVar
@@ -50,7 +51,7 @@ class Workdir:
         self._place = place
         self._begin = begin
         self._keeps = keeps
-        self._lock = waiting.TaskLock()
+        self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
         self._made = False
         self._seen: _Snapshot = {}
         self._begun_with: set[str] = set()

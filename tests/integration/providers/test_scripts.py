@@ -397,7 +397,7 @@ def test_a_lost_claim_says_so_on_every_write(driver: Driver, monkeypatch: pytest
     monkeypatch.setattr(claimed_steps, "AWAY", 0)
     with pytest.raises(ClaimLost):
         task.begin_step()
-    assert not store.holds(driver.redis, task._claim)
+    assert store.hold(driver.redis, [task._claim]) == [False]
 
 
 @pytest.mark.parametrize("lost", ["reaped", "reaped and committed elsewhere", "its run is gone"])

@@ -1,0 +1,80 @@
+"""What a signal does to a process with many tasks, in which order."""
+
+import contextlib
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.core.errors import ClaimLost, Interrupted
+from runner.core.jobs import Job
+from runner.journal.cancellation.cancel_scope import CancelScope
+
+stops = pytest.importorskip("runner.tasks.stops")
+
+
+class Section:
+    """A section of a task into which nothing breaks."""
+
+    def in_critical_section(self) -> bool:
+        return False
+
+    def break_in(self, _: type[BaseException]) -> bool:
+        return True
+
+    def over(self) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stops, "InterruptibleSection", Section)
+    monkeypatch.setattr(stops, "_later", lambda *_: None)
+
+
+def claim_of(run: str, *triggers: str, task: str = "t") -> Any:
+    return SimpleNamespace(job=Job(run, "main", task, 1), scope=SimpleNamespace(triggers=frozenset(triggers)))
+
+
+class Flying(contextlib.ExitStack):
+    """Tasks in flight, and what the store was asked."""
+
+    def __init__(self, lost: Sequence[Any] = (), away: bool = False) -> None:
+        super().__init__()
+        self.marked: list[tuple[list[str], str, bool]] = []
+        self.asked: list[int] = []
+        self.lost, self.away = lost, away
+        self.stops = stops.TaskStops(0.0, self.hold, self.mark, on_main_thread=False)
+
+    def hold(self, claims: Sequence[Any]) -> list[bool]:
+        self.asked.append(len(claims))
+        return [claim not in self.lost for claim in claims]
+
+    def mark(self, claims: Any, cause: str) -> None:
+        self.marked.append(([claim.job.run_id for claim in claims], cause, self.stops.draining))
+        if self.away:
+            raise ConnectionError("away")
+
+
+def test_a_process_that_drains_takes_nothing_more_before_it_asks_the_store_anything() -> None:
+    # Given tasks of three runs, two of them of one run, and one that asked for no checkpoint at a signal
+    flying, scopes = Flying(away=True), [CancelScope() for _ in range(4)]
+    claims = [claim_of("a", "SIGTERM"), claim_of("a", "SIGTERM", task="u"), claim_of("b", "*"), claim_of("c", "other")]
+    for scope, claim in zip(scopes, claims, strict=True):
+        flying.enter_context(flying.stops.watching(scope, claim, None))
+    # When it is to drain, while the store is away
+    flying.stops.drain("SIGTERM")
+    flying.stops.drain("SIGTERM")
+    # Then the store was asked once, for the two runs that want it, and all tasks are asked to stop
+    assert flying.marked == [(["a", "b"], "SIGTERM", True)]
+    assert all(isinstance(scope.stopping, Interrupted) for scope in scopes)
+
+
+def test_whose_claim_is_lost_is_asked_once_for_all() -> None:
+    claims = [claim_of("a"), claim_of("b"), claim_of("c")]
+    flying, scopes = Flying(lost=claims[1:2]), [CancelScope() for _ in range(3)]
+    for scope, claim in zip(scopes, claims, strict=True):
+        flying.enter_context(flying.stops.watching(scope, claim, None))
+    flying.stops.recheck()
+    assert flying.asked == [3]
+    assert [type(scope.stopping) for scope in scopes] == [type(None), ClaimLost, type(None)]
