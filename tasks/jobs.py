@@ -227,16 +227,20 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
     main process costs more than a small job. After what did not succeed, which Celery reports, it takes nothing.
     """
     here = process()
-    ends = time.monotonic() + here.settings.time_slice
-    queue = (request.get("delivery_info") or {}).get("routing_key") or ""
-    ended = trace(uuid, args, kwargs, request)
-    while (message := here.next(queue if ended.info is None and time.monotonic() < ends else "")) is not None:
-        shown = argument_text(**message.arguments)
-        if request.get(WATCHED):
-            here.tell(uuid, ended.runtime, message.id, message.name, shown)
-        about = {"id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments}
-        ended = trace(message.id, (), message.arguments, {**request, **about, "kwargsrepr": shown})
-    return ended
+    here.stops.has_message = True
+    try:
+        ends = time.monotonic() + here.settings.time_slice
+        queue = (request.get("delivery_info") or {}).get("routing_key") or ""
+        ended = trace(uuid, args, kwargs, request)
+        while (message := here.next(queue if ended.info is None and time.monotonic() < ends else "")) is not None:
+            shown = argument_text(**message.arguments)
+            if request.get(WATCHED):
+                here.tell(uuid, ended.runtime, message.id, message.name, shown)
+            about = {"id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments}
+            ended = trace(message.id, (), message.arguments, {**request, **about, "kwargsrepr": shown})
+        return ended
+    finally:
+        here.stops.has_message = False
 
 
 @app.task(name=JOB, base=JobTask, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))

@@ -63,6 +63,9 @@ class TaskStops:
         self._draining = False
         self._leaving = False
         self._force = False
+        self.has_message = (
+            False  #: whether the process has a job's message, which nothing else knows of until its claim
+        )
 
     @property
     def leaving(self) -> bool:
@@ -163,10 +166,12 @@ class TaskStops:
     def _terminated(self, _signum: int, _frame: FrameType | None) -> None:
         """This process was asked to end, perhaps with its whole group: hand the task back, then go."""
         self._leaving = True
-        if not self._flying:
-            self._draining = True
+        if self._flying:
+            self.drain()
+            return
+        self._draining = True
+        if not self.has_message or outage.is_on:  # else the job is returned first
             raise SystemExit(0)
-        self.drain()
 
     def _time_out(self, task: _InFlight, timeout: float) -> None:
         left = task.began + timeout + outage.seconds - task.waited - time.monotonic()

@@ -4,6 +4,7 @@ Celery's own way with a lost connection is to start over, seconds later; with a 
 worker, and with it the tasks in flight.
 """
 
+import logging
 from collections.abc import Callable
 from queue import Empty
 from time import monotonic, sleep
@@ -14,9 +15,12 @@ from celery.worker.state import maybe_shutdown
 from kombu.asynchronous import get_event_loop
 from kombu.transport import TRANSPORT_ALIASES, redis
 
+from runner.core.errors import one_line
 from runner.providers.redis import address
 from runner.providers.redis.connection import NoticingClient, noticing_connections
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
+
+log = logging.getLogger(__name__)
 
 PAUSE = 0.2  #: seconds until the broker is asked again
 LONGEST_PAUSE = 1.0  #: the same, where it has been away for long
@@ -53,6 +57,8 @@ class Poller(redis.MultiChannelPoller):
         except Empty:
             self._answered(asked)
             raise
+        except (ValueError, LookupError, TypeError, AttributeError) as error:  # kombu would end the worker
+            log.error("a message could not be read, and is dropped: %s", one_line(error))
         self._answered(asked)
 
     def _answered(self, asked: Any) -> None:

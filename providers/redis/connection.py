@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import hiredis
@@ -230,10 +231,11 @@ class PipelinedConnection:
             self.missed()
             raise
 
-    def ask_for(self, *command: Any) -> Any:
-        """The same, once; None also where the server is away or refuses."""
+    def ask_for(self, call: Callable[[Any], Any]) -> Any:
+        """What ``call`` gives of this line, whose commands are asked once; None also where the server is away or
+        refuses."""
         try:
-            return self.ask(*command)
+            return call(SimpleNamespace(execute_command=self.ask))
         except (*TRANSIENT_ERRORS, ResponseError):
             return None
 

@@ -1,9 +1,12 @@
 """Redis as the store of an engine: one connection for what tasks write, and one beside it for what they read."""
 
+import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from runner.core.errors import one_line
 from runner.core.jobs import ANY, Claim, Job, Needed, Refusal
 from runner.core.output import TaskOutput
 from runner.core.plan import Plan
@@ -13,11 +16,13 @@ from runner.providers.redis.address import identity
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Client, PipelinedConnection, Replicas, patient
 from runner.providers.redis.dynamic_plan import GrowingBranch
-from runner.providers.redis.envelope import Message, read_message
+from runner.providers.redis.envelope import JOB, Message, read_message
 from runner.providers.redis.rate_limit import RunPace
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.scripts import Executor, claimed, stamp
 from runner.providers.redis.workers import Workers
+
+log = logging.getLogger(__name__)
 
 
 class RedisStore:
@@ -46,16 +51,17 @@ class RedisStore:
     def take(self, queue: str) -> Message | None:
         """Take the oldest message of a queue that scripts push to; None for none, and where the store is away.
 
-        One whose answer is lost is sent again, as one that is lost on the way through Celery.
+        One whose answer is lost is sent again, as one that is lost on the way through Celery. One that is not a job's
+        stays where it is, for Celery, which says so.
         """
-        text = self._line.ask_for("RPOP", queue)
+        text = self._line.ask_for(partial(scripts.load("take"), queue=queue, job=f'"{JOB}"'))
         if text is None:
             return None
         try:
             return read_message(text)
-        except ValueError:  # not of ours: for Celery, which says so
-            self._line.ask_for("RPUSH", queue, text)
-        return None
+        except ValueError as error:
+            log.error("a message in queue %s is no job's, and is dropped: %s", queue, one_line(error))
+            return None
 
     def return_job(self, job: Job) -> None:
         """Send a received job on, unclaimed."""

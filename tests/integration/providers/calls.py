@@ -149,7 +149,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     driver.task(taken["b"]).retry(1.0, "it raised", replayed=0)
     clock.go_on(2000)
     workers.move_due()
-    driver.redis.delete("jobs")  # lost
+    assert scripts.load("take")(driver.redis, queue="jobs", job='"runner.job"')  # and lost
+    driver.redis.delete("jobs")
     clock.go_on(10_000)
     workers.redeliver(1000)
     (job,) = driver.jobs()

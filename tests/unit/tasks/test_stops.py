@@ -78,3 +78,22 @@ def test_whose_claim_is_lost_is_asked_once_for_all() -> None:
     flying.stops.recheck()
     assert flying.asked == [3]
     assert [type(scope.stopping) for scope in scopes] == [type(None), ClaimLost, type(None)]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_process_that_has_a_message_ends_when_it_has_returned_that(
+    away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flying = Flying()
+    monkeypatch.setattr(stops, "outage", SimpleNamespace(is_on=away))
+    flying.stops.has_message = True
+    if away:  # it cannot be returned; it is sent again, as one that is lost
+        with pytest.raises(SystemExit):
+            flying.stops._terminated(15, None)
+        return
+    flying.stops._terminated(15, None)
+    assert flying.stops.draining
+    assert flying.stops.leaving
+    flying.stops.has_message = False
+    with pytest.raises(SystemExit):
+        flying.stops._terminated(15, None)

@@ -9,11 +9,12 @@ from typing import Any
 import kombu.transport
 import pytest
 from kombu import Connection, Exchange, Queue
+from redis import Redis
 
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.tasks import transport
 from runner.tasks.app import kombu_url
-from runner.testing import Command, FaultProxy, Refuse
+from runner.testing import Command, FaultProxy, RedisServer, Refuse
 from runner.testing.fault_proxy import ANSWERED
 
 PAUSE = 0.02  # seconds that it refuses
@@ -96,3 +97,17 @@ def test_it_is_waited_for_wherever_it_refuses(code, own_server, proxy):
         reached = refusing.left <= 0
         assert nth < 60
     assert nth > 3  # else nothing was refused
+
+
+NONE = [b"not JSON", b"\xff", b"[1]", b"{}", b'{"properties": 1}', b'{"properties": {}}', b"null", b'"text"',
+        b'{"properties": {"delivery_tag": 1, "body_encoding": "base64"}, "body": "abc"}']  # fmt: skip
+
+
+def test_what_is_no_message_is_dropped_with_a_line_of_the_log(
+    server: RedisServer, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Connection(kombu_url(server.url)) as direct, direct.SimpleQueue("jobs", no_ack=True) as queue:
+        queue.put("a job")
+    redis.rpush("jobs", *NONE)  # before it
+    assert consume(server.url) == ["a job"]
+    assert caplog.text.count("a message could not be read, and is dropped") == len(NONE)
