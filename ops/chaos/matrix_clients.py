@@ -1,6 +1,6 @@
 """Programs without a framework: each has a model look at five things, with a client of its vendor or of HTTP alone."""
 
-from matrix_agents import DIG, Row
+from matrix_program import DIG, Row
 
 _LOOK = """
 import json

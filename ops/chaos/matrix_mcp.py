@@ -1,6 +1,7 @@
 """Programs whose agents look at five things with the tool of an MCP server, which each starts of its own file."""
 
-from matrix_agents import ADK, ADK_MAIN, ADK_MODELS, DIG, LOOK, Row
+from matrix_agents import ADK, ADK_MAIN, ADK_MODELS
+from matrix_program import DIG, LOOK, Row
 
 _SERVES = (
     DIG.replace("import asyncio, os, signal", "import asyncio, os, signal, sys").replace("getpid", "getppid")
