@@ -206,6 +206,8 @@ class ClaimedSteps:
 
     def _withdraw(self) -> bool:
         """Withdraw the note that is reserved, if its step did not come soon. Returns whether that is settled."""
+        if not self._quiet():  # the lock is held by who waits for the store, and is not wanted where steps come
+            return False
         with self._lock:
             if not self._reserved:
                 return True

@@ -189,3 +189,12 @@ def test_it_is_withdrawn_between_two_commands_of_the_connection(
         assert withdrawing.is_alive()
     withdrawing.join(5)
     assert scene.begun == ("", "")
+
+
+def test_where_steps_come_the_look_for_the_next_waits_for_no_command(scene: Scene) -> None:
+    found: list[bool] = []
+    with scene.driver.line.lock:  # a command is on its way
+        looking = threading.Thread(target=lambda: found.append(scene.task._withdraw()))
+        looking.start()
+        looking.join(10)
+        assert found == [False]
