@@ -120,7 +120,7 @@ def tried(name: str, python: Path, target: str, words: list[str]) -> dict[str, A
             out, err = home / f"{how}.out", home / f"{how}.err"
             with out.open("w") as stdout, err.open("w") as stderr:
                 subprocess.run(
-                    command, cwd=folder, env=environment, stdout=stdout, stderr=stderr, timeout=100, check=False
+                    command, cwd=folder, env=environment, stdout=stdout, stderr=stderr, timeout=600, check=False
                 )
             counts.append(models.requests + vendors.requests - before)
             said.append((out.read_text(), err.read_text()))
