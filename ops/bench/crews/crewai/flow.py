@@ -10,17 +10,22 @@ from crewai.flow import Flow, listen, router, start
 TIMES = 10
 
 
+def note():
+    with Path(os.environ["NOTES"]).open("a") as out:
+        print(json.dumps({"busy": time.process_time(), "pid": os.getpid()}), file=out)
+
+
 class Counting(Flow):
     """Goes round."""
 
     @start("again")
     def count(self):
         self.state["n"] = self.state.get("n", 0) + 1
-        with Path(os.environ["NOTES"]).open("a") as out:
-            print(json.dumps({"busy": time.process_time()}), file=out)
+        note()
 
     @router(count)
     def whether(self):
+        note()
         return "again" if self.state["n"] < TIMES // 2 else "enough"
 
     @listen("enough")
