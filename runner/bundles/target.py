@@ -78,7 +78,7 @@ def _from_path(place: str, attr: str | None) -> Target | None:
     may_be_module = _DOTTED.fullmatch(place) is not None and not place.endswith(".py")
     if path.is_dir():
         crew_file, of_it = _crew_file(path), ""
-        if crew_file is None:
+        if crew_file is None and not any(with_crews(path)):  # a crew's tools may be made with a framework of agents
             crew_file, of_it = file_of(path)
         if crew_file is not None:
             return _at_file(crew_file, attr or of_it or None)

@@ -8,6 +8,7 @@ from runner.bundles.target import parse_target
 from runner.core.errors import BadCrew
 
 AGENT = "from pydantic_ai import Agent\nagent = Agent('test')\n"
+CREW = "from crewai import Crew\ncrew = Crew(agents=[], tasks=[])\n"
 ADK = "from google.adk.agents.llm_agent import Agent\n"
 SCRIPTS = '[project]\nname = "trips"\n[project.scripts]\n'
 GRAPHS = '{"dependencies": ["."], "graphs": {%s}}'
@@ -59,6 +60,10 @@ def test_the_file_that_a_folder_stands_for(texts: dict[str, str], file: str, att
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
+        (
+            {"a.py": CREW, "b.py": CREW, "tools.py": "from langchain.tools import tool\n"},
+            "is a directory; name the crew file in it: {}/a.py, {}/b.py",
+        ),
         ({"a.py": AGENT, "b.py": AGENT, "c.py": ""}, "is a directory; name the agent's file in it: {}/a.py, {}/b.py"),
         (
             {"one/agent.py": ADK, "two/agent.py": ADK},
