@@ -13,7 +13,7 @@ from crewai import Crew
 from crewai.events.stream_context import add_stream_sink, reset_stream_sinks
 from crewai.hooks import InterceptionPoint, register_hook, unregister_hook
 
-from runner.adapters.crewai import planned
+from runner.adapters.crewai import parts, planned
 from runner.adapters.crewai.unseen import Unseen
 from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.engine.work import Work
@@ -67,6 +67,8 @@ class _Teller:
     def __init__(self, crew: Crew, work: Work, flow: Any) -> None:
         self._crew, self._work, self._flow = crew, work, flow
         self._own = {id(one) for one in (crew, *crew.tasks)}
+        self._parts = 0  #: kickoffs inside of the task
+        self._outer: dict[str, str] = {}  #: by the event that began one, what the code around it is part of
         self.unseen = Unseen(work.journal)
         self._most = {str(agent.id): agent.max_rpm for agent in planned.staff(crew)}
 
@@ -83,11 +85,20 @@ class _Teller:
         if kind in _CALLS:
             event_bus.emit(source, _CALLS[kind](**about, **self._of_call(kind, source, event)))
         else:
-            inner = getattr(event, "crew_name", None)
-            event_bus.emit(
-                source,
-                BaseEvent(type=kind, task_id=event.task_name, **about, **({"crew_name": inner} if inner else {})),
-            )
+            if kind == "crew_kickoff_started":
+                self._begin_part(event)
+            if crew := getattr(event, "crew_name", None):
+                about["crew_name"] = crew
+            inner = "/".join(one for one in (parts.current.get(), event.task_name) if one)
+            event_bus.emit(source, BaseEvent(type=kind, task_id=inner or None, **about))
+            if kind in ("crew_kickoff_completed", "crew_kickoff_failed"):
+                parts.current.set(self._outer.pop(event.started_event_id or "", ""))
+
+    def _begin_part(self, event: Any) -> None:
+        self._parts += 1
+        before = self._outer[event.event_id] = parts.current.get()
+        name = parts.name_of(event.inputs, event.crew_name, self._parts)
+        parts.current.set(f"{before}/{name}" if before else name)
 
     def _of_call(self, kind: str, source: Any, event: Any) -> dict[str, Any]:
         """The figures of a call; in between its calls of models are the agent's that makes it."""

@@ -240,6 +240,9 @@ def test_all_that_a_program_does_is_done_with_the_same_requests(
     assert json.loads(results["each"]["result"]) == (tmp_path / "alone/each.txt").read_text().split(" | ")
     assert results["agent"]["result"] == (tmp_path / "alone/agent.txt").read_text().split(" | ")[1]
     assert list(results["written"]["outputs"]) == ["main"]
+    # Its parts have names.
+    said = crewai_fleet.runner("events", results["each"]["run_id"], "--json").stdout
+    assert all(f"run/topic={one} [{number}]" in said for number, one in enumerate("abc", 1)), said
 
 
 def test_a_kill_in_any_part_pays_for_no_other(

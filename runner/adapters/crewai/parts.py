@@ -1,0 +1,19 @@
+"""What the kickoffs inside of a task are called among its run's events: by their inputs and their number."""
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+
+from runner.core.redaction import redact
+
+_LONGEST = 60  #: characters of the inputs in a name
+
+current: ContextVar[str] = ContextVar("runner_crewai_part", default="")
+"""The name of the innermost kickoff around the code that runs; "" outside of any."""
+
+
+def name_of(inputs: Mapping[str, object] | None, crew: str, number: int) -> str:
+    """As in ``topic=owls [3]``: the third kickoff of a task; without inputs by the name of its crew."""
+    told = ", ".join(" ".join(f"{name}={value}".split()) for name, value in (inputs or {}).items())
+    told = redact(told)
+    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
+    return f"{told or crew or 'crew'} [{number}]"
