@@ -58,6 +58,7 @@ def test_the_code_is_formatted(root):
     check(str(SCRIPTS / "ruff"), "format", "--check", ".", cwd=root)
 
 
+@pytest.mark.soak  # half a minute, of which the tests of what it is asked need nothing
 def test_mypy_finds_nothing(root):
     check(sys.executable, "-m", "mypy", cwd=root)
 

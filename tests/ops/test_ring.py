@@ -16,7 +16,9 @@ from runner.testing.fault_proxy import REFUSALS
 pytestmark = pytest.mark.timeout(170)
 
 
-@pytest.mark.parametrize("crew", ["graph", "agents", "growing"])
+@pytest.mark.parametrize(
+    "crew", [*(pytest.param(one, marks=pytest.mark.soak) for one in ("graph", "agents")), "growing"]
+)
 def test_a_run_survives_what_happens_to_its_commands(
     root: Path, crew: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

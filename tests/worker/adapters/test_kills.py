@@ -57,6 +57,7 @@ CALLBACKS = """
 """
 
 
+@pytest.mark.soak
 def test_a_kill_at_every_call_costs_that_call(run_crewai: Callable[..., Any]) -> None:
     campaign = Path(__file__).parents[3] / "ops/chaos/crewai_calls.py"
     done = run_crewai(campaign, "--crews", "tools", "--moments", "flight", "--at-once")
