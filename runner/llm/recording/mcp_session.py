@@ -24,12 +24,13 @@ def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, 
 
 
 def _is_being_used(name: str) -> bool:
-    """Whether the step at hand is the use of a tool with this name; frameworks put a server's name before it."""
+    """Whether the step at hand is the use of a tool with this name; frameworks write it as they like to, and put a
+    server's name before it."""
     frame = current_step.get()
     if frame is None or frame.entry is None or frame.entry.kind != "tool":
         return False
-    return _plain(name) in _plain(frame.key.rpartition("/")[2])
+    return _plain(name) in _plain(frame.key.rpartition("/")[2].partition("(")[0])
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"\W", "_", name)
+    return re.sub(r"[\W_]", "", name).casefold()

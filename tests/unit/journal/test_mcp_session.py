@@ -53,7 +53,7 @@ def test_a_recorded_use_is_not_made_again_and_what_it_gave_is_the_same() -> None
     assert [one.is_error for one in given[1]] == [False, False, True]
 
 
-@pytest.mark.parametrize(("name", "steps"), [("digging_look", []), ("search", ["tool look"])])
+@pytest.mark.parametrize(("name", "steps"), [("Digging-Look", []), ("search", ["tool look"])])
 def test_one_that_is_made_for_a_tool_of_its_name_is_one_step_with_it(
     name: str, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
