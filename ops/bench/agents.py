@@ -117,7 +117,7 @@ def measure(agents: int, delay: float, *arguments: str, kill: bool = False) -> d
                 def over() -> bool:
                     nonlocal peak, at_peak, now, killed
                     now = json.loads(urllib.request.urlopen(address, timeout=60).read())
-                    if now["now"] > at_peak:
+                    if not killed and now["now"] > at_peak:
                         at_peak, peak = now["now"], max(peak, memory(group))
                     if kill and not killed and now["now"] == agents:
                         killed = now["now"]
