@@ -45,6 +45,7 @@ USUAL = (
     "runner.adapters.crewai.adapter",
     "runner.adapters.crewai.build",
     "runner.adapters.crewai.discovery",
+    "runner.adapters.crewai.agent",
     "runner.adapters.crewai.execute",
     "runner.adapters.crewai.flows",
 )
