@@ -28,7 +28,7 @@ import os
 import time
 from pathlib import Path
 
-from runner import LLM, Agent, Crew, Task
+from runner import LLM, Agent, CheckpointConfig, Crew, Task
 
 
 def last(ctx):
@@ -50,7 +50,8 @@ crew = Crew(
     tasks=[
         Task(name="first", description="Say something.", expected_output="a word", agent=agent),
         Task(name="last", run=last),
-    ]
+    ],
+    checkpoint=CheckpointConfig(on_events=["task_completed", "SIGTERM"]),
 )
 """
 
@@ -72,7 +73,7 @@ class Trace:
         who = command.connection.split(":")
         if who[0] != "runner" or len(who) > 3 or command.name not in _said():
             return
-        if command.name in ("beat", "elect", "redeliver", "move_due", "trim", "reap"):
+        if command.name in ("beat", "elect", "take", "redeliver", "move_due", "trim", "reap"):
             return
         worker = self.names.get(who[1], who[1])
         self.add(f"task on {worker}" if len(who) == 3 else worker, "store", command.name)

@@ -14,8 +14,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import IO, cast
 
-from runner.bundles.logins import may_name_indexes, refuse_login
-from runner.bundles.selection import DEFAULT_LIMIT, IGNORE_FILE, MAX_LIMIT, LeftOut, Selected, Selection, private
+from runner.bundles.logins import refuse_login
+from runner.bundles.selection import (
+    DEFAULT_LIMIT,
+    IGNORE_FILE,
+    MAX_LIMIT,
+    LeftOut,
+    Selected,
+    Selection,
+    may_name_indexes,
+    private,
+)
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew
 

@@ -4,16 +4,8 @@ import re
 
 from runner.core.errors import BadCrew
 
-_FILES = re.compile(
-    r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|uv\.(?:lock|toml)|poetry\.toml|pip\.(?:conf|ini)|Pipfile"
-)
 _LOGIN = re.compile(r"https?://([^\s/@'\"]+)@")
 _VARIABLE = re.compile(r"(?:[^:@]*:)?\$\{\w+\}")
-
-
-def may_name_indexes(file: str) -> bool:
-    """Whether a file of that name says where packages come from."""
-    return _FILES.fullmatch(file) is not None
 
 
 def refuse_login(name: str, text: str) -> None:

@@ -76,6 +76,9 @@ _CLIENT = re.compile(rb'"(?:installed|web)"\s*:\s*\{[^{}]*"client_secret"\s*:')
 _PRIVATE_KEY = re.compile(rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY")
 _KEY_FOLLOWS = re.compile(rb"""[A-Z ]{0,20}-----(?:[\s"'+,]|\\[nr]){1,40}[A-Za-z0-9+/]{32}""")
 _TABLE = re.compile(rb"CREATE TABLE [\"']?checkpoints[\"']?\s*\(")
+_NAMES_INDEXES = re.compile(
+    r"(?:.*requirements.*|constraints.*)\.(?:txt|in)|pyproject\.toml|uv\.(?:lock|toml)|poetry\.toml|pip\.(?:conf|ini)|Pipfile"
+)
 _DATABASE = b"SQLite format 3\0"
 _HEAD = 64 * 1024  #: bytes of a file that are looked at
 _LOOKED = 32 * MIB  #: and for a private key
@@ -282,3 +285,8 @@ def _human(size: int) -> str:
     if size < 1024:
         return f"{size} bytes"
     return f"{size / 1024:.1f} KiB" if size < MIB else f"{size / MIB:.1f} MiB"
+
+
+def may_name_indexes(file: str) -> bool:
+    """Whether a file of that name says where packages come from."""
+    return _NAMES_INDEXES.fullmatch(file) is not None
