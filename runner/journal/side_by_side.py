@@ -77,6 +77,7 @@ class SideBySide:
         self._outer = current_step.get()
         self._errors: dict[int, BaseException] = {}
         self._stop: BaseException | None = None
+        self._broke: BaseException | None = None  # what the items raised
         self._running = self._ended = 0
         self._results: list[Any] = []
         self._done: deque[_Step] = deque()
@@ -147,7 +148,7 @@ class SideBySide:
 
     def _round(self, ended: Sequence[_Step]) -> list[_Step]:
         """Store what ended, and which begin now: these."""
-        journal, done, raised = self._journal, list[_Step](), list[_Step]()
+        done, raised = list[_Step](), list[_Step]()
         for one in ended:
             if one.error is None:
                 done.append(one)
@@ -156,19 +157,19 @@ class SideBySide:
                 raised.append(one)
             else:  # it drops nothing: whether the step was done is in doubt
                 self._stop = self._stop or one.error
-        if self._stop is not None and not isinstance(self._stop, PATIENT):
-            raise self._stop
         for one in done:
-            journal.files.keep(one.frame.key, one.mark)
+            self._journal.files.keep(one.frame.key, one.mark)
         if ended:
             fault_points.reached("step done, not recorded")
         self._running -= len(ended)
-        begun = list(self._next(self._at_once - self._running))
-        if done or raised or begun:
-            dropped = sum(one.frame.entry is not None for one in raised)
-            with journal.cancel_scope.write():
-                journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
-                self._tell(done, raised, begun)
+        # What code of the author's gives next may take its time, or raise: what is paid is recorded before.
+        first = self._every is None or self._stop is not None
+        if first:
+            self._keep(done, raised, ())
+        if self._stop is not None and not isinstance(self._stop, PATIENT):
+            raise self._stop
+        begun = self._begin()
+        self._keep([] if first else done, [] if first else raised, begun)
         self._running += len(begun)
         for one in done:
             self._results[one.index] = values.load(one.text, self._type)
@@ -179,6 +180,23 @@ class SideBySide:
         if begun:
             fault_points.reached("step begun, not done")
         return begun
+
+    def _begin(self) -> list[_Step]:
+        """The steps that begin now. After an item that cannot be had, none does."""
+        begun = list[_Step]()
+        try:
+            for one in self._next(self._at_once - self._running):
+                begun.append(one)
+        except RAISED as error:
+            self._broke = error
+        return begun
+
+    def _keep(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
+        if done or raised or begun:
+            dropped = sum(one.frame.entry is not None for one in raised)
+            with self._journal.cancel_scope.write():
+                self._journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
+                self._tell(done, raised, begun)
 
     def _tell(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
         for one in done:
@@ -209,7 +227,7 @@ class SideBySide:
 
     def _is_over(self) -> bool:
         """Whether nothing more is to begin."""
-        if self._stop is not None or self._journal.cancel_scope.stopping is not None:
+        if self._stop is not None or self._broke is not None or self._journal.cancel_scope.stopping is not None:
             return True
         some = self._errors.values()
         return bool(some) and (self._on_error == "first" or not all(isinstance(one, Exception) for one in some))
@@ -218,6 +236,8 @@ class SideBySide:
         if self._stop is not None:
             raise self._stop
         self._journal.cancel_scope.check()
+        if self._broke is not None:
+            raise self._broke
         errors = [self._errors[index] for index in sorted(self._errors)]
         plain = [one for one in errors if isinstance(one, Exception)]
         if errors and (self._on_error == "first" or len(plain) < len(errors)):

@@ -97,6 +97,16 @@ def test_items_are_taken_as_there_is_room(mapped: Any, store: Store) -> None:
     assert mapped(str, items()) == [str(i) for i in range(50)]
 
 
+def test_items_that_raise_lose_nothing_that_was_done(mapped: Any, store: Store) -> None:
+    def pages() -> Any:
+        yield from range(4)
+        raise OSError("page 2 cannot be had")
+
+    with pytest.raises(OSError, match="page 2"):
+        mapped(str, pages())
+    assert (len(store.recorded), store.open) == (4, 0)
+
+
 def bad(i: int) -> int:
     if i % 3 == 2:
         raise ValueError(f"{i} is bad")
