@@ -468,7 +468,7 @@ def _at(data: Any, path: Iterable[Any]) -> Any:
 
 
 def _dotted(path: Iterable[Any]) -> str:
-    return ".".join(map(str, path))
+    return ".".join(one if one.isprintable() else repr(one)[1:-1] for one in map(str, path))
 
 
 def _where(path: Path) -> str:

@@ -102,7 +102,7 @@ def choose(answer: str, labels: Sequence[str], llm: Any = None, default: str | N
     exact = [label for label in labels if label.casefold() == answer.strip().casefold()]
     if exact:
         return exact[0]
-    chosen = _ask_model(answer, labels, llm) or named_in(answer, labels) or meant_by(answer, labels) or default
+    chosen = _ask_model(answer, labels, llm) or _not_denied(answer, labels) or meant_by(answer, labels) or default
     if chosen is None:
         raise BadInput(
             f"the answer {answer[:60]!r} is none of {', '.join(labels)}: answer with one of them, "
@@ -151,21 +151,26 @@ def named_in(text: str, labels: Sequence[str]) -> str | None:
     return longest
 
 
-_DENIES = re.compile(r"\b(?:no|not|never|none|nor|neither|without|cannot)\b|n['\u2019]t\b", re.IGNORECASE)
+_DENIES = re.compile(
+    r"\b(?:no|not|never|none|nor|neither|without|cannot|refuse\w*|den\w+)\b|n['\u2019]t\b", re.IGNORECASE
+)
+_AROUND = frozenset({"i", "we", "yes", "ok", "please", "this", "that", "it"})  #: of a word that is all of an answer
 _STEM = 4  #: letters that a word and a label have at least in common at their beginning
 
 
+def _not_denied(text: str, labels: Sequence[str]) -> str | None:
+    """The label that a text names, unless the text denies something, and the label does not."""
+    named = named_in(text, labels)
+    return None if named and _DENIES.search(text) and not _DENIES.search(named) else named
+
+
 def meant_by(text: str, labels: Sequence[str]) -> str | None:
-    """The one label that a word of a text is another form of, as "I approve this" is of approved; None where it denies
-    something, or fits several."""
-    if _DENIES.search(text):
+    """The one label that a text is another form of, as "I approve this" is of approved; None where it says more."""
+    words = [word for word in re.findall(r"\w+", text.casefold()) if word not in _AROUND]
+    if len(words) != 1 or len(words[0]) < _STEM:
         return None
-    words = [word for word in re.findall(r"\w+", text.casefold()) if len(word) >= _STEM]
-    found = [
-        label
-        for label in labels
-        if any(one.startswith(_stem(word)) for word in words for one in re.findall(r"\w+", label.casefold()))
-    ]
+    stem = _stem(words[0])
+    found = [label for label in labels if any(one.startswith(stem) for one in re.findall(r"\w+", label.casefold()))]
     return found[0] if len(found) == 1 else None
 
 

@@ -197,7 +197,8 @@ def test_what_crewai_kept_is_taken_up(tmp_path: Path) -> None:
     [
         ("I approve this", "approved"), ("Approving!", "approved"), ("please revise it", "needs revision"),
         ("rejection", "rejected"), ("I do not approve", None), ("don't reject", None), ("approve or reject", None),
-        ("no", None), ("app", None),
+        ("no", None), ("app", None), ("I refuse to approve this", None), ("Do I have to approve this?", None),
+        ("this is not approved", None), ("Stop before approving anything", None),
     ],
 )  # fmt: skip
 def test_free_text_is_matched_to_labels(answer: str, label: str | None) -> None:

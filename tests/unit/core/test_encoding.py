@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, HttpUrl, PrivateAttr, RootModel, SecretStr
 from pydantic_core import TzInfo
@@ -347,6 +347,7 @@ THINGS = st.recursive(
 @pytest.mark.filterwarnings("ignore::UserWarning")  # pydantic's, of fields with values of another type
 @settings(deadline=None)
 @given(THINGS)
+@example({"a\nb": object()})
 def test_what_is_returned_is_what_comes_or_is_refused(value: Any) -> None:
     before = described(value)
     try:
