@@ -119,18 +119,16 @@ def in_turn(client: Client, folder: Path, bare: dict[str, list[float]], runs: in
         times = list(tasks_of(client, handle.id).values())
         for task, next_one in pairwise(times):
             ms["between"].append((next_one["task_started"] - task["task_completed"]) * 1000)
-        ends: dict[int, float] = {}  # a process does several tasks of a run
         for one, task in zip(notes, times, strict=True):
             ms["whole"].append((task["task_completed"] - task["task_started"]) * 1000)
             ms["before"].append((one["began"] - task["task_started"]) * 1000)
             ms["load"].append((one["loaded"] - one["began"]) * 1000)
             ms["work"].append((one["ended"] - one["loaded"]) * 1000)
-            busy.append(tuple((at - ends.get(one["pid"], 0.0)) * 1000 for at in one["busy"]))
-            ends[one["pid"]] = one["busy"][2]
+            busy.append(tuple(at * 1000 for at in one["busy"]))
     ms["busy"] = [one[2] for one in busy]
     for name, what in (
         ("whole", "a task with one call, from claim to commit"),
-        ("busy", "processor time of its process, since the fork or the end of the task before"),
+        ("busy", "processor time of its process, from the fork to the end"),
     ):
         yield Row(
             name, what, statistics.median(ms[name]), spread(ms[name], 0, " ms"),
@@ -163,10 +161,7 @@ def flow(client: Client, folder: Path, runs: int) -> Iterator[Row]:
             whole += [
                 (one["task_completed"] - one["task_started"]) * 1000 for one in tasks_of(client, handle.id).values()
             ]
-            ends: dict[int, float] = {}  # a process does several methods of a run
-            for one in notes:
-                busy.append((one["busy"] - ends.get(one["pid"], 0.0)) * 1000)
-                ends[one["pid"]] = one["busy"]
+            busy += [one["busy"] * 1000 for one in notes]
     told = f"{spread(whole, 0, ' ms')}; {spread(busy, 0, ' ms')} of processor time"
     what = "a flow's method that does nothing, from claim to commit"
     yield Row("method", what, statistics.median(whole), told, samples={"wall": whole})

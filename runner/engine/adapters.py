@@ -81,11 +81,6 @@ def preparations(name: str) -> tuple[Callable[[Home], None], ...]:
     return tuple(one.prepare for one in _of(name) if type(one).prepare is not AdapterPlugin.prepare)
 
 
-def continues(name: str) -> bool:
-    """Whether this process, which is for tasks of such a crew alone, may do the next task of its run as well."""
-    return any(one.continues() for one in _of(name))
-
-
 def growing(adapter: Adapter) -> GrowingAdapter | None:
     """The adapter as one whose plans grow, if they do."""
     return adapter if hasattr(adapter, "expand") else None  # type: ignore[return-value]

@@ -39,7 +39,6 @@ from runner.journal.task_marks import Page
 from runner.modelserver import stubs
 
 DISK_ATTEMPTS = 8  #: at a task, of which each failed of some machine's disk: for about a minute, then its run fails
-OWN_PROCESS_SLICES = 20  #: a process for one run's tasks has so many time slices: another costs more than a message
 REGISTER_WAIT = 5.0  #: seconds that a job waits for its worker's lease
 
 P = ParamSpec("P")
@@ -120,10 +119,9 @@ class JobExecutor:
             if isinstance(claim, Refusal):
                 return claim
             self.page.claimed(job.ref, claim.token)
-            self._slice_ends = self.clock.monotonic() + self._time_slice
             if self._retire is not None and adapters.is_disposable(claim.adapter):
                 self._retire(claim.adapter)
-                self._slice_ends += (OWN_PROCESS_SLICES - 1) * self._time_slice
+            self._slice_ends = self.clock.monotonic() + self._time_slice
             return self._executor.perform(claim)
         finally:
             self.over()
@@ -134,8 +132,7 @@ class JobExecutor:
             return ""
         if not all(task.pool in self._serves for task in unlocks):
             return ""
-        is_own = self._retire is not None and adapters.is_disposable(claim.adapter)
-        return "" if is_own and not adapters.continues(claim.adapter) else self._process
+        return "" if self._retire is not None and adapters.is_disposable(claim.adapter) else self._process
 
     def committed(self, claimed: Claim | None) -> None:
         """A task was committed; this one was ``claimed`` with it."""

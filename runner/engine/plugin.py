@@ -22,7 +22,7 @@ class AdapterPlugin(Framework):
     """Those of `names` that a worker preloads before it forks, unless ``RUNNER_PRELOAD`` says which."""
 
     disposable: bool = False
-    """Whether tasks of its crews get processes of their own: one for each, or for several of a run (`continues`)."""
+    """Whether each task of its crews gets a process of its own, which ends after it."""
 
     own_models: str = ""
     """Why nothing can stand in for the models of its crews (``--demo``, ``--offline``); "" if it can."""
@@ -55,10 +55,6 @@ class AdapterPlugin(Framework):
 
     def prepare(self, home: Home) -> None:
         """Make this process ready for one task, before the code of its crew is loaded."""
-
-    def continues(self) -> bool:
-        """Whether a process of its own that has done a task of a run may do the next task of the run as well."""
-        return False
 
     def untested(self) -> str | None:
         """A line to say that the framework is installed in an untested version; None otherwise."""

@@ -86,7 +86,7 @@ class EventRouting:
 
     def _among(self, event: Any, handlers: Any) -> Any:
         who = self._who.get(event.event_id, Who.ALL)
-        code = frozenset(one for one in handlers if not is_bookkeeper(one))
+        code = frozenset(one for one in handlers if not _is_bookkeeper(one))
         if code and who in (Who.ALL, Who.CODE):
             self._heard.add(event.event_id)
         wanted = {Who.ALL: frozenset(handlers), Who.CREWAI: frozenset(handlers) - code, Who.CODE: code}
@@ -120,6 +120,5 @@ def watch() -> None:
     vars(crewai_event_bus)["emit"] = unless_quiet
 
 
-def is_bookkeeper(handler: Any) -> bool:
-    """Whether a handler is CrewAI's own or this product's, and not the crew's code."""
+def _is_bookkeeper(handler: Any) -> bool:
     return str(getattr(handler, "__module__", "")).partition(".")[0] in _BOOKKEEPERS

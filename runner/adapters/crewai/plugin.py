@@ -103,17 +103,6 @@ class CrewAIPlugin(AdapterPlugin):
         from runner.adapters.crewai import process_setup
 
         process_setup.prepare(home)
-        self.imported()
-        if _is_imported():
-            from runner.adapters.crewai import process_state
-
-            process_state.begin()
-
-    def continues(self) -> bool:
-        """If the crew's code has left the process as it was."""
-        from runner.adapters.crewai import process_state
-
-        return process_state.is_as_before()
 
     def untested(self) -> str | None:
         """Where it is not of the versions that the tests ran with."""

@@ -60,7 +60,7 @@ COMPLETED = {"crewai.events.base_events": "BaseEvent", "openai.types.chat.chat_c
 #: Where a person may have other certificates.
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
-LOCKS, LOCK_POLL = "locks", 0.01
+LOCK_POLL = 0.01
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT)
 
@@ -160,10 +160,8 @@ def _make_agent() -> None:
 
 
 def prepare(home: Home) -> None:
-    """In the process of one run's tasks: what CrewAI keeps is kept where the run says."""
+    """In the process of one task: what CrewAI keeps is kept where the run says."""
     folder = home.made()
-    if folder / LOCKS in _locks:
-        return
     real = Path(os.environ.get("HOME") or Path.home())
     overlay(real, folder / HOME, APART)
     os.environ["HOME"] = str(folder / HOME)
@@ -172,7 +170,7 @@ def prepare(home: Home) -> None:
         return  # loading the crew says it better
     _import()
     _keep_knowledge(folder / STORAGE)
-    _lock_in(folder / LOCKS)
+    _lock_in(folder / "locks")
 
 
 def _import() -> None:
