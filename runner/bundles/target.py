@@ -124,7 +124,8 @@ def _files_of(folder: Path) -> str:
     )
     found = crews or agents or sorted(folder.glob("*.py"))
     what = "the agent's file" if agents else "the crew file"
-    return f"name {what} in it: {', '.join(map(str, found[:3]))}" if found else "it has no Python file"
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return f"name {what} in it: {', '.join(map(str, found[:3]))}{more}" if found else "it has no Python file"
 
 
 def _at_file(path: Path, attr: str | None) -> Target:

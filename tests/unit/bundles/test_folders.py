@@ -66,6 +66,10 @@ def test_the_file_that_a_folder_stands_for(texts: dict[str, str], file: str, att
         ),
         ({"a.py": AGENT, "b.py": AGENT, "c.py": ""}, "is a directory; name the agent's file in it: {}/a.py, {}/b.py"),
         (
+            dict.fromkeys(("a.py", "b.py", "c.py", "d.py", "e.py"), AGENT),
+            "is a directory; name the agent's file in it: {}/a.py, {}/b.py, {}/c.py, and 2 more",
+        ),
+        (
             {"one/agent.py": ADK, "two/agent.py": ADK},
             "is a directory; name the agent's file in it: {}/one/agent.py, {}/two/agent.py",
         ),
