@@ -51,6 +51,9 @@ class Waiter(Protocol):
     def awaited(self, wanted: Coroutine[Any, Any, T]) -> T:
         """What a coroutine gives, in a copy of the task's context."""
 
+    def run_coroutine(self, wanted: Coroutine[Any, Any, T]) -> T:
+        """The same as `asyncio.run` does it: the coroutines that it began and left behind are cancelled."""
+
     def in_thread(self, do: Callable[[], T]) -> T:
         """What ``do`` gives, in a thread of its own with the task's context: code that may block."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.agents import Agent
-from runner.core import encoding, names
+from runner.core import encoding, names, waiting
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
 from runner.core.interpolation import interpolate, placeholders
@@ -90,13 +90,20 @@ class NativeAdapter:
         return {key: model for key, model in found if model is not None}
 
     def only_waits(self, crew: Crew, key: str) -> bool:
-        """Whether nothing of it blocks: an agent asks an `LLM` and uses tools, which have threads of their own."""
+        """Whether nothing of it blocks.
+
+        A coroutine does not, unless the task says that it wants a thread. Nor does an agent that asks an `LLM`: its
+        tools have threads of their own.
+        """
         task = _task(crew, key)
-        doer = crew.doer(task)
-        if doer is None or task.run is not None or doer.mcps or not _is_ours(doer):
+        if task.callback or crew.task_callback or task.checks or task.human_input or isinstance(task, ConditionalTask):
             return False
-        own = task.callback, crew.task_callback, crew.step_callback, doer.step_callback, doer.guardrail
-        return not (any(own) or task.checks or task.human_input or isinstance(task, ConditionalTask))
+        if task.run is not None:
+            return task.pool is None and inspect.iscoroutinefunction(task.run)
+        doer = crew.doer(task)
+        if doer is None or doer.mcps or not _is_ours(doer):
+            return False
+        return not (crew.step_callback or doer.step_callback or doer.guardrail)
 
     def perform(self, crew: Crew, work: Work) -> str:
         """Do the task: its ``run``, or its agent; then its guardrails and callbacks."""
@@ -155,7 +162,8 @@ class NativeAdapter:
             else native_task.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
         )
         if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+            waiter = waiting.here()
+            value = (asyncio.run if waiter is None else waiter.run_coroutine)(_awaited(value))
         output = _as_declared(work.key, task, value)
         return _as_output(doer, context, work, finish, output)
 

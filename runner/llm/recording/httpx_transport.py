@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
 
+from runner.core import waiting
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
@@ -27,6 +28,8 @@ def install(library: Any) -> None:
     stream, async_stream = _streams(library)
 
     def handle_request(self: Any, request: Any) -> Any:
+        if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
+            return waiter.in_thread(partial(handle_request, self, request))
         found = current_journal() if _may_be(request) else None
         asked = found and parse_request(request.method, str(request.url), request.read(), *found)
         if found is None or asked is None:

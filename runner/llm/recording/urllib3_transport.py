@@ -10,9 +10,11 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+from runner.core import waiting
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import http_client, wire
 from runner.llm.recording.http_client import Outgoing, leaving
@@ -43,6 +45,8 @@ def install(module: Any) -> None:
         *args: Any,
         **kw: Any,
     ) -> Any:
+        if (waiter := waiting.here()) is not None:  # a coroutine that does not await: it would hold up all others
+            return waiter.in_thread(partial(journaled, self, method, url, body, headers, retries, *args, **kw))
         if (before := _attempt.get()) is not None:
             before.is_repeated(retries)
         address = url if "://" in url else _origin(self) + url
