@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from greenlet import getcurrent
 
-from runner.tasks.switching import SwitchingTask
+from runner.tasks.switching import SwitchingTask, begun_by_run
 
 if TYPE_CHECKING:
     from runner.tasks.task_loop import TaskLoop
@@ -24,7 +24,12 @@ def new_task(
     tasks: "TaskLoop", loop: asyncio.AbstractEventLoop, wanted: Coroutine[Any, Any, T], **options: Any
 ) -> "asyncio.Task[T]":
     """The asyncio task of a coroutine: what `asyncio.loop.set_task_factory` asks for."""
-    return asyncio.Task(_stepwise(tasks, wanted), loop=loop, **options)
+    task = asyncio.Task(_stepwise(tasks, wanted), loop=loop, **options)
+    context = options.get("context")
+    if (begun := begun_by_run.get() if context is None else context.get(begun_by_run)) is not None:
+        begun.add(task)
+        task.add_done_callback(begun.discard)
+    return task
 
 
 async def _stepwise(tasks: "TaskLoop", wanted: Coroutine[Any, Any, T]) -> T:

@@ -29,6 +29,11 @@ T = TypeVar("T")
 AGAIN = 0.01  #: seconds until a thread that could not be broken into is tried again
 CLOSING = 1.0  #: seconds that a coroutine has to end when its task was stopped
 
+begun_by_run: contextvars.ContextVar["set[asyncio.Task[Any]] | None"] = contextvars.ContextVar(
+    "runner_begun_by_run", default=None
+)
+"""The asyncio tasks of a coroutine that a task runs as `asyncio.run` does, and of what it began, until they end."""
+
 
 class SwitchingTask(greenlet):
     """One task: a `waiting.Waiter`. It is continued by the loop alone, in the loop's thread."""
@@ -76,9 +81,9 @@ class SwitchingTask(greenlet):
         """Something to wait for."""
         return SwitchingAlarm(self, self._loop)
 
-    def awaited(self, wanted: Coroutine[Any, Any, T]) -> T:
+    def awaited(self, wanted: Coroutine[Any, Any, T], context: contextvars.Context | None = None) -> T:
         """What a coroutine gives, in a copy of the task's context. It has ended, whatever this raises."""
-        work = self._loop.loop.create_task(wanted, context=contextvars.copy_context())
+        work = self._loop.loop.create_task(wanted, context=context or contextvars.copy_context())
         try:
             self._until_done(work)
         except BaseException:
@@ -91,7 +96,20 @@ class SwitchingTask(greenlet):
             raise
         return work.result()
 
-    def _until_done(self, work: "asyncio.Task[Any]", seconds: float | None = None) -> None:
+    def run_coroutine(self, wanted: Coroutine[Any, Any, T]) -> T:
+        """The same as `asyncio.run` does it: what it began and left behind is cancelled."""
+        context, begun = contextvars.copy_context(), set["asyncio.Task[Any]"]()
+        context.run(begun_by_run.set, begun)
+        try:
+            return self.awaited(wanted, context)
+        finally:
+            for task in (left := list(begun)):
+                task.cancel()
+            if left:
+                with contextlib.suppress(Interrupted):  # it has ended already
+                    self._until_done(asyncio.gather(*left, return_exceptions=True), CLOSING)
+
+    def _until_done(self, work: "asyncio.Future[Any]", seconds: float | None = None) -> None:
         alarm = self.alarm()
         work.add_done_callback(alarm.set_here)
         alarm.wait(seconds)

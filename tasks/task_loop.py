@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,7 @@ class TaskLoop:
         self.hub = getcurrent()
         asyncio.set_event_loop(self.loop)
         self.loop.set_task_factory(partial(new_task, self))
+        self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
         try:
             while not self._run_until_stopped():
                 pass

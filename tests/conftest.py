@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import os
 import signal
 import subprocess
@@ -60,6 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """In the quick loop properties are held against fewer examples, and no test has a thread that watches its time."""
     if config.getoption("processor_time"):
         config.pluginmanager.register(ProcessorTime())
+    gc.disable()  # until all is collected: what is imported stays
     config.stash[_is_quick] = config.getoption("markexpr") == "fast"
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)
@@ -90,9 +92,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(trylast=True)  # of what -m left
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Each process of xdist begins with its share of the long tests."""
+    """Each process of xdist begins with its share of the long tests. Nothing looks again through what was imported."""
     if given := getattr(session.config, "workerinput", None):
         session.items[:] = shares.dealt(session.items, TESTS, given["workercount"])
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 import tracemalloc
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -203,11 +204,12 @@ def test_many_runs_leave_nothing_behind():
     threads = threading.active_count()
     tracemalloc.start()
     try:
-        before = runs(60)
-        after = runs(200)
+        runs(60)
+        held = [runs(0), runs(200), runs(200)]
     finally:
         tracemalloc.stop()
-    assert after - before < 10_000, "under 50 bytes a run"
+    grown = [after - before for before, after in pairwise(held)]
+    assert min(grown) < 10_000, "under 50 bytes a run; a table of the whole session may double meanwhile, once"
     assert threading.active_count() <= threads
 
 

@@ -74,6 +74,14 @@ def test_of_the_loaded_only_the_newest_are_kept(tmp_path: Path, store: Store, su
     assert len(store.fetched) == 3, "on the disk it is there still"
 
 
+def test_what_is_needed_now_is_held_however_little_is_kept(tmp_path: Path, store: Store, submitted: Any) -> None:
+    cache, crews = CodeCache(store, tmp_path / "cache", size=0), [submitted(name) for name in "ab"]
+    for crew in crews:
+        root = cache.root(crew.bundle.sha256)
+        assert root.is_dir()
+        assert list(cache._held) == [crew.bundle.sha256]
+
+
 def test_a_damaged_bundle_is_dropped_and_named(tmp_path: Path, store: Store, submitted: Any) -> None:
     cache, crew = CodeCache(store, tmp_path / "cache"), submitted("a")
     sha, store.held[crew.bundle.sha256] = crew.bundle.sha256, b"damaged"

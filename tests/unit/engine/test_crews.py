@@ -281,3 +281,22 @@ def test_a_run_that_asked_for_a_stub_and_calls_no_model_needs_none(here: InProce
     run = begun("crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'done')])", standin="demo")
     here.work()
     assert here.texts(run) == {"a": "done"}
+
+
+def test_calls_that_went_past_the_journal_are_said_whatever_becomes_of_the_task(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    run = begun("""
+        from runner.llm.recording import unrecorded
+
+        def work(ctx):
+            unrecorded.look_at("POST", "https://api.openai.com/v1/chat/completions", b'{"model": "m", "messages": []}')
+            if ctx.attempt == 1:
+                raise OSError("not yet")
+            return "done"
+
+        crew = Crew(tasks=[Task(name="work", run=work, max_retries=1, retry_delay=0)])
+        """)
+    assert [type(decision) for _, decision in here.work()] == [Retry, Commit]
+    said = [event.fields for event in here.runs.events(run) if event.type == "calls_unrecorded"]
+    assert ["1 to api.openai.com/v1/chat/completions" in str(one) for one in said] == [True, True]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from runner.engine.decisions import Grown
 from runner.testing.in_process import InProcess
 
 
@@ -38,3 +39,18 @@ def test_what_may_not_be_stored_is_left_out_and_said(here: InProcess, begun: Cal
     said = [event.fields for event in here.runs.events(run) if event.type == "task_log"]
     assert "not kept" in str(said)
     assert ".env" in str(said)
+
+
+def test_what_a_method_of_a_flow_leaves_is_there_for_the_next(here: InProcess, begun: Callable[..., str]) -> None:
+    run = begun("""
+        class Files(Flow):
+            @start()
+            def write(self):
+                (self.workdir / "data.csv").write_text("a,b")
+
+            @listen(write)
+            def read(self):
+                return (self.workdir / "data.csv").read_text()
+        """)
+    assert [type(decision) for _, decision in here.work()] == [Grown, Grown]
+    assert "a,b" in here.texts(run).values()

@@ -89,3 +89,11 @@ def test_two_methods_that_change_the_state_side_by_side_both_count(here: InProce
     assert here.runs.get(run).status is RunStatus.completed
     found = here.runs.committed(run, "main")["end"].json
     assert (found["one"], found["two"]) == (1, 2)
+
+
+def test_a_loop_without_end_fails_its_run(here: InProcess, begun: Callable[..., str], done: Any) -> None:
+    run = begun(LOOP.replace("< 3", "< 10**9") + "\n    crew = Counts(max_method_calls=3)\n")
+    here.work(most=20)
+    assert here.runs.get(run).status is RunStatus.failed
+    assert "max_method_calls" in here.runs.get(run).error
+    assert len(done()) < 10

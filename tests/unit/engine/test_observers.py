@@ -96,3 +96,11 @@ def test_a_kickoff_inside_of_a_task_is_heard_of_as_steps_of_that(heard):
     tasks = [told[1].job.task for told in heard.heard if told[0] == "started"]
     assert tasks == ["outer"]
     assert [told[1] for told in heard.heard if len(told) == 3] == ["step", "step"]  # what was paid, and its output
+
+
+def test_steps_that_are_recorded_together_are_told_one_by_one(heard):
+    def work(ctx):
+        return str(sum(ctx.map(int, ["1", "2", "3"], at_once=1)))
+
+    assert Crew(tasks=[Task(name="work", run=work)]).kickoff().raw == "6"
+    assert [(told[0].partition("(")[0], told[1]) for told in heard.heard if len(told) == 3] == [("int", "step")] * 3

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -153,3 +154,12 @@ def test_what_nobody_has_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapters, "plugins", tuple)
     with pytest.raises(BadCrew, match="no adapter for any kind of crew is installed"):
         adapters.required(1)
+
+
+def test_what_crews_of_a_kind_need_is_imported_where_processes_are_forked_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    plugin = SimpleNamespace(preloaded=("ours",), names=("ours",), preload=asked.append)
+    monkeypatch.setattr(adapters, "plugins", lambda: (plugin,))
+    for name in adapters.preloaded():
+        adapters.preload(name)
+    assert asked == ["ours"]

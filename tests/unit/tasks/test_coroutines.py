@@ -11,8 +11,6 @@ import pytest
 from runner.core import waiting
 from runner.core.errors import Interrupted
 
-pytestmark = pytest.mark.slow  # an event loop opens a socket
-
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="none")
 
 

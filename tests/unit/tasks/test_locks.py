@@ -3,8 +3,6 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from runner.core import waiting
 from runner.core.jobs import Job
 from runner.core.ledger import AccountKey
@@ -13,8 +11,6 @@ from runner.events.base import BaseEvent
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import Frame
 from runner.journal.journal import Journal
-
-pytestmark = pytest.mark.slow  # an event loop opens a socket
 
 
 class Away:

@@ -10,8 +10,6 @@ from runner.core import waiting
 
 task_loop = pytest.importorskip("runner.tasks.task_loop")
 
-pytestmark = pytest.mark.slow  # an event loop opens a socket
-
 
 def waiter() -> waiting.Waiter:
     found = waiting.here()

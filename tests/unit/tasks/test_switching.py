@@ -16,8 +16,6 @@ from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 switching = pytest.importorskip("runner.tasks.switching")
 task_loop = pytest.importorskip("runner.tasks.task_loop")
 
-pytestmark = pytest.mark.slow  # an event loop opens a socket
-
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="none")
 
 
