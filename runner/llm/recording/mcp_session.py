@@ -3,10 +3,12 @@
 One that is made for the use of a tool that is a step already is no other step.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from runner.journal import values
 from runner.journal.enclosing import current_journal, current_step
 from runner.journal.tool_uses import Use, record_uses
 
@@ -17,20 +19,32 @@ def install(module: Any) -> None:
 
 
 def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Use | None:  # noqa: ARG001
-    found = current_journal()
-    if found is None or found[1] or _is_being_used(name):
+    found, given = current_journal(), dict(arguments or {})
+    if found is None or found[1] or _is_being_used(name, given):
         return None
-    return Use(name, dict(arguments or {}))
+    return Use(name, given)
 
 
-def _is_being_used(name: str) -> bool:
-    """Whether the step at hand is the use of a tool with this name; frameworks write it as they like to, and put a
-    server's name before it."""
+def _is_being_used(name: str, arguments: dict[str, Any]) -> bool:
+    """Whether the step at hand is the use of this tool. Frameworks separate the words of its name as they like to;
+    where one puts a server's name before them, the arguments have to be these, too."""
     frame = current_step.get()
     if frame is None or frame.entry is None or frame.entry.kind != "tool":
         return False
-    return _plain(name) in _plain(frame.key.rpartition("/")[2].partition("(")[0])
+    step = frame.key.rpartition("/")[2].rpartition("#")[0]
+    used = step.partition("(")[0].removeprefix("tool ")
+    words, tool_words = _words(used), _words(name)
+    if words == tool_words:
+        return True
+    return bool(tool_words) and words[-len(tool_words) :] == tool_words and step in _steps(used, arguments)
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).casefold()
+def _words(name: str) -> list[str]:
+    return re.findall(r"[^\W_]+", name.casefold())
+
+
+def _steps(name: str, arguments: dict[str, Any]) -> list[str]:
+    """What the use of a tool with these arguments is known by, in each way in which frameworks give them."""
+    texts = json.dumps(arguments), json.dumps(arguments, separators=(",", ":"))
+    ways: tuple[Any, ...] = (arguments, [[], arguments], [[arguments], {}], *texts)
+    return [values.identity(f"tool {name}", (way,), {}) for way in ways]

@@ -53,9 +53,21 @@ def test_a_recorded_use_is_not_made_again_and_what_it_gave_is_the_same() -> None
     assert [one.is_error for one in given[1]] == [False, False, True]
 
 
-@pytest.mark.parametrize(("name", "steps"), [("Digging-Look", []), ("search", ["tool look"])])
-def test_one_that_is_made_for_a_tool_of_its_name_is_one_step_with_it(
-    name: str, steps: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "arguments", "steps"),
+    [
+        ("Look", 1, []),
+        ("Digging-Look", {"i": 1}, []),
+        ("digging_look", [[], {"i": 1}], []),
+        ("digging__look", '{"i":1}', []),
+        ("digging_look", {"i": 2}, ["tool look"]),  # a tool of its own that ends so, and uses it
+        ("onlook", {"i": 1}, ["tool look"]),
+        ("look_up", {"i": 1}, ["tool look"]),
+        ("search", {"i": 1}, ["tool look"]),
+    ],
+)
+def test_one_that_is_made_for_a_use_of_the_same_tool_is_one_step_with_it(
+    name: str, arguments: Any, steps: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server, uses = served()
     counted: list[str] = []
@@ -65,12 +77,12 @@ def test_one_that_is_made_for_a_tool_of_its_name_is_one_step_with_it(
         counted.append(named)
         return step(self, named, *args, **kwargs)
 
-    async def use(i: int) -> Any:
+    async def use(_: Any) -> Any:
         async with mcp.Client(server) as client:
-            return (await client.call_tool("look", {"i": i})).content[0].text
+            return (await client.call_tool("look", {"i": 1})).content[0].text
 
-    tool = recorded(use, lambda i: Use(name, i))
+    tool = recorded(use, lambda given: Use(name, given))
     monkeypatch.setattr(Journal, "step", counting)
-    crew = Crew(tasks=[Task(name="a", run=lambda _: asyncio.run(tool(1)))])
+    crew = Crew(tasks=[Task(name="a", run=lambda _: asyncio.run(tool(arguments)))])
     assert crew.kickoff().raw == "part 1"
     assert (counted, uses) == ([f"tool {name}", *steps], [1])
