@@ -220,8 +220,9 @@ def find_crew(
         word = frameworks.word_of(vars(module).values())
         write = "crew = Crew(...)" if word == "crew" else "agent = Agent(...) at its top level"
         call = "returns one" if word == "crew" else f"runs it, as in {file}:main()"
+        name = f"name {file}:{Program(script.NAME).attr} to run it as a script, or " if script.has_block(module) else ""
         raise BadCrew(
-            f"{file}: no {word} in it; {_what_else(module, is_crew)}: write {write} in it, "
+            f"{file}: no {word} in it; {_what_else(module, is_crew)}: {name}write {write} in it, "
             f"or a function without arguments that {call}"
         )
     return left[0]

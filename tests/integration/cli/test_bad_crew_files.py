@@ -14,6 +14,11 @@ WHOLE = """
 WRITE_ONE = ": write crew = Crew(...) in it, or a function without arguments that returns one"
 
 CREWS = {
+    "a script of no framework": (
+        "def ask():\n    return 1\n\nif __name__ == '__main__':\n    print(ask())\n",
+        "crew.py: no crew in it; it defines ask (a function): name crew.py:__main__() to run it as a script, or "
+        + WRITE_ONE.removeprefix(": "),
+    ),
     "syntax error": (
         "from runner import Crew\ncrew = Crew(tasks=[\n",
         "crew.py:2: SyntaxError: '[' was never closed",
