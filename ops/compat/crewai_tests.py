@@ -114,6 +114,7 @@ def models():
 def afresh(tmp_path, monkeypatch):
     """As CrewAI's own conftest: nothing of the test before, and a folder of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / ".state"))
     monkeypatch.setattr(sys, "stdin", open(os.devnull))
     restore_event_scope(())
     set_event_context_config(None)

@@ -90,6 +90,17 @@ def queue_name(name: str) -> str:
     return name
 
 
+def state_dir() -> Path:
+    """Where what outlives a process is kept: ``RUNNER_STATE_DIR``, else crew-runner in the user's folder for state.
+
+    Raises `RuntimeError` where the user has no home folder.
+    """
+    if chosen := os.environ.get("RUNNER_STATE_DIR"):
+        return Path(chosen).expanduser()
+    base = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".local" / "state") / "crew-runner"
+
+
 def cache_dir() -> Path:
     """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
     given = os.environ.get("RUNNER_CACHE_DIR")

@@ -277,8 +277,8 @@ class Flow(FlowLog, Generic[S]):
     def from_pending(cls, flow_id: str, persistence: Any = None, **options: Any) -> "Flow[Any]":
         """The flow of that id that waits for a person, to be continued by `resume`: in another process, days later.
 
-        It is looked for where its states are kept (``persistence``, or that of ``@persist``; else
-        ``./.checkpoints/flow_states.db``). ``options`` are the flow's. Raises `ValueError` where none waits.
+        It is looked for where its states are kept (``persistence``, or that of ``@persist``; else in the user's folder
+        for state, see ``RUNNER_STATE_DIR``). ``options`` are the flow's. Raises `ValueError` where none waits.
         """
         found: Flow[Any] = engine_of("flows").from_pending(cls, flow_id, persistence, options)
         return found

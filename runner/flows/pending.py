@@ -2,9 +2,13 @@
 
 import dataclasses
 import json
+import logging
+import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from runner.core import settings
+from runner.core.errors import one_line
 from runner.flows import state as states
 from runner.flows.entity import FLOW
 from runner.flows.feedback import HumanFeedbackPending, PendingFeedbackContext
@@ -12,16 +16,44 @@ from runner.flows.flow import Flow, created_quietly
 from runner.flows.machine import Machine
 from runner.flows.persistence import FlowPersistence, SQLiteFlowPersistence, persistence_of
 from runner.flows.values import encode_gently
+from runner.journal.enclosing import current_journal
 from runner.journal.values import identity
+
+logger = logging.getLogger(__name__)
 
 
 def keep(flow: Flow[Any], pending: HumanFeedbackPending) -> None:
-    """A flow has paused: keep it where its states are kept; without such a place, in a file if a provider paused it."""
-    place = persistence_of(flow) or (SQLiteFlowPersistence() if pending.provided else None)
-    if place is not None:
-        flow.persistence = place
-        context = dataclasses.replace(pending.context, flow=FLOW.describe(flow, None))
-        place.save_pending_feedback(flow.flow_id, context, states.dump(flow.committed_state, flow.leave_out))
+    """A flow has paused: keep it where its states are kept.
+
+    Without such a place, one that a feedback provider paused is kept in the user's folder for state, as its answer may
+    come to another process. Nothing is kept so inside of a task of the fleet, and no error of that place is the flow's.
+    """
+    if (place := persistence_of(flow)) is not None:
+        _save(flow, pending, place)
+        return
+    around = current_journal()
+    if not pending.provided or (around is not None and around[0].can_wait):
+        return
+    try:
+        _save(flow, pending, _users_own(create=True))
+    except (OSError, RuntimeError, sqlite3.Error) as error:
+        logger.warning(
+            "flow %s waits, and is not kept for other processes (%s): resume it in this one, or give it persistence=",
+            flow.flow_name, one_line(error),
+        )  # fmt: skip
+
+
+def _save(flow: Flow[Any], pending: HumanFeedbackPending, place: FlowPersistence) -> None:
+    context = dataclasses.replace(pending.context, flow=FLOW.describe(flow, None))
+    place.save_pending_feedback(flow.flow_id, context, states.dump(flow.committed_state, flow.leave_out))
+    flow.persistence = place
+
+
+def _users_own(*, create: bool = False) -> SQLiteFlowPersistence:
+    folder = settings.state_dir()
+    if create:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return SQLiteFlowPersistence(folder / "paused_flows.db")
 
 
 def forget(flow: Flow[Any]) -> None:
@@ -34,8 +66,11 @@ def from_pending(
     of: type[Flow[Any]], flow_id: str, persistence: FlowPersistence | None, options: Mapping[str, Any]
 ) -> Flow[Any]:
     """The flow of that id as it waits. Raises `ValueError` where none does."""
-    place = persistence or persistence_of(of) or SQLiteFlowPersistence()
+    place = persistence or persistence_of(of) or _users_own()
     found = place.load_pending_feedback(flow_id)
+    if found is None:  # an older version kept them in the working directory
+        place = persistence or SQLiteFlowPersistence()
+        found = place.load_pending_feedback(flow_id)
     if found is None:
         raise ValueError(f"No pending feedback found for flow_id: {flow_id}")
     state, context = found

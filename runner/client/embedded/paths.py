@@ -7,6 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.core import settings
 from runner.core.errors import StoreUnreachable
 
 _ELSEWHERE = "set RUNNER_STATE_DIR to a folder of your own, or use --redis-url or RUNNER_REDIS_URL"
@@ -17,13 +18,8 @@ _LONGEST_SOCKET_PATH = 100
 
 def default_state_dir() -> Path:
     """Return RUNNER_STATE_DIR, else crew-runner in the user's folder for state."""
-    if chosen := os.environ.get("RUNNER_STATE_DIR"):
-        return Path(chosen).expanduser()
-    base = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if base.is_absolute():
-        return base / "crew-runner"
     try:
-        return Path.home() / ".local" / "state" / "crew-runner"
+        return settings.state_dir()
     except RuntimeError as exc:
         raise StoreUnreachable(f"this user has no home folder: {_ELSEWHERE}") from exc
 

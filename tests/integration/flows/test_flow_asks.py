@@ -26,8 +26,10 @@ from runner.flows.feedback import choose
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of its own: states are kept in the working directory."""
-    monkeypatch.chdir(tmp_path)
+    """Folders of its own: states are kept in the working directory, and in the user's folder for state."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "state"))
 
 
 class Provider:
@@ -160,6 +162,27 @@ def test_a_flow_that_waits_is_taken_up_by_its_id() -> None:
     assert done == ["collect", "write", "publish"]  # no method twice
     with pytest.raises(ValueError, match="No pending feedback found"):
         Report.from_pending(waiting.context.flow_id)
+
+
+def test_a_flow_that_waits_leaves_nothing_where_it_runs() -> None:
+    Report().kickoff()
+    assert not list(Path.cwd().iterdir())
+
+
+def test_one_that_was_kept_by_an_older_version_is_found() -> None:
+    flow_id = Report(persistence=SQLiteFlowPersistence()).kickoff().context.flow_id
+    assert Report.from_pending(flow_id).resume("approved").startswith("NOTES is out")
+
+
+def test_a_flow_that_cannot_be_kept_waits_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "file"))
+    flow = Report()
+    assert isinstance(flow.kickoff(), HumanFeedbackPending)
+    assert "resume it in this one, or give it persistence=" in caplog.text
+    assert flow.resume("approved") == "NOTES is out: approved (3)"
 
 
 def test_a_refused_answer_leaves_it_waiting(tmp_path: Path) -> None:

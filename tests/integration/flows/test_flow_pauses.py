@@ -125,7 +125,7 @@ def test_without_labels_the_listeners_get_what_was_said():
 
 
 def test_a_provider_is_told_and_may_wait_or_answer(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # where flows that wait are kept
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path))  # where flows that wait are kept
     later = Later()
 
     class Waits(Flow):

@@ -1,7 +1,10 @@
 """Flows on the executor: plans that grow, what their tasks share, and a person's answer."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from runner.core.states import RunStatus
 from runner.engine.decisions import Ask, Grown
@@ -97,3 +100,32 @@ def test_a_loop_without_end_fails_its_run(here: InProcess, begun: Callable[..., 
     assert here.runs.get(run).status is RunStatus.failed
     assert "max_method_calls" in here.runs.get(run).error
     assert len(done()) < 10
+
+
+def test_a_flow_inside_of_a_task_keeps_nothing_on_the_workers_machine(
+    here: InProcess, begun: Callable[..., str], done: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUNNER_STATE_DIR", str(tmp_path / "state"))
+    run = begun("""
+        from runner.flows import HumanFeedbackPending, human_feedback
+
+        class Elsewhere:
+            def request_feedback(self, context, flow):
+                raise HumanFeedbackPending(context)
+
+        def kick_off(ctx):
+            class Inner(Flow[dict]):
+                @start()
+                @human_feedback("Good?", provider=Elsewhere())
+                def draft(self):
+                    return 1
+
+            trace(type(Inner().kickoff()).__name__)
+            return "kicked off"
+
+        crew = Crew(tasks=[Task(name="outer", run=kick_off)])
+        """)
+    here.work()
+    assert here.runs.get(run).status is RunStatus.completed
+    assert done() == ["HumanFeedbackPending"]
+    assert not (tmp_path / "state").exists()
