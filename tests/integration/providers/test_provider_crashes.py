@@ -10,7 +10,6 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,8 @@ from runner.providers import (
     SqliteProvider,
     detect_provider,
 )
+
+from ...support.interpreters import started
 
 KEEP = 5
 
@@ -75,9 +76,7 @@ class Place:
             newest = self.provider.latest(self.location)
             first, parent = self.read(newest.location)["i"] + 1, newest.id
         asked = json.dumps([self.location, first, parent, keep, first + arm_at, setting])
-        return subprocess.Popen(
-            [sys.executable, "-c", WRITER, asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        return started("-c", WRITER, asked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def listen(self, process: "subprocess.Popen[str]") -> int:
         """Hear the writer to its end. Returns the last that it told."""

@@ -4,8 +4,6 @@ import contextlib
 import json
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from runner.events.record import EventRecord
 from runner.providers import BaseProvider, JsonProvider, RedisProvider, SqliteProvider, detect_provider
 from runner.providers.redis import deltas, locations, provider, scripts
 from runner.providers.redis.deltas import State
+
+from ...support.interpreters import ran
 
 HOME = "runner:{states:p}"
 
@@ -409,8 +409,7 @@ def test_crewai_like_repetition_costs_little() -> None:
 def test_another_process_needs_only_the_location(server: Any) -> None:
     own = RedisProvider().checkpoint('{"i": 1}', f"{server.url}?prefix=p")
     code = "import sys; from runner.providers import RedisProvider as R; print(R().from_checkpoint(sys.argv[1]))"
-    said = subprocess.run([sys.executable, "-c", code, own], capture_output=True, text=True, check=True)
-    assert said.stdout == '{"i": 1}\n'
+    assert ran("-c", code, own) == '{"i": 1}\n'
 
 
 def test_a_run_that_began_while_redis_was_away_is_in_flight_when_it_is_back(

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from runner import CheckpointConfig, Crew, JsonProvider, SqliteProvider, Task
 from runner.providers.base import BaseProvider
 from runner.providers.redis.provider import RedisProvider
 from runner.testing import RedisServer, eventually
+
+from ...support.interpreters import ran, started
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -46,7 +47,7 @@ def test_a_new_crew_for_each_kickoff(place: tuple[BaseProvider, str]) -> None:
 
 def test_a_new_process_for_each_kickoff(place: tuple[BaseProvider, str]) -> None:
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", ONE, place[1]], check=True, timeout=60)
+        ran("-c", ONE, place[1])
         assert len(kept(place)) == 2
 
 
@@ -66,7 +67,7 @@ def test_what_is_in_flight_is_left_alone_and_counts_when_it_is_over(place: tuple
         if ctx.task.name == "t2":
             mine = kept(place)
             for _ in range(3):
-                subprocess.run([sys.executable, "-c", ONE, place[1]], check=True, timeout=60)
+                ran("-c", ONE, place[1])
                 now = kept(place)
                 assert now[: len(mine)] == mine, "another process does not prune them"
                 between.append(now[len(mine) :])
@@ -102,7 +103,7 @@ Crew(tasks=[Task(name=f"t{i}", run=run) for i in range(3)], checkpoint=config).k
 
 
 def test_a_killed_process_is_in_flight_no_more(place: tuple[BaseProvider, str]) -> None:
-    child = subprocess.Popen([sys.executable, "-c", HELD, place[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = started("-c", HELD, place[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"held\n"
     theirs = kept(place)
@@ -137,7 +138,7 @@ Crew(tasks=[Task(name=f"t{i}", run=lambda ctx: "A") for i in range(3)], checkpoi
 
 def test_the_first_checkpoint_of_a_run_is_left_alone_from_its_first_moment(place: tuple[BaseProvider, str]) -> None:
     """The other run has written it, and knows nothing of that yet; with a subclass of the provider."""
-    child = subprocess.Popen([sys.executable, "-c", WRITTEN, place[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = started("-c", WRITTEN, place[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
     assert child.stdout.readline() == b"written\n"
     [first] = kept(place)
