@@ -14,7 +14,7 @@ from celery.signals import after_setup_logger, after_setup_task_logger, worker_p
 from celery.worker import state
 
 from runner.core.redaction import redact_handlers
-from runner.core.settings import WorkerSettings
+from runner.core.settings import WorkerSettings, worker_labels
 from runner.providers.redis.connection import connect
 from runner.providers.redis.protocol import READS
 from runner.tasks import app as celery_side
@@ -54,6 +54,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
                 "serves": celery_side.pools(),
                 "lease": settings.lease,
                 "python": platform.python_version(),
+                "labels": worker_labels(),
                 "out": jobs.OUT,
             },
             children=_no_children if threads else lambda: _pool_pids(parent.pool),

@@ -3,8 +3,10 @@
 import os
 import platform
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 from runner.cli.spending import format_unrecorded
 from runner.cli.stdio import counted
@@ -127,17 +129,21 @@ def _recovery(store: Store) -> Finding:
 
 def _workers(store: Store) -> Finding:
     alive = store.workers.alive()
-    listed = ", ".join(
-        f"{w.fields.get('host')}:{w.fields.get('pid')} ({w.fields.get('pool')} x {w.fields.get('concurrency')}, "
-        f"queue {w.fields.get('queue')}, Python {w.fields.get('python')})"
-        for w in alive
-    )
+    listed = ", ".join(_format_worker(w.fields) for w in alive)
     needed = store.membership is None
     return Finding(
         "workers",
         listed or ("none; submit starts one when needed" if not needed else "none"),
         ok=bool(alive) or not needed,
         hint="start one: runner worker",
+    )
+
+
+def _format_worker(fields: Mapping[str, Any]) -> str:
+    labels = "".join(f", {one}" for one in fields.get("labels", ()))
+    return (
+        f"{fields.get('host')}:{fields.get('pid')} ({fields.get('pool')} x {fields.get('concurrency')}, "
+        f"queue {fields.get('queue')}, Python {fields.get('python')}{labels})"
     )
 
 

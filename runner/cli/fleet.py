@@ -18,7 +18,7 @@ from runner.client import embedded, local_worker
 from runner.client.store import Store, open_store
 from runner.core.errors import UsageError
 from runner.core.redaction import redact_handlers, redact_url
-from runner.core.settings import WorkerSettings, default_queue
+from runner.core.settings import WorkerSettings, default_queue, worker_labels
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
 from runner.tasks import capacity, parent
@@ -59,6 +59,13 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     default="INFO",
     show_default=True,
 )
+@click.option(
+    "--label",
+    type=options.TEXT,
+    multiple=True,
+    metavar="LABEL",
+    help="What `runner doctor` is to say of it, such as gpu or zone=a (RUNNER_LABELS); may be given several times.",
+)
 @click.option("--until-idle", is_flag=True, help="Exit when no run is running any more.")
 @options.queue
 @options.redis_url
@@ -69,6 +76,7 @@ def worker(
     lease: float | None,
     drain_timeout: float | None,
     loglevel: str,
+    label: tuple[str, ...],
     until_idle: bool,
     queue: str | None,
     redis_url: str | None,
@@ -86,7 +94,10 @@ def worker(
         environment["RUNNER_LEASE"] = str(lease)
     if drain_timeout is not None:
         environment["RUNNER_DRAIN_TIMEOUT"] = str(drain_timeout)
+    if label:
+        environment["RUNNER_LABELS"] = ",".join(label)
     os.environ.update(environment)
+    worker_labels()
     WorkerSettings()  # a bad setting is said here, once
     signing.keys()
     with _counted(environment["RUNNER_QUEUE"]), open_store() as store:

@@ -101,6 +101,15 @@ def state_dir() -> Path:
     return (base if base.is_absolute() else Path.home() / ".local" / "state") / "crew-runner"
 
 
+def worker_labels() -> tuple[str, ...]:
+    """What a worker says of itself: ``RUNNER_LABELS``, in order. Raises `UsageError`."""
+    found = {label for one in os.environ.get("RUNNER_LABELS", "").split(",") if (label := one.strip())}
+    for one in found:
+        if not re.fullmatch(r"[\w.=:/-]{1,100}", one):
+            raise UsageError(f"{one[:80]!r} is not a label: letters, digits and _ . = : / - are, up to 100")
+    return tuple(sorted(found))
+
+
 def cache_dir() -> Path:
     """Where bundles are unpacked: ``RUNNER_CACHE_DIR``, else the user's cache."""
     given = os.environ.get("RUNNER_CACHE_DIR")

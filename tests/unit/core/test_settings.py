@@ -12,7 +12,8 @@ from runner.core.settings import WorkerSettings, queue_name
 @pytest.fixture(autouse=True)
 def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LEASE", "DRAIN_TIMEOUT", "MAX_ATTEMPTS", "RESEND_AFTER", "WAIT_REPLICAS", "WAIT_TIMEOUT", "STALL",
-                 "QUEUE", "CACHE_DIR", "BUNDLE_LIMIT", "CACHE_LIMIT", "DEMO_DELAY", "OFFLINE_MODEL"):  # fmt: skip
+                 "QUEUE", "LABELS", "CACHE_DIR",
+                 "BUNDLE_LIMIT", "CACHE_LIMIT", "DEMO_DELAY", "OFFLINE_MODEL"):  # fmt: skip
         monkeypatch.delenv(f"RUNNER_{name}", raising=False)
 
 
@@ -78,6 +79,15 @@ def test_the_queue_is_the_one_of_the_environment(monkeypatch: pytest.MonkeyPatch
 def test_a_name_that_is_no_queues(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         queue_name(name)
+
+
+def test_labels_are_given_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert settings.worker_labels() == ()
+    monkeypatch.setenv("RUNNER_LABELS", " zone=a,gpu,, gpu ")
+    assert settings.worker_labels() == ("gpu", "zone=a")
+    monkeypatch.setenv("RUNNER_LABELS", "gpu,two words")
+    with pytest.raises(UsageError, match=r"^'two words' is not a label: "):
+        settings.worker_labels()
 
 
 def test_bundles_are_unpacked_in_the_users_cache_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

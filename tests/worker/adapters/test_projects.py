@@ -260,8 +260,8 @@ SCRIPTS: dict[str, Any] = {
     if __name__ == "__main__":
         made("Rome")
         raise AssertionError("kicks nothing off, so it is not done")
-    """: "main.py: no crew in it; it defines made (a function): write crew = Crew(...) in it, or a function "
-    "without arguments that returns one",
+    """: "main.py: no crew in it; it defines made (a function): name main.py:__main__() to run it as a script, or "
+    "write crew = Crew(...) in it, or a function without arguments that returns one",
     """
     if __name__ == "__main__":
         made(input("Where to? ")).kickoff()

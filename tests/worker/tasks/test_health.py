@@ -25,7 +25,7 @@ def check(fleet: Any) -> Callable[[str], tuple[int, str]]:
 
 def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: Any, eventually: Any) -> None:
     # Given two workers
-    one, other = (fleet.start("--concurrency", "2", "--lease", "10") for _ in range(2))
+    one, other = (fleet.start("--concurrency", "2", "--lease", "10", "--label", label) for label in ("gpu", "eu"))
     main, pool = one.main_pid(), eventually(lambda: len(one.children()) == 2 and one.children(), why="its pool is up")
     name, neighbour = f"{HOST}:{main}", f"{HOST}:{other.main_pid()}"
     code, said = check(name)
@@ -46,7 +46,8 @@ def test_a_frozen_worker_is_unhealthy_though_another_lives(fleet: Any, check: An
         # Then it is unhealthy, while the other is well, and so is the fleet
         assert check(name) == (1, f"!!  worker {name}: {why}")
         assert check(neighbour)[0] == 0
-        assert fleet.runner("doctor").returncode == 0
+        doctor = fleet.runner("doctor")
+        assert (doctor.returncode, ", gpu)" in doctor.stdout, ", eu)" in doctor.stdout) == (0, True, True)
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
         eventually(lambda: check(name)[0] == 0, why="it goes on")
