@@ -16,7 +16,7 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
-from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, TaskTimeout, TimedOut, one_line
+from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, one_line
 from runner.engine import local
 from runner.events import (
     BaseEvent,
@@ -190,19 +190,13 @@ class _Run:
             return triggered
 
     async def _attempt(self, execution: Execution) -> Outcome:
-        timeout = execution.method.timeout
-        try:
-            async with asyncio.timeout(timeout if execution.is_async else None):
-                if execution.is_async:
-                    return await execution.ado()
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
-                context = contextvars.copy_context()
-                return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, _do, execution)
-        except TimeoutError:
-            if not execution.is_async:
-                raise
-            raise TaskTimeout(str(TimedOut.after(timeout or 0))) from None
+        if execution.is_async:
+            with timed(execution.cancel_scope, execution.method.timeout, coroutine=True):
+                return await execution.ado()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, _do, execution)
 
     def _execution(self, call: Call) -> Execution:
         flow = self.flow

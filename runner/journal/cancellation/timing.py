@@ -1,5 +1,9 @@
-"""A task that takes longer than it may, in this process: it is broken into, at its next step or bytecode."""
+"""A task that takes longer than it may, in this process: it is broken into, at its next step or bytecode.
 
+A coroutine is cancelled.
+"""
+
+import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
@@ -12,14 +16,49 @@ LOOK_AGAIN = 0.005  #: seconds until a task is looked at again that could not be
 SAY_AGAIN = 2.0  #: seconds until a task is told again: what is raised inside of a destructor is lost
 
 
+class CancellableSection:
+    """A section of a coroutine, from here until `over`: whoever breaks into it cancels its asyncio task, once."""
+
+    def __init__(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._cancelling = self._task.cancelling() if self._task else 0
+        self._over = threading.Event()
+        self._broken_into = False
+
+    def break_in(self, exception: type[BaseException]) -> bool:  # noqa: ARG002 - it is a CancelledError
+        """Cancel it, from another thread."""
+        self._loop.call_soon_threadsafe(self._cancel)
+        return True
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._broken_into and not self._over.is_set():
+            self._broken_into = True
+            self._task.cancel()
+
+    def wait(self, seconds: float) -> bool:
+        """Until it is over, for so long; returns whether it is."""
+        return self._over.wait(seconds)
+
+    def over(self) -> bool:
+        """It is not cancelled any more once this has returned. Returns whether it was, and by this alone."""
+        self._over.set()
+        if self._task is None or not self._broken_into:
+            return False
+        self._broken_into = False
+        return self._task.uncancel() <= self._cancelling
+
+
 @contextlib.contextmanager
-def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
-    """The task timeout: break into the task in this thread after ``timeout`` seconds, at its next step or bytecode."""
+def timed(cancel_scope: CancelScope, timeout: float | None, *, coroutine: bool = False) -> Iterator[None]:
+    """The task timeout: break into the task in this thread after ``timeout`` seconds, at its next step or bytecode.
+
+    A ``coroutine`` is cancelled. Time in which a person is asked does not count. Raises `TaskTimeout`.
+    """
     if timeout is None:
         yield
         return
     stop = TimedOut.after(timeout)
-    section = InterruptibleSection()
+    section = CancellableSection() if coroutine else InterruptibleSection()
 
     def break_in() -> None:
         over, counted = section.wait(timeout), 0.0
@@ -32,12 +71,17 @@ def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
         while not section.wait(pause):
             pause = SAY_AGAIN if cancel_scope.interruptible(force=True) and section.break_in(TimedOut) else LOOK_AGAIN
 
+    cancelled: bool | None = False
     try:
         try:
             threading.Thread(target=break_in, name="timeout", daemon=True).start()
             yield
         finally:
-            section.over()
+            cancelled = section.over()
     except TimedOut:
         section.over()  # it may have come while that was said
+        raise TaskTimeout(str(stop)) from None
+    except asyncio.CancelledError:
+        if not cancelled:
+            raise
         raise TaskTimeout(str(stop)) from None

@@ -22,7 +22,7 @@ from runner.events import (
     MethodExecutionStartedEvent,
     event_bus,
 )
-from runner.flows import Flow, and_, listen, or_, start
+from runner.flows import Flow, and_, human_feedback, listen, or_, start
 
 
 class Counted(BaseModel):
@@ -238,6 +238,46 @@ def test_a_timeout_of_a_coroutine_method():
 
     with pytest.raises(TaskTimeout, match=r"longer than its timeout of 0\.05 s"):
         F().kickoff()
+
+
+def test_an_answer_of_a_person_is_outside_of_the_timeout_of_a_coroutine_method(monkeypatch):
+    class F(Flow):
+        @start(timeout=0.05)
+        @human_feedback("Good?")
+        async def draft(self):
+            return "text"
+
+    monkeypatch.setattr("runner.flows.execution.on_terminal", lambda _: threading.Event().wait(0.2) or "fine")
+    assert F().kickoff().feedback == "fine"
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_timeout_of_what_a_coroutine_method_calls_is_not_its_own(timeout):
+    class F(Flow):
+        @start(timeout=timeout)
+        async def asks(self):
+            raise TimeoutError("the model did not answer")
+
+    with pytest.raises(TimeoutError, match="the model did not answer"):
+        F().kickoff()
+
+
+def test_a_kickoff_that_is_cancelled_is_not_late():
+    class F(Flow):
+        @start(timeout=60)
+        async def slow(self):
+            begun.set()
+            await asyncio.Event().wait()
+
+    async def main():
+        kickoff = asyncio.create_task(F().kickoff_async())
+        await begun.wait()
+        kickoff.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await kickoff
+
+    begun = asyncio.Event()
+    asyncio.run(main())
 
 
 # -- events
