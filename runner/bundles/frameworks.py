@@ -88,7 +88,17 @@ def is_agent(thing: object) -> bool:
 def word_of(values: Iterable[object]) -> str:
     """What people call what is made of these values of a file: "agent" where all that makes something is a framework of
     agents."""
-    found = set()
+    return "agent" if _words(values) == {"agent"} else "crew"
+
+
+def words_of(values: Iterable[object]) -> str:
+    """All that these values of a file could have been made into."""
+    found = _words(values)
+    return "agent or graph" if found == {"agent"} else "crew or flow" if found else "crew, flow, agent or graph"
+
+
+def _words(values: Iterable[object]) -> set[str]:
+    found = set[str]()
     for value in values:
         of = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
         is_made = not isinstance(value, type | FunctionType | ModuleType)
@@ -96,7 +106,7 @@ def word_of(values: Iterable[object]) -> str:
             found |= {one.word for one in installed for name in _makers(one) if f"{module}.".startswith(f"{name}.")}
             if module.startswith(_OWN) and not isinstance(value, FunctionType | ModuleType):
                 found.add(Framework.word)
-    return "agent" if found == {"agent"} else "crew"
+    return found
 
 
 _OWN = ("runner.crews.", "runner.flows.", "runner.agents.")

@@ -217,9 +217,10 @@ def find_crew(
     if made:
         return _named(made[0], _named_crew(module, made[0], is_crew))
     if not left:
-        word = frameworks.word_of(vars(module).values())
-        write = "crew = Crew(...)" if word == "crew" else "agent = Agent(...) at its top level"
-        call = "returns one" if word == "crew" else f"runs it, as in {file}:main()"
+        values = vars(module).values()
+        is_agent, word = frameworks.word_of(values) == "agent", frameworks.words_of(values)
+        write = "agent = Agent(...) at its top level" if is_agent else "crew = Crew(...)"
+        call = f"runs it, as in {script.example_call(Path(module.__file__ or file))}" if is_agent else "returns one"
         name = f"name {file}:{Program(script.NAME).attr} to run it as a script, or " if script.has_block(module) else ""
         raise BadCrew(
             f"{file}: no {word} in it; {_what_else(module, is_crew)}: {name}write {write} in it, "

@@ -58,6 +58,20 @@ def is_call_of(module: ModuleType, name: str) -> bool:
     return len(body) == 1 and any(isinstance(one.func, ast.Name) and one.func.id == name for one in calls)
 
 
+def example_call(file: Path) -> str:
+    """How a function of a file that takes no arguments is named: ``main``, else its first; FUNCTION where none does."""
+    tree = syntax.parse(file.read_bytes(), str(file)) if file.suffix == ".py" else ast.Module([], [])
+    free = [
+        one.name for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and _is_free(one.args)
+    ]
+    public = [name for name in free if not name.startswith("_")] or ["FUNCTION"]
+    return f"{file.name}:{'main' if 'main' in public else public[0]}()"
+
+
+def _is_free(args: ast.arguments) -> bool:
+    return len(args.posonlyargs + args.args) == len(args.defaults) and None not in args.kw_defaults
+
+
 def has_block(module: ModuleType) -> bool:
     """Whether the file has such a block."""
     return _code(module) is not None

@@ -15,9 +15,9 @@ from runner.cli import options
 from runner.cli.stdio import out, print_json, print_whole, tell
 from runner.client import Client
 from runner.client.checkpoints import locate as places
-from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find
+from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
 from runner.core.diff import compare, lines
-from runner.core.errors import UsageError
+from runner.core.errors import NotFound, UsageError
 
 LINE = 60  #: characters of an output in a table
 
@@ -159,7 +159,15 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
     """Show what differs between the checkpoints A and B of WHERE: inputs, and each task's status and output."""
     options.apply_environment(redis_url=redis_url)
     with places.opened(where) as source:
-        sides = [source.details(find(source, one)).side() for one in (a, b)]
+        try:
+            sides = [source.details(find(source, one)).side() for one in (a, b)]
+        except NotFound as error:
+            heads = {one.name: newest(one.checkpoints).id for one in source.branches() if one.checkpoints}
+            if heads.keys().isdisjoint((a, b)):
+                raise
+            ids = " ".join(heads.get(one, one) for one in (a, b))
+            hint = f"for the newest of a branch: `runner checkpoint diff {where} {ids}`"
+            raise NotFound(f"{error}; {hint}") from None
     found = compare(*sides)
     if as_json:
         print_json(found.to_dict())

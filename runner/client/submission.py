@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from runner.bundles import bundle, signing
 from runner.bundles.bundle import Bundle
+from runner.bundles.script import example_call
 from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
@@ -72,8 +73,9 @@ class Prepared:
 
     def refuse_missing(self, inputs: Mapping[str, Any]) -> None:
         """Raise `BadInput` if it needs an input that is not there."""
-        instead = f"; or name the function that runs it, as in {self.target.file.name}:main()"
-        refuse_missing(self.plan.inputs, inputs, self.word, instead if self.word == "agent" else "")
+        is_agent = self.word == "agent"
+        instead = f"; or name the function that runs it, as in {example_call(self.target.file)}" if is_agent else ""
+        refuse_missing(self.plan.inputs, inputs, self.word, instead, self.inputs.keys())
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
         """These inputs, and those of the file that are not among them. Raises `BadInput`."""

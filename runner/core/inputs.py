@@ -1,5 +1,6 @@
 """What may be given to a run: JSON under names that have a line, no deeper and no larger than all who read it take."""
 
+import difflib
 import json
 from collections.abc import Mapping, Set
 from typing import Any
@@ -73,10 +74,19 @@ def _bad_name(name: object) -> str:
     return f"the name of the input {name[:80]!r} {why}" if why else ""
 
 
-def refuse_missing(needed: Set[str], inputs: Mapping[str, Any], what: str = "crew", instead: str = "") -> None:
-    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is not there. ``instead`` is said, too."""
+def refuse_missing(
+    needed: Set[str], inputs: Mapping[str, Any], what: str = "crew", instead: str = "", known: Set[str] = frozenset()
+) -> None:
+    """Raise `BadInput` if the crew (or ``what`` it is) needs an input that is not there. ``instead`` is said, too.
+
+    So are the inputs that it does not name, but for those that are ``known``: one may be the missing one, misspelt.
+    """
     if missing := sorted(needed - inputs.keys()):
         names = " and ".join(repr(name) for name in missing)
         needs, give = ("inputs", "each") if len(missing) > 1 else ("input", "it")
         how = f"give {give} with --input {missing[0]}=... or inputs={{...}}{instead}"
+        if others := sorted(inputs.keys() - needed - known):
+            how += f"; given, and not named by the {what}: {', '.join(map(repr, others))}"
+            near = difflib.get_close_matches(others[0], missing, n=1)
+            how += f" (did you mean {near[0]!r}?)" if near else ""
         raise BadInput(f"the {what} needs the {needs} {names}: {how}")

@@ -231,12 +231,16 @@ class TestFindCrew:
     @pytest.mark.parametrize(
         ("code", "attr", "says"),
         [
-            ("", None, "crew.py: no crew in it; it defines nothing"),
-            (DECORATED, None, "crew.py: no crew in it; it defines deco (a function), run (a function)"),
+            ("", None, "crew.py: no crew, flow, agent or graph in it; it defines nothing"),
+            (
+                DECORATED,
+                None,
+                "crew.py: no crew, flow, agent or graph in it; it defines deco (a function), run (a function)",
+            ),
             (
                 "import json\nfrom json import loads\nclass Team: pass\ndef build(): pass\nx = 3",
                 None,
-                "crew.py: no crew in it; it defines Team (a class), build (a function), x (an int)",
+                "crew.py: no crew, flow, agent or graph in it; it defines Team (a class), build (a function), x",
             ),
             ("a = FakeCrew()\nb = FakeCrew()", None, "crew.py has 2 crews: a, b; name one, as in crew.py:a"),
             ("my_crew = FakeCrew()", "my_crw", "crew.py has no 'my_crw'; did you mean 'my_crew'?"),

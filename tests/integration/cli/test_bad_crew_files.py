@@ -16,8 +16,8 @@ WRITE_ONE = ": write crew = Crew(...) in it, or a function without arguments tha
 CREWS = {
     "a script of no framework": (
         "def ask():\n    return 1\n\nif __name__ == '__main__':\n    print(ask())\n",
-        "crew.py: no crew in it; it defines ask (a function): name crew.py:__main__() to run it as a script, or "
-        + WRITE_ONE.removeprefix(": "),
+        "crew.py: no crew, flow, agent or graph in it; it defines ask (a function): name crew.py:__main__() to run it "
+        "as a script, or " + WRITE_ONE.removeprefix(": "),
     ),
     "syntax error": (
         "from runner import Crew\ncrew = Crew(tasks=[\n",
@@ -49,11 +49,11 @@ CREWS = {
     ),
     "no crew": (
         "from runner import Task\n\ndef work(ctx): return ''\n\nx = 3\n",
-        "crew.py: no crew in it; it defines work (a function), x (an int)" + WRITE_ONE,
+        "crew.py: no crew or flow in it; it defines work (a function), x (an int)" + WRITE_ONE,
     ),
     "empty file": (
         "",
-        "crew.py: no crew in it; it defines nothing" + WRITE_ONE,
+        "crew.py: no crew, flow, agent or graph in it; it defines nothing" + WRITE_ONE,
     ),
     "two crews": (
         "from runner import Crew, Task\ndef one(): return Crew(tasks=[Task(run=print)])\nday, night = one(), one()\n",

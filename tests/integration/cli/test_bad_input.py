@@ -32,6 +32,10 @@ def test_a_missing_input(refused, write_crew):
     assert refused("submit", path, "--input", "tone=dry") == (
         "the crew needs the input 'topic': give it with --input topic=... or inputs={...}"
     )
+    assert refused("submit", path, "--input", "tone=dry", "--input", "topc=owls") == (
+        "the crew needs the input 'topic': give it with --input topic=... or inputs={...}; given, and not named by the "
+        "crew: 'topc' (did you mean 'topic'?)"
+    )
 
 
 @pytest.mark.parametrize(

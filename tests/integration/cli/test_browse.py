@@ -178,7 +178,7 @@ def test_what_is_wrong_is_said_before_the_screen_opens(terminal, stopped, fleet,
         ([".checkpoints", "--crew", "nowhere.py"], "error: no such file: nowhere.py"),
         (
             [".checkpoints", "--crew", write_crew("x = 1", "other")],
-            "error: crew.py: no crew in it; it defines x (an int)",
+            "error: crew.py: no crew, flow, agent or graph in it; it defines x (an int)",
         ),
     ):
         screen = terminal("checkpoint", *arguments)

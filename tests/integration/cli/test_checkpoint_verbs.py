@@ -273,6 +273,9 @@ def test_ids_and_branches_that_are_none(cli, place):
     assert refused("checkpoint", "diff", place.location, place.ids[0], "20") == (
         f"20 begins 4 checkpoints of {place.location} ({kind}): give more characters of it"
     )
+    assert refused("checkpoint", "diff", place.location, "main", place.ids[0]).endswith(
+        f"; for the newest of a branch: `runner checkpoint diff {place.location} {place.ids[2]} {place.ids[0]}`"
+    )
     for word in (["list"], ["prune", "--keep", "1"]):
         assert refused("checkpoint", *word, place.location, "--branch", "b") == (
             f"{place.location} ({kind}) has no branch 'b'; it has main, fork/one"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runner.adapters.crewai.plugin import PLUGIN
-from runner.bundles import frameworks, loader
+from runner.bundles import frameworks, loader, script
 from runner.bundles.frameworks import Framework
 from runner.bundles.project import project_at
 from runner.core.errors import MissingDependency
@@ -95,3 +95,17 @@ def _nothing_stays() -> Iterator[None]:
     yield
     for key in ("oven_tools.racks", "pan"):
         loader.unload(key)
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("", "FUNCTION"),
+        ("def make(topic): ...\ndef _own(): ...", "FUNCTION"),
+        ("def make(topic): ...\nasync def go(days=3, *, pace='slow'): ...\ndef other(): ...", "go"),
+        ("def go(): ...\ndef main(*args): ...", "main"),
+    ],
+)
+def test_the_example_of_an_error_is_a_function_of_the_file(code: str, named: str, tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text(code)
+    assert script.example_call(tmp_path / "agent.py") == f"agent.py:{named}()"

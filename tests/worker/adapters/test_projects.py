@@ -260,8 +260,8 @@ SCRIPTS: dict[str, Any] = {
     if __name__ == "__main__":
         made("Rome")
         raise AssertionError("kicks nothing off, so it is not done")
-    """: "main.py: no crew in it; it defines made (a function): name main.py:__main__() to run it as a script, or "
-    "write crew = Crew(...) in it, or a function without arguments that returns one",
+    """: "main.py: no crew or flow in it; it defines made (a function): name main.py:__main__() to run it as a script, "
+    "or write crew = Crew(...) in it, or a function without arguments that returns one",
     """
     if __name__ == "__main__":
         made(input("Where to? ")).kickoff()
@@ -367,10 +367,10 @@ TWO_AGENTS = """
 """
 NOT_RUN = {
     MAKES_TWO: "main.py makes a crew in 2 places: make, other; name one, as in main.py:make",
-    TAKES_ONE: "main.py: no crew in it; it defines make (a function): write crew = Crew(...) in it, or a function "
-    "without arguments that returns one",
-    "": "main.py: no crew in it; it defines nothing: write crew = Crew(...) in it, or a function without arguments "
-    "that returns one",
+    TAKES_ONE: "main.py: no crew or flow in it; it defines make (a function): write crew = Crew(...) in it, or a "
+    "function without arguments that returns one",
+    "": "main.py: no crew or flow in it; it defines nothing: write crew = Crew(...) in it, or a "
+    "function without arguments that returns one",
     TWO_AGENTS: "main.py has 2 crews: a, b; name one, as in main.py:a",
     "    import crewai_tols": "main.py:2: no module named 'crewai_tols': install it where you submit from, too",
 }

@@ -208,7 +208,7 @@ def test_what_cannot_be_is_said_in_a_line(written, write_crew):
     (path.parent / "broken").touch()
     with pytest.raises(TaskError, match=r"^LookupError: no ink; what was completed is in .*checkpoints"):
         hand.carry_out(Order("resume", start))
-    with pytest.raises(BadCrew, match="no crew in it"):
+    with pytest.raises(BadCrew, match="no crew, flow, agent or graph in it"):
         CrewHand(source, str(write_crew("x = 1", "other")))
     assert trace(path) == []
 
