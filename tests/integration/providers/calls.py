@@ -88,8 +88,21 @@ def write(redis: "Redis", keyspace: Keyspace) -> None:
     pipe = redis.pipeline(transaction=False)
     pipe.flushall()
     for name, (value, ttl) in keyspace.items():
-        pipe.restore(name, max(ttl, 600_000) if ttl >= 0 else 0, value)
+        pipe.restore(name, _later(ttl), value)
     pipe.execute()
+
+
+def write_key(redis: "Redis", keyspace: Keyspace, name: bytes) -> None:
+    """Have this one as it is there, which may be not at all."""
+    if name in keyspace:
+        value, ttl = keyspace[name]
+        redis.restore(name, _later(ttl), value, replace=True)
+    else:
+        redis.delete(name)
+
+
+def _later(ttl: int) -> int:
+    return max(ttl, 600_000) if ttl >= 0 else 0
 
 
 @contextmanager

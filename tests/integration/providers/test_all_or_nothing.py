@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 from runner.providers.redis import scripts
 from runner.testing import RedisServer, eventually
 
-from .calls import Call, contents, digest, history, read, recorded, write
+from .calls import Call, contents, digest, history, read, recorded, write, write_key
 from .driver import Driver
 from .observed import TEST_KEY
 
@@ -119,12 +119,12 @@ def test_with_a_broken_argument(calls: list[Call], raw: Redis, name: str) -> Non
 @pytest.mark.parametrize("name", scripts.names())
 @pytest.mark.parametrize("how", ["of another type", "gone"])
 def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) -> None:
-    for call in (call for call in calls if call.script.name == name):
+    for number, call in enumerate(call for call in calls if call.script.name == name):
         write(raw, call.before)
         call.again(raw)
         touched = sorted({*call.before, *read(raw)} - {TEST_KEY.encode()})
-        for key in touched:
-            write(raw, call.before)
+        write(raw, call.before)
+        for key in touched[number % 4 :: 4] if number else touched:  # its other calls find the same keys, mostly
             if how == "gone":
                 raw.delete(key)
             elif raw.type(key) == b"string":
@@ -132,7 +132,10 @@ def test_with_a_key_that_is(calls: list[Call], raw: Redis, name: str, how: str) 
                 raw.hset(key, "a", "1")
             else:
                 raw.set(key, "somebody else's")
-            changes_nothing(call, raw, digest(raw), f"{key!r} {how}")
+            if changes_nothing(call, raw, digest(raw), f"{key!r} {how}"):
+                write_key(raw, call.before, key)
+            else:
+                write(raw, call.before)
 
 
 def is_full(redis: Redis) -> None:
