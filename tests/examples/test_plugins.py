@@ -123,6 +123,7 @@ crew = Crew(tasks=[Task(name="ask", run=ask)])
 """
 
 
+@pytest.mark.soak
 def test_a_parser_makes_the_calls_of_its_service_durable_and_an_observer_hears_of_them(installed, tmp_path, server):
     (tmp_path / "crew.py").write_text(ASKING)
     with ThreadingHTTPServer(("127.0.0.1", 0), Oracle) as service, Fleet(server.url) as fleet:

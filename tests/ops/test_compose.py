@@ -152,6 +152,7 @@ def local(root: Path, compose: dict[str, Any]) -> Iterator[Local]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.soak
 def test_every_service_starts_is_healthy_and_ends(
     local: Local, small_crew: Path, eventually: Callable[..., Any]
 ) -> None:
@@ -236,6 +237,7 @@ def test_what_runs_is_confined(root: Path, compose: dict[str, Any]) -> None:
         assert any(line.startswith("MemoryMax=") for line in lines)
 
 
+@pytest.mark.soak
 def test_redis_keeps_what_it_is_given(local: Local, eventually: Callable[..., Any]) -> None:
     """As `runner doctor` sees it: append-only file on, no eviction."""
     local.start("redis")

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NO_HISTORY = 75
 
 
+@pytest.mark.soak
 def test_workers_of_two_versions_lose_nothing() -> None:
     """A short one of ``ops/chaos/two_versions.py``: swapped and killed at random, outputs of 100 KB, runs of both."""
     done = subprocess.run(

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from ..support.soak import in_soak
+
 
 @dataclass
 class Up:
@@ -86,7 +88,7 @@ def up(eventually: Callable[..., Any]) -> Iterator[Up]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [*in_soak(signal.SIGINT), signal.SIGTERM])
 def test_it_runs_a_crew_and_ends_with_nothing_left(up: Up, small_crew: Path, signum: signal.Signals) -> None:
     up.everything()
     done = up.runner("submit", str(small_crew), "--json")
@@ -108,6 +110,7 @@ def test_a_part_that_ends_by_itself_ends_all_and_is_named(up: Up) -> None:
     )
 
 
+@pytest.mark.soak
 def test_killed_it_leaves_nothing(up: Up) -> None:
     up.everything()
     up.process.kill()

@@ -131,6 +131,7 @@ def test_browsing_files_and_resuming_with_the_crew_file(terminal, stopped):
     assert re.search(r"resume from \d{8}T\d{6}_[0-9a-f]{8} \(main\), in this process\s+the end\s*$", screen.plain)
 
 
+@pytest.mark.soak
 def test_an_order_that_is_refused_keeps_the_browser_open(terminal, stopped, write_crew):
     other = write_crew(CREW.replace('"begin"', '"start"').replace('"write"', '"tell"'), "other")
     screen = terminal("checkpoint", ".checkpoints", "--crew", stopped)
@@ -152,6 +153,7 @@ def test_an_order_that_is_refused_keeps_the_browser_open(terminal, stopped, writ
     assert screen.end() == 0
 
 
+@pytest.mark.soak
 def test_browsing_a_run_and_pruning_it(terminal, fleet, write_crew):
     fleet.start("--concurrency", "1")
     run = fleet.runner("submit", str(write_crew(CREW)), "--detach").stdout.strip()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ...support.soak import in_soak
+
 CREW = """
     import threading, time
     from runner import Crew, Task
@@ -98,6 +100,12 @@ UNDER = {
 }
 
 
+def kept_of(ways: dict[str, str]) -> list[object]:
+    """One way of each mechanism; the soak runs the others."""
+    kept = "coverage", "setprofile"
+    return [*kept, *in_soak(*(way for way in ways if way not in kept))]
+
+
 def end_of(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     path = folder / "traced.py"
     path.write_text(textwrap.dedent(code))
@@ -105,7 +113,7 @@ def end_of(code: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("what", UNDER)
+@pytest.mark.parametrize("what", kept_of(UNDER))
 def test_a_crew_and_what_comes_after_it_are_traced_to_their_end(what: str, tmp_path: Path) -> None:
     end = end_of(textwrap.dedent(CREW) + textwrap.dedent(UNDER[what]), tmp_path)
     assert end.returncode == 0, end.stderr[-2000:]

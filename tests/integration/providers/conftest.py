@@ -25,7 +25,7 @@ EXAMPLES = os.environ.get("RUNNER_TEST_EXAMPLES")
 
 settings.register_profile(
     "providers",
-    max_examples=int(EXAMPLES or 15),
+    max_examples=int(EXAMPLES or 8),
     stateful_step_count=80 if EXAMPLES else 50,
     derandomize=not EXAMPLES,
     deadline=None,

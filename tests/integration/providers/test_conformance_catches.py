@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FAULTS = '''
 import os, time, uuid
 from pathlib import Path
@@ -76,6 +78,7 @@ CAUGHT_BY = {
 }
 
 
+@pytest.mark.soak
 def test_each_fault_is_found(tmp_path: Path) -> None:
     (tmp_path / "test_faults.py").write_text(FAULTS)
     named = " or ".join({"test_pruning_keeps_the_newest", *CAUGHT_BY.values()})

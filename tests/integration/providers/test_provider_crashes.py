@@ -30,6 +30,7 @@ from runner.providers import (
 )
 
 from ...support.interpreters import started
+from ...support.soak import in_soak
 
 KEEP = 5
 
@@ -149,7 +150,7 @@ def test_a_writer_dies_here(place: Place, point: str, tmp_path: Path, warnings: 
     assert warnings() == []
 
 
-@pytest.mark.parametrize("keep", [1, KEEP, 1000])
+@pytest.mark.parametrize("keep", [1, KEEP, *in_soak(1000)])
 def test_a_writer_dies_anywhere(place: Place, keep: int, warnings: Any) -> None:
     chance = random.Random(keep)
     for _ in range(4):
@@ -278,7 +279,7 @@ def test_a_disk_that_is_full_leaves_nothing_half(three: list[Path], monkeypatch:
     assert sorted(three[0].parent.iterdir()) == sorted(three)
 
 
-@pytest.mark.parametrize("keep", [0.95, 0.8, 0.5, 0.3, 0.1, 0.01, 0.0])
+@pytest.mark.parametrize("keep", [0.95, 0.5, 0.1, 0.0, *in_soak(0.8, 0.3, 0.01)])
 @pytest.mark.parametrize("pruned", [False, True])
 def test_a_database_that_lost_its_end(tmp_path: Path, keep: float, pruned: bool, warnings: Any) -> None:
     provider = SqliteProvider()

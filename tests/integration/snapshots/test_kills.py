@@ -5,8 +5,10 @@ import signal
 
 import pytest
 
+from ...support.soak import in_soak
 
-@pytest.mark.parametrize(("kind", "lives", "each"), [("checkpoints", 12, 12), ("checkpoints.db", 6, 6)])
+
+@pytest.mark.parametrize(("kind", "lives", "each"), [("checkpoints", 12, 12), *in_soak(("checkpoints.db", 6, 6))])
 def test_parallel_tasks_killed_and_resumed_pair_up_exactly_once(kill_often, kind, lives, each):
     """One start and one end for each task in the record; tests/soak has a hundred lives."""
     kill_often(kind, lives, each)

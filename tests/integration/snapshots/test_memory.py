@@ -11,6 +11,8 @@ from runner.events import EventRecord, event_bus
 from runner.events.record import EventNode
 from runner.snapshots import Progress
 
+from ...support.soak import in_soak
+
 KINDS = (RuntimeState, EventRecord, EventNode, Progress, Crew, Task, Agent)
 
 
@@ -35,7 +37,7 @@ def crew(**fields: Any) -> Crew:
     return Crew(tasks=tasks, **fields)
 
 
-@pytest.mark.parametrize("armed", [False, True])
+@pytest.mark.parametrize("armed", [False, *in_soak(True)])
 def test_kickoffs_without_a_config_leave_nothing(armed, monkeypatch):
     """Also in a process in which another crew has checkpoints."""
     monkeypatch.setattr(event_bus, "_armed", armed)

@@ -26,7 +26,7 @@ def forks() -> Iterator[ForkServer]:
     server.close()
 
 
-@pytest.fixture(params=["forked", "started"])
+@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.soak)])
 def start(request, forks):
     def popen(*arguments: str, **options) -> "subprocess.Popen[str]":
         way = forks.popen if request.param == "forked" else subprocess.Popen

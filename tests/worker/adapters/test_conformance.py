@@ -9,6 +9,7 @@ import pytest
 SUITE = Path(__file__).parent / "conformance.py"
 
 
+@pytest.mark.soak
 def test_they_pass_the_published_suite(crewai_python: str, tmp_path: Path) -> None:
     site = str(Path(pytest.__file__).parents[1])  # after that interpreter's own, which has no pytest
     run = f"import sys; sys.path.append({site!r}); import pytest; sys.exit(pytest.main(sys.argv[1:]))"

@@ -148,6 +148,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 """
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at a process's files")
 def test_what_flows_import_is_there_before_forks_and_leaves_nothing_open(crewai_fleet: Any, tmp_path: Path) -> None:
     environment = {**crewai_fleet.environment(), "RUNNER_CACHE_DIR": str(tmp_path), **process_setup.QUIET}

@@ -41,7 +41,10 @@ def create(
 @pytest.mark.parametrize(
     ("kind", "more", "inputs", "tasks"),
     [
-        ("crew", ["--classic"], ["topic=tea", "current_year=2026"], ["research_task", "reporting_task"]),
+        pytest.param(
+            *("crew", ["--classic"], ["topic=tea", "current_year=2026"], ["research_task", "reporting_task"]),
+            marks=pytest.mark.soak,
+        ),
         ("crew", [], [], ["research_task"]),
         ("flow", [], [], ["plan_content", "generate_content", "save_content"]),
     ],
@@ -116,6 +119,7 @@ NAMED: dict[tuple[str, str], Any] = {
 }
 
 
+@pytest.mark.soak
 def test_every_way_to_name_a_project(
     prepared: Callable[..., list[Any]], create: Callable[..., Path], models: ModelServer
 ) -> None:

@@ -13,6 +13,7 @@ from runner.client import Client
 from runner.core.errors import BadCrew
 from runner.testing import Answer, Call, ModelServer
 
+from ...support.soak import in_soak
 from .test_kills import digs, pytestmark, written
 
 __all__ = ["pytestmark"]
@@ -30,7 +31,7 @@ def models() -> Any:
         yield one
 
 
-@pytest.mark.parametrize("framework", ALONE)
+@pytest.mark.parametrize("framework", ["pydantic-ai", *in_soak(*(one for one in ALONE if one != "pydantic-ai"))])
 def test_the_same_requests_as_without_us(
     framework: str, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ def test_a_build_that_fails_fails_its_run_in_the_words_of_uv(
     assert str(client.resume(run.id, accept_code_change=True).wait(WITHIN).result).startswith("2.0 True")
 
 
+@pytest.mark.soak
 def test_killed_while_it_is_built_and_in_the_middle_of_a_step(
     built_by_uv: Any, client: Client, crew_with: Any, tmp_path: Path, eventually: Any
 ) -> None:

@@ -15,6 +15,8 @@ from runner.client import Client
 from runner.client.embedded import find_binary
 from runner.testing import Fleet
 
+from ...support.soak import in_soak
+
 PASSWORD = "p@ss/w0rd"
 
 
@@ -100,7 +102,7 @@ def group(tmp_path: Path, eventually: Any) -> Iterator[Group]:
     one.end()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "shared"])
+@pytest.mark.parametrize("pool", [*in_soak("prefork"), "shared"])
 def test_a_killed_master_under_load(
     pool: str, group: Group, crew_of: Callable[..., Path], trace: Any, eventually: Any
 ) -> None:

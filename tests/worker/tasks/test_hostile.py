@@ -12,6 +12,8 @@ from redis import Redis
 from runner.client import Client
 from runner.providers.redis import keys
 
+from ...support.soak import in_soak
+
 pytestmark = pytest.mark.timeout(120)
 
 EXITS = """
@@ -44,7 +46,7 @@ def test_code_that_ends_the_process_fails_its_task(pool: str, fleet: Any, client
     assert said["good"].result == "fine"
 
 
-@pytest.mark.parametrize("module", ["redis", "runner", "celery", "json"])
+@pytest.mark.parametrize("module", [*in_soak("redis", "celery", "json"), "runner"])
 def test_what_lies_in_the_working_directory_is_not_imported(module: str, tmp_path: Path, write_crew: Any) -> None:
     """By the worker that a submission starts: it is not the crew's folder that it was started in."""
     (tmp_path / f"{module}.py").write_text("raise RuntimeError('imported from the working directory')\n")

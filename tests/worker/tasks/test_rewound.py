@@ -16,6 +16,8 @@ from runner.client import Client
 from runner.core.errors import NotFound
 from runner.testing import Fleet, RedisServer, eventually
 
+from ...support.soak import in_soak
+
 TWO_TASKS = """
     crew = Crew(tasks=[
         Task(name="a", run=steps("a", 3, 0, held_at=1)),
@@ -111,7 +113,7 @@ def it_beats(redis: Any) -> None:
     eventually(lambda: int(redis.hget(about, "beats") or 0) > before + 2, why="it beats")
 
 
-@pytest.mark.parametrize("pool", ["prefork", "shared"])
+@pytest.mark.parametrize("pool", [*in_soak("prefork"), "shared"])
 def test_what_the_store_forgot_is_done_again_told_and_counted(
     pool: str, store: Any, crew_of: Callable[..., Path], trace: Any
 ) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from runner.client import Client
 
+from ...support.soak import in_soak
+
 pytestmark = pytest.mark.timeout(120)
 
 TASKS = """
@@ -15,7 +17,7 @@ TASKS = """
 
 
 @pytest.mark.parametrize("pool", ["prefork", "shared"])
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGTERM", *in_soak("SIGINT", "SIGHUP")])
 def test_a_signal_that_ends_a_worker(
     name: str,
     pool: str,
