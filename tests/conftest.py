@@ -81,13 +81,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """How many processes ``-n auto`` means: two for each core, as tests of workers wait for half of their time.
+    """How many processes ``-n auto`` means: three for each core, as tests of workers wait for most of their time.
 
     The quick loop waits for nothing: one for each.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return len(os.sched_getaffinity(0)) * (1 if config.getoption("markexpr") == "fast" else 2)
+    return len(os.sched_getaffinity(0)) * (1 if config.getoption("markexpr") == "fast" else 3)
 
 
 @pytest.hookimpl(trylast=True)  # of what -m left

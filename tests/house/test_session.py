@@ -31,9 +31,8 @@ def test_what_is_left_to_the_soak_is_listed(root):
     listed = re.findall(r"(?m)^\| `(tests/[^`]+)` \|", (root / "CONTRIBUTING.md").read_text())
     folders = [path for path in (root / "tests").rglob("*.py") if path.name != "test_session.py"]
     marked = {path.relative_to(root).as_posix() for path in folders if _has_soak(path.read_text())}
-    assert marked - {"tests/conftest.py", "tests/support/soak.py"} == {
-        file for file in listed if not file.endswith("/")
-    }
+    marked -= {"tests/conftest.py", "tests/support/soak.py"}
+    assert marked == {file for file in listed if not file.endswith("/")}
     assert {file for file in listed if file.endswith("/")} == {"tests/soak/"}
     command = (root / "ops/soak").read_text().splitlines()[-1]
     assert command.endswith(' -m pytest --soak -m soak "$@"')
@@ -51,12 +50,12 @@ def test_no_test_is_run_again_but_in_ci_which_names_it(root):
     assert {"-rR", "--reruns=1"} <= set(command.split())
 
 
-def test_n_auto_is_two_processes_for_each_core_but_in_the_quick_loop(request, monkeypatch):
+def test_n_auto_is_three_processes_for_each_core_but_in_the_quick_loop(request, monkeypatch):
     if not request.config.pluginmanager.hasplugin("xdist"):
         pytest.skip("pytest-xdist is switched off")
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
     cores = len(os.sched_getaffinity(0))
     ask = request.config.hook.pytest_xdist_auto_num_workers
-    for expression, expected in (("", 2 * cores), ("fast", cores)):
+    for expression, expected in (("", 3 * cores), ("fast", cores)):
         monkeypatch.setattr(request.config.option, "markexpr", expression)
         assert ask(config=request.config) == expected, expression
