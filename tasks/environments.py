@@ -19,7 +19,6 @@ from celery.worker import state
 
 from runner.bundles import building, environment
 from runner.bundles.building import FAILED, OWN
-from runner.core.errors import EnvironmentFailed
 from runner.core.jobs import Job, Needed, queue_for
 from runner.core.plan import THREAD
 from runner.core.settings import builds_environments, default_queue, environment_idle
@@ -39,7 +38,7 @@ class WorkerEnvironments(Environments):
 
     def __init__(self) -> None:
         super().__init__()
-        self._own = os.environ.get(OWN, "")
+        self._own, self.failure = os.environ.get(OWN, ""), os.environ.get(FAILED, "")
         self.accepted = f",{self._own}," if self._own else ""
         self._others = set[tuple[str, ...]]()  #: codes, by digest and bundle, that are done elsewhere
         self._broker = CeleryBroker()
@@ -68,11 +67,6 @@ class WorkerEnvironments(Environments):
             return True
         log.info("tasks of environment %s go to a worker of its own: %s: %s", needed.digest, wanted.named, why)
         return False
-
-    def check(self) -> None:
-        """Raise `EnvironmentFailed` if this worker is there to say so."""
-        if why := os.environ.get(FAILED):
-            raise EnvironmentFailed(why)
 
 
 def here() -> Environments:

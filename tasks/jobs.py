@@ -78,7 +78,7 @@ class Process:
         return f"{os.getpid()}-{threading.get_ident() if waiter is None else waiter.local.place}"
 
     def _kept(self) -> Any:
-        waiter = waiting.here()
+        waiter = waiting.here() if waiting.shared else None
         return self._local if waiter is None else waiter.local
 
     def do(self, job: Job) -> Decision | Refusal | None:

@@ -37,7 +37,7 @@ def standing_with(
 
 def ready(plan: Plan, standing: Standing) -> list[PlannedTask]:
     """The tasks that are to run there."""
-    return [plan.task(key) for key in standing.machine.pending]
+    return [plan.by_key[key] for key in standing.machine.pending]
 
 
 def untouched(standing: Standing, edits: Mapping[str, Any]) -> frozenset[str]:

@@ -117,7 +117,7 @@ class NativeAdapter:
 
         doer, planner = crew.doer(task), crew.planner
         if crew.max_rpm is not None:
-            work.journal.limits["crew"] = crew.max_rpm
+            work.journal.limit("crew", crew.max_rpm)
         _note_what_is_told(task, doer, work)
         texts = {"description": task.description, "expected_output": task.expected_output}
         filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}

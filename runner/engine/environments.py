@@ -13,6 +13,7 @@ class Environments:
     """A process that takes whatever a run asks for. ``accepted`` goes with each claim: see `Store.claim`."""
 
     accepted = ANY
+    failure = ""  #: why the environment that this process stands for could not be built
 
     def __init__(self) -> None:
         self._digests: deque[str] = deque(maxlen=MOST)
@@ -29,9 +30,6 @@ class Environments:
         ``root`` gives the folder of the bundle's files, and raises where this worker may not run them.
         """
         return self.accept(needed)
-
-    def check(self) -> None:
-        """Raise `EnvironmentFailed` where this process stands for an environment that could not be built."""
 
 
 ANY_ENVIRONMENT = Environments()

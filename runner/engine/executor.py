@@ -109,7 +109,7 @@ class Executor:
         try:
             loaded = attempt.load(journal)
             plan = attempt.plan(loaded)
-            planned = plan.task(claim.job.task)
+            planned = plan.by_key[claim.job.task]
             growing = loaded.growing
             own = branch_plan(plan, claim.rerun_mask) if claim.rerun_mask else plan
             attempt.warm(loaded)

@@ -13,7 +13,7 @@ from runner.bundles import loader, task_files
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
-from runner.core.errors import DiskTrouble, RunnerError
+from runner.core.errors import DiskTrouble, EnvironmentFailed, RunnerError
 from runner.core.jobs import Claim, Job, Needed, Refusal
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput
@@ -148,7 +148,8 @@ class JobExecutor:
 
     def refuse_failed(self) -> None:
         """Raise `EnvironmentFailed` where this process stands for an environment that could not be built."""
-        self._environments.check()
+        if self._environments.failure:
+            raise EnvironmentFailed(self._environments.failure)
 
     def home(self, job: Job) -> Home:
         """Where the run keeps on this machine what is in no store."""

@@ -52,9 +52,8 @@ class Journal(Turns):
         code: str = "",
         clock: Clock = SYSTEM,
     ) -> None:
-        super().__init__(cancel_scope, clock)
         self._recorded, self._recorder = dict(recorded), recorder
-        self.cancel_scope = cancel_scope
+        self.cancel_scope, self.clock = cancel_scope, clock
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
@@ -75,7 +74,7 @@ class Journal(Turns):
         self.files = StepFiles(files, self._recorded, self._keep, self._progress.mark_passed)
 
     def _keep(self, key: str, text: str) -> None:
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             self.keep_result(Frame(self, key, None, None), text)
 
     def close(self) -> None:
@@ -191,7 +190,7 @@ class Journal(Turns):
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """The result of a step that is recorded."""
-        self._cancel_scope.check()
+        self.cancel_scope.check()
         self.files.lay([frame.recorded_as])
         return values.load(recorded, result_type)
 
@@ -199,7 +198,7 @@ class Journal(Turns):
     def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
         """While a step is done; what it gave is recorded at the end."""
         made, mark = Made(), self.files.mark()
-        with self._cancel_scope.call():
+        with self.cancel_scope.call():
             self._begin(frame, watch)
             try:
                 with self.doing.inside(frame):
@@ -209,7 +208,7 @@ class Journal(Turns):
                 raise
             self.files.keep(frame.recorded_as, mark)
             made.text = self._record(name, frame, made.value, result_type, watch)
-        self._cancel_scope.check()
+        self.cancel_scope.check()
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
@@ -283,25 +282,25 @@ class Journal(Turns):
         """Record a result that was obtained elsewhere, under exactly this key."""
         self.files.keep(key)
         self.add_replayed(replayed or Counters())
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             self.keep_result(Frame(self, key, entry, None), text, usage, told=told)
 
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
     ) -> None:
         """Note that a step is about to be done elsewhere."""
-        with self._cancel_scope.write(), self._writing:
+        with self.cancel_scope.write(), self._writing:
             self._refuse_if_over()
             self._recorder.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent: from here on its service may have it."""
-        with self._cancel_scope.write(), self._writing:
+        with self.cancel_scope.write(), self._writing:
             self._recorder.mark_sent(entry)
 
     def drop(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """Note that a step that was begun elsewhere raised."""
-        with self._cancel_scope.write(), self._writing:
+        with self.cancel_scope.write(), self._writing:
             self._recorder.drop_step(entry, intent_only=intent_only)
 
     def get_marker(self, name: str) -> Any:
@@ -314,7 +313,7 @@ class Journal(Turns):
 
     def set_marker(self, name: str, value: Any) -> None:
         """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
-        with self._cancel_scope.call():
+        with self.cancel_scope.call():
             self._record(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def step_of(self, question: str) -> str:
@@ -339,11 +338,11 @@ class Journal(Turns):
                 self._progress.mark_passed(step)
         if text is not None:
             return Answer.load(text)
-        with self._cancel_scope.person():
+        with self.cancel_scope.person():
             said = obtain(step)
         if said is None:
             raise InputRequired(self.place(step), question, about)
-        with self._cancel_scope.call():
+        with self.cancel_scope.call():
             self._record("?", Frame(self, step, None, None), said, None, None)
         return said
 
@@ -353,7 +352,7 @@ class Journal(Turns):
             return self.replay_from_start and self._calls.diverged(place)
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> None:
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             self.enter(frame)
             if watch is not None:
                 watch.began()
@@ -361,7 +360,7 @@ class Journal(Turns):
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             for entry in supersede(outer):
                 self._recorder.drop_step(entry)
 
@@ -410,11 +409,11 @@ class Journal(Turns):
 
     def _refuse_if_over(self) -> None:
         if self._over:
-            raise self._cancel_scope.stopping or Interrupted("the task is over")
+            raise self.cancel_scope.stopping or Interrupted("the task is over")
 
     def _drop(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
         """A stop drops nothing from the store: whether the step was done is in doubt."""
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             if isinstance(error, RAISED):
                 self.leave(frame)
             if watch is not None:
@@ -428,7 +427,7 @@ class Journal(Turns):
             if watch is not None:
                 watch.failed(error)
             raise
-        with self._cancel_scope.write():
+        with self.cancel_scope.write():
             self.keep_result(frame, text, told=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)

@@ -6,7 +6,8 @@ fleet the minutes are the run's, in the store, and hold for all workers together
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from runner.core.clock import SYSTEM, Clock
@@ -79,21 +80,24 @@ def delays(
 class Turns:
     """The turns of one task's calls of models."""
 
-    def __init__(self, cancel_scope: CancelScope, clock: Clock = SYSTEM) -> None:
-        self.clock = clock
-        self._cancel_scope = cancel_scope
-        # Gives who counts its calls, where only so many may be made in a minute.
-        self.pacing: Callable[[], Pacer | None] = lambda: None
-        self.limits: dict[str, int] = {}  # how many of whose calls
-        self.standin: str | None = None  # who answers what its models are asked, if not they
+    clock: Clock
+    cancel_scope: CancelScope
+    standin: str | None = None  #: who answers what its models are asked, if not they
+    limits: Mapping[str, int] = MappingProxyType({})  #: how many of whose calls
+    pacing: Callable[[], Pacer | None] = staticmethod(lambda: None)
+    """Gives who counts its calls, where only so many may be made in a minute."""
+
+    def limit(self, whose: str, per_minute: int) -> None:
+        """No more calls than that may be made for them in a minute."""
+        self.limits = {**self.limits, whose: per_minute}
 
     def wait_for_turn(self) -> None:
         """Return when the next call of a model may be made."""
-        wait(*self._pace(), self._cancel_scope)
+        wait(*self._pace(), self.cancel_scope)
 
     def delays(self) -> Iterator[float]:
         """The same for one that is awaited: how long to sleep by the ``clock``, again and again."""
-        return delays(*self._pace(), self._cancel_scope, self.clock)
+        return delays(*self._pace(), self.cancel_scope, self.clock)
 
     def _pace(self) -> tuple[Pacer | None, list[Limit]]:
         by = caller.get()

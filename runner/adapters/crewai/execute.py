@@ -40,7 +40,7 @@ def perform(crew: Crew, work: Work) -> str:
     """Do the task, or what comes before or after all of them. Returns what is to be stored."""
     _quiet(crew)
     if crew.max_rpm:
-        work.journal.limits["crew"] = crew.max_rpm
+        work.journal.limit("crew", crew.max_rpm)
     work.uses.watch({})
     with (
         call_observer.told(crew, work),

@@ -36,6 +36,15 @@ class PlannedTask(NamedTuple):
         return all(key in committed for key in self.after)
 
 
+class _Growing(dict[str, PlannedTask]):
+    def __init__(self, known: Mapping[str, PlannedTask], grows: Mapping[str, Any]) -> None:
+        super().__init__(known)
+        self._timeouts = {method["name"]: method.get("timeout") for method in grows["methods"]}
+
+    def __missing__(self, key: str) -> PlannedTask:
+        return PlannedTask(key, timeout=self._timeouts.get(key.partition("#")[0]))
+
+
 @dataclass(frozen=True)
 class Plan:
     """The tasks of a crew, in the crew file's order. The last one's output is the run's result.
@@ -51,17 +60,9 @@ class Plan:
 
     @cached_property
     def by_key(self) -> Mapping[str, PlannedTask]:
-        """Each task by its key."""
-        return {task.key: task for task in self.tasks}
-
-    def task(self, key: str) -> PlannedTask:
-        """The task of that key; in a plan that grows, one that may be there by now."""
-        if not self.grows:
-            return self.by_key[key]
-        known: Mapping[str, Any] = next(
-            (one for one in self.grows["methods"] if one["name"] == key.partition("#")[0]), {}
-        )
-        return PlannedTask(key, timeout=known.get("timeout"))
+        """Each task by its key; in a plan that grows, one that may be there by now as well."""
+        known = {task.key: task for task in self.tasks}
+        return _Growing(known, self.grows) if self.grows else known
 
     @property
     def total(self) -> int | None:
@@ -70,7 +71,7 @@ class Plan:
 
     def shown(self, known: Iterable[str]) -> tuple[PlannedTask, ...]:
         """The tasks to show; in a plan that grows, those that are ``known`` so far."""
-        return tuple(self.task(key) for key in dict.fromkeys(known)) if self.grows else self.tasks
+        return tuple(self.by_key[key] for key in dict.fromkeys(known)) if self.grows else self.tasks
 
     @cached_property
     def in_order(self) -> tuple[PlannedTask, ...]:

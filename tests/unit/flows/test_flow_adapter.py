@@ -113,7 +113,7 @@ def test_a_plan_that_grows_holds_what_decides_it():
     assert [task.key for task in plan.tasks] == ["a", "b"]
     assert (plan.crew, plan.result, plan.total) == ("Counts", "", None)
     assert Plan.from_json(plan.to_json()) == plan
-    assert plan.task("takes#2").key == "takes#2"
+    assert plan.by_key["takes#2"].key == "takes#2"
     assert [task.key for task in plan.shown(["a", "takes", "a"])] == ["a", "takes"]
 
 
