@@ -137,7 +137,7 @@ def test_what_blocks_holds_no_other_up(fleet: Any, client: Client, crew: str, tm
         held = [client.submit(f"{crew}:crew", {"n": "blocks"}), client.submit(f"{crew}:blocking")]
         models.wait_for(1, 60)
         assert client.submit(f"{crew}:crew", {"n": "1"}).wait(60).status == "completed"
-        assert client.submit(f"{crew}:awaiting").wait(60).result == "task"
+        assert client.submit(f"{crew}:awaiting").wait(60).result == "tasks"
         assert [run.status for run in held] == ["running"] * 2
         (tmp_path / "go").touch()
         assert [run.wait(60).status for run in held] == ["completed"] * 2
