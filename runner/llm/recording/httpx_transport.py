@@ -112,7 +112,8 @@ class _Exchange:
         self._extensions = self._request.extensions
         theirs, direct = self._extensions.get("trace"), both is _both
         traced = self._trace if theirs is None and direct else partial(both, self._trace, theirs)
-        self._request.extensions = {**self._extensions, "trace": traced}
+        self._request.extensions = self._while_out = {**self._extensions, "trace": traced}
+        self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
 
     def _trace(self, event: str, info: dict[str, Any]) -> None:
@@ -125,6 +126,8 @@ class _Exchange:
             self.call.body_leaves()
         elif event.endswith("send_request_body.complete"):
             self.call.body_has_left()
+            if not self._watched_by_others:
+                self._while_out.pop("trace", None)  # of the answer, nothing is watched on the wire
 
     def taken(self, response: Any) -> bool:
         """Whether the response says that the call was taken."""
