@@ -43,6 +43,11 @@ WORKER_TRIES = 3  #: how often one is started that ends with an error at once
 __all__ = ["Client", "RunHandle", "RunResult"]
 
 
+def new_run_id() -> str:
+    """An id that no other run has."""
+    return "r-" + secrets.token_hex(6)
+
+
 class Client:
     """Submits, inspects, resumes and forks the runs of a store. Use it in a ``with``, or close it.
 
@@ -82,6 +87,7 @@ class Client:
         queue: str | None = None,
         keep: float = KEEP,
         models: str = "",
+        new_id: Callable[[], str] = new_run_id,
     ) -> RunHandle:
         """Submit a crew, flow or agent. Once this has returned, the run ends or awaits input, whatever crashes.
 
@@ -89,11 +95,12 @@ class Client:
         an idempotency key: submitting again with the same one returns the same run. ``max_checkpoints`` is how many
         each branch keeps, ``checkpoint_on`` the types of events at which they are written. ``keep`` is for how many
         seconds a finished run is kept. ``models`` is "demo" or "offline" for built-in answers instead of a vendor's.
+        ``new_id`` makes the run's id where no ``id`` is given.
 
         Returns the handle of the run. Raises `BadCrew`, `BadInput` or `UsageError` before anything is stored, and
         `Conflict` if ``id`` was used for another crew or other inputs.
         """
-        run_id = run_id_for(id) if id is not None else "r-" + secrets.token_hex(6)
+        run_id = run_id_for(id) if id is not None else new_id()
         queue = queue_name(queue or default_queue())
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
