@@ -18,15 +18,13 @@ from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import InputRequired, Interrupted
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Kind, Usage, caller, usage_in
-from runner.journal import enclosing, values
+from runner.journal import steps
 from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import Frame, JournalProgress, Made, current_step, supersede
-from runner.journal.nested import ChildJournal
 from runner.journal.rate_limit import Turns
 from runner.journal.recorder import DoneStep, Recorder, StepObserver
-from runner.journal.values import Kept, NoFiles, StepFiles
+from runner.journal.steps import Doing, Frame, JournalProgress, Kept, Made, NoFiles, StepFiles, current_step, supersede
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""
@@ -57,7 +55,7 @@ class Journal(Turns):
         self._occurrences: Counter[str] = Counter()
         self._found = recorded  # as it is before anything is done
         self._progress = JournalProgress(self._recorded)
-        self.doing = enclosing.Doing()
+        self.doing = Doing()
         self._lock = _RLock()  # who says whether a record is usable looks at others; never held by who waits
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()  # its holder may wait for the store
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
@@ -110,7 +108,7 @@ class Journal(Turns):
     def mark_done(self, name: str, args: tuple[Any, ...], times: int) -> None:
         """Mark a step as done so many times by the part that this task skips: the next one is another."""
         with self._lock:
-            identity = self._within(current_step.get()) + values.identity(name, args, {})
+            identity = self._within(current_step.get()) + steps.identity(name, args, {})
             self._occurrences[identity] = max(self._occurrences[identity], times)
 
     def take_replayed(self) -> Counters:
@@ -145,8 +143,8 @@ class Journal(Turns):
         entry = (
             AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
         )
-        frame, recorded = self.find_step(values.identity(name, args, kwargs), entry, outer, usable)
-        result_type = values.type_of_result(fn)
+        frame, recorded = self.find_step(steps.identity(name, args, kwargs), entry, outer, usable)
+        result_type = steps.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
@@ -155,12 +153,12 @@ class Journal(Turns):
             before()
         with self._making(name, frame, result_type, watch) as made:
             made.value = fn(*args, **kwargs)
-        return values.load(made.text, result_type)
+        return steps.load(made.text, result_type)
 
     def find_step(
         self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
     ) -> tuple[Frame, str | None]:
-        """The next step with this `values.identity` within ``outer``, and what is recorded of it."""
+        """The next step with this `steps.identity` within ``outer``, and what is recorded of it."""
         with self._lock:
             identity = self._within(outer) + name
             self._occurrences[identity] += 1
@@ -186,13 +184,13 @@ class Journal(Turns):
             return self.replay(frame, recorded, result_type)
         with self._making(name, frame, result_type, watch) as made:
             made.value = await fn(*args, **kwargs)
-        return values.load(made.text, result_type)
+        return steps.load(made.text, result_type)
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """The result of a step that is recorded."""
         self.cancel_scope.check()
         self.files.lay([frame.recorded_as])
-        return values.load(recorded, result_type)
+        return steps.load(recorded, result_type)
 
     @contextlib.contextmanager
     def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
@@ -253,14 +251,14 @@ class Journal(Turns):
     def _within(self, frame: Frame | None) -> str:
         return f"{frame.key}/" if frame is not None and frame.journal is self else ""
 
-    def nest(self, name: str, *about: Any) -> ChildJournal:
-        """The records of a kickoff inside of this task, known as a step is."""
+    def name_nested(self, name: str, *about: Any) -> str:
+        """The name, known as a step is, under which a kickoff inside of this task records what it does."""
         with self._lock:
-            identity = self._within(current_step.get()) + values.identity(name, about, {})
+            identity = self._within(current_step.get()) + steps.identity(name, about, {})
             self._occurrences[identity] += 1
             name = f"{identity}#{self._occurrences[identity]}"
             self._progress.mark_passed(name)
-        return ChildJournal(self, f"{name}/")
+        return name
 
     def recorded_under(self, prefix: str) -> dict[str, str]:
         """What is recorded under names with this prefix, without it."""
@@ -319,7 +317,7 @@ class Journal(Turns):
     def step_of(self, question: str) -> str:
         """The step where the answer to a question belongs that was asked last."""
         with self._lock:
-            identity = values.identity("?", (question,), {})
+            identity = steps.identity("?", (question,), {})
             return f"{identity}#{self._occurrences[identity]}"
 
     def answer(self, question: str, obtain: Callable[[str], str | None], about: Mapping[str, Any] | None = None) -> str:
@@ -330,7 +328,7 @@ class Journal(Turns):
         know.
         """
         with self._lock:
-            identity = values.identity("?", (question,), {})
+            identity = steps.identity("?", (question,), {})
             self._occurrences[identity] += 1
             step = f"{identity}#{self._occurrences[identity]}"
             text = self._recorded.get(step)
@@ -422,7 +420,7 @@ class Journal(Turns):
     def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
         fault_points.reached("step done, not recorded")
         try:
-            text = values.dump(name, value, result_type)
+            text = steps.dump(name, value, result_type)
         except TypeError as error:
             if watch is not None:
                 watch.failed(error)

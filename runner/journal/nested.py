@@ -1,61 +1,18 @@
 """The steps of a kickoff inside of a task: recorded in the journal of the task around it, under names of its own."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
-
-
-class OuterJournal(Protocol):
-    """What a nested kickoff needs of the journal of the task around it."""
-
-    @property
-    def can_wait(self) -> bool:
-        """Whether the task can stop for a person."""
-        ...
-
-    def recorded_under(self, prefix: str) -> dict[str, str]:
-        """What is recorded under names with this prefix, without it."""
-        ...
-
-    def record_as(
-        self, key: str, text: str, replayed: Counters | None, entry: AccountKey | None, usage: Usage, *, told: bool
-    ) -> None:
-        """Record a step under this very key."""
-        ...
-
-    def begin(self, entry: AccountKey, supersedes: Sequence[AccountKey], *, intent_only: bool) -> None:
-        """A step is about to be done."""
-        ...
-
-    def mark_sent(self, entry: AccountKey) -> None:
-        """A call that was only intended is being sent."""
-        ...
-
-    def drop(self, entry: AccountKey, *, intent_only: bool) -> None:
-        """A step was begun and raised."""
-        ...
-
-    def add_replayed(self, count: Counters) -> None:
-        """So many steps were replayed."""
-        ...
-
-    def place(self, step: str) -> str:
-        """A step's name in the journal of the outermost task."""
-        ...
+from runner.journal.journal import Journal
 
 
 class ChildJournal:
     """What a kickoff inside of a task records in the task's journal, under names of its own."""
 
-    def __init__(self, journal: OuterJournal, prefix: str) -> None:
-        self._journal = journal
-        self._prefix = prefix
-
-    @property
-    def name(self) -> str:
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal, self._prefix = journal, f"{name}/"
+        self.name = name
         """What it is called there: the same in each attempt."""
-        return self._prefix.rstrip("/")
 
     def recorded(self, under: str = "") -> dict[str, str]:
         """What is recorded, by name; of one part, without its prefix."""

@@ -18,11 +18,11 @@ from typing import Any, Literal
 from runner.core import fault_points, waiting
 from runner.core.errors import ClaimLost, InputRequired, Interrupted
 from runner.core.ledger import STEP
-from runner.journal import values
+from runner.journal import steps
 from runner.journal.cancellation.async_raise import InterruptibleSection
-from runner.journal.enclosing import Frame, current_step
 from runner.journal.journal import RAISED, Journal
 from runner.journal.recorder import DoneStep, StepObserver
+from runner.journal.steps import Frame, current_step
 
 OnError = Literal["first", "all", "collect"]
 
@@ -71,7 +71,7 @@ class SideBySide:
     ) -> None:
         self._journal, self._name, self._fn, self._at_once = journal, name, fn, at_once
         self._on_error, self._watch, self._report = on_error, watch, report
-        self._type = values.type_of_result(fn)
+        self._type = steps.type_of_result(fn)
         self._every = len(items) if isinstance(items, Sized) else None
         self._items = enumerate(items)
         self._outer = current_step.get()
@@ -121,7 +121,7 @@ class SideBySide:
         try:
             with self._journal.doing.inside(one.frame):
                 one.value = self._fn(one.item)
-            one.text = values.dump(self._name, one.value, self._type)
+            one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
         self._done.append(one)
@@ -131,7 +131,7 @@ class SideBySide:
         try:
             with self._journal.doing.inside(one.frame):
                 one.value = await self._fn(one.item)
-            one.text = values.dump(self._name, one.value, self._type)
+            one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
         self._done.append(one)
@@ -172,7 +172,7 @@ class SideBySide:
         self._keep([] if first else done, [] if first else raised, begun)
         self._running += len(begun)
         for one in done:
-            self._results[one.index] = values.load(one.text, self._type)
+            self._results[one.index] = steps.load(one.text, self._type)
         self._ended += len(done) + len(raised)
         if ended:
             fault_points.reached("step recorded, task not ended")
@@ -216,7 +216,7 @@ class SideBySide:
             if found is None:
                 return
             index, item = found
-            frame, recorded = self._journal.find_step(values.identity(self._name, (item,), {}), STEP, self._outer)
+            frame, recorded = self._journal.find_step(steps.identity(self._name, (item,), {}), STEP, self._outer)
             if recorded is None:
                 room -= 1
                 self._results.append(None)

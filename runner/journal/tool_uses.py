@@ -21,9 +21,10 @@ from pydantic import BaseModel
 from runner.core import encoding
 from runner.core.errors import BadInput
 from runner.core.idempotency import keyed, origin
-from runner.journal import context_state, enclosing
+from runner.journal import context_state
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
+from runner.journal.steps import current_step
 from runner.journal.tool_context import LentContext, TaskContexts
 
 T = TypeVar("T")
@@ -197,7 +198,7 @@ def _known_by(value: Any) -> Any:
 
 def _key() -> str:
     """Of the step that is being done: the same whenever it is begun again."""
-    frame, first = enclosing.current_step.get(), origin()
+    frame, first = current_step.get(), origin()
     return f"{first}:{hashlib.sha256(frame.key.encode()).hexdigest()[:16]}" if frame is not None and first else ""
 
 
@@ -239,7 +240,7 @@ class _Use:
     @contextlib.contextmanager
     def being_made(self) -> Iterator[None]:
         """While the tool works. What it changed, and whether it can be told again, is in the record at the end."""
-        frame = enclosing.current_step.get()
+        frame = current_step.get()
         self._recorded_as = frame.recorded_as if frame is not None else ""
         self._lent = lending = self._contexts.lend(self._use.lent)
         token = _around.set(self)

@@ -23,8 +23,8 @@ from runner.adapters.crewai.usage import Spending, Spent
 from runner.core.idempotency import keyed, origin
 from runner.core.redaction import redact
 from runner.engine.work import Work
-from runner.journal import enclosing
 from runner.journal.journal import Journal
+from runner.journal.steps import current_step
 
 
 @contextlib.contextmanager
@@ -93,7 +93,7 @@ class _Journaling:
 
     def _key(self) -> str:
         """Of the step that is being done: the same whenever it is begun again, however many are done side by side."""
-        frame = enclosing.current_step.get()
+        frame = current_step.get()
         digest = hashlib.sha256(frame.key.encode()).hexdigest()[:16] if frame is not None else ""
         return f"{self._origin}:{digest}" if self._origin and digest else ""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from runner.core.ledger import STEP, AccountKey, Usage
 from runner.journal.call_slots import CallSlot
-from runner.journal.enclosing import Frame
 from runner.journal.journal import Journal
+from runner.journal.steps import Frame
 
 
 class Call:

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from runner.journal import values
-from runner.journal.enclosing import current_journal, current_step
+from runner.journal import steps
+from runner.journal.enclosing import current_journal
+from runner.journal.steps import current_step
 from runner.journal.tool_uses import Use, record_uses
 
 
@@ -47,4 +48,4 @@ def _steps(name: str, arguments: dict[str, Any]) -> list[str]:
     """What the use of a tool with these arguments is known by, in each way in which frameworks give them."""
     texts = json.dumps(arguments), json.dumps(arguments, separators=(",", ":"))
     ways: tuple[Any, ...] = (arguments, [[], arguments], [[arguments], {}], *texts)
-    return [values.identity(f"tool {name}", (way,), {}) for way in ways]
+    return [steps.identity(f"tool {name}", (way,), {}) for way in ways]

@@ -12,8 +12,8 @@ from redis.exceptions import ConnectionError
 from runner.core import waiting
 from runner.core.ledger import AccountKey
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import Frame, current_step
 from runner.journal.journal import Journal
+from runner.journal.steps import Frame, current_step
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.connection import Replicas
 from runner.providers.redis.shared_connection import SharedConnection

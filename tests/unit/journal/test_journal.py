@@ -201,7 +201,7 @@ def test_an_argument_that_holds_itself_is_no_problem(attempt):
 def test_a_step_is_the_same_in_every_process():
     """Sets of text come in another order in each process, objects at another address."""
     code = (
-        "from runner.journal.values import identity as i;"
+        "from runner.journal.steps import identity as i;"
         "class_ = type('Odd', (), {});"
         "print(i('s', ({'a','b','c','d'}, class_(), {'k': frozenset('xyz')}), {'z': 1}))"
     )

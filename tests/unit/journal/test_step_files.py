@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runner.journal.values import StepFiles
+from runner.journal.steps import StepFiles
 
 
 class Folder:

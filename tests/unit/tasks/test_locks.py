@@ -9,8 +9,8 @@ from runner.core.ledger import AccountKey
 from runner.engine.event_relay import TaskEvents
 from runner.events.base import BaseEvent
 from runner.journal.cancellation.cancel_scope import CancelScope
-from runner.journal.enclosing import Frame
 from runner.journal.journal import Journal
+from runner.journal.steps import Frame
 
 
 class Away:
