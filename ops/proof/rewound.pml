@@ -290,12 +290,13 @@ inline look_back(c, known) {
 #ifndef NO_UNHEARD
      lost_ = lost_ || (first > 0 && own == 0);
 #endif
-     redone = 0; fewer = 0;
+     redone = 0; fewer = 0; cut = S; at_step = 0;
 #ifndef NO_FEWER
      fewer = (following > 0 && following < own + told[c].recorded);
 #endif
 #ifndef NO_REDONE
-     redone = fewer || (first > 0 && own == 0);   /* whoever did it since, and whoever has it now */
+     redone = (first > 0 && own == 0);   /* whoever did it since, and whoever has it now */
+     cut = (fewer -> following - own : S);   /* what a store forgets is the newest */
 #endif
      whole = (following > 0 && following >= own + told[c].recorded);
      follows = (theirs > c);
@@ -303,6 +304,7 @@ inline look_back(c, known) {
      i = 0;
      do
      :: i < S ->
+        if :: told[c].steps & BIT(i) -> at_step++ :: else -> skip fi;
         if
         :: (told[c].steps & BIT(i)) && !whole && !(counted_steps[c] & BIT(i)) ->
            missing = !done_of(u) && !(store.task[u].journal & BIT(i));
@@ -310,7 +312,7 @@ inline look_back(c, known) {
            :: follows && !certain && !missing -> open = 1
            :: else ->
               if
-              :: missing || redone || (done_of(u) && !follows) || (follows && (theirs != later || (again & BIT(i)))) ->
+              :: missing || redone || at_step > cut || (done_of(u) && !follows) || (follows && ((again & BIT(i)) || (theirs != later && following == 0))) ->
                  many++; counted_steps[c] = counted_steps[c] | BIT(i)
               :: else -> skip
               fi
@@ -380,7 +382,7 @@ inline look() {
   :: else -> break
   od;
   c = 0; i = 0; u = 0; some = 0; unclear = 0; verdict = 0; own = 0; following = 0; first = 0; last = 0; later = 0;
-  again = 0; theirs = 0; many = 0; lost_ = 0; was_noted = 0; redone = 0; fewer = 0; whole = 0; follows = 0; certain = 0; missing = 0; pending = 0; held = 0; open = 0; unheard_of = 0
+  again = 0; theirs = 0; many = 0; cut = 0; at_step = 0; lost_ = 0; was_noted = 0; redone = 0; fewer = 0; whole = 0; follows = 0; certain = 0; missing = 0; pending = 0; held = 0; open = 0; unheard_of = 0
 #else
   skip
 #endif
@@ -388,7 +390,7 @@ inline look() {
 
 /* A heartbeat: the store's claims of a worker are held against what its processes say, and what was told with what is there. */
 proctype Heartbeat(byte me) {
-  byte c, i, u, verdict, own, following, first, last, later, again, theirs, many;
+  byte c, i, u, verdict, own, following, first, last, later, again, theirs, many, cut, at_step;
   byte unclear; bit lost_, was_noted, redone, fewer, whole, follows, certain, missing, pending, held, open, some, unheard_of;
   do
   :: d_step { rewound && looks[me] == 0 -> look(); looks[me] = 1 }

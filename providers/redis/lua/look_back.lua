@@ -45,6 +45,9 @@ local lost = unheard or ended == "commit" or (ended ~= "" and holds) or (ended =
 local theirs = by or t[1] or last
 local follows = theirs and tonumber(theirs) > tonumber(token)
 local certain = lost or fewer or rewound == "1" or (r[4] and at - r[4] < 60000)
+-- Steps that count the same: which of them were forgotten does not matter, and how many the next claim has told.
+local alike = following ~= nil
+for _, one in ipairs(steps) do alike = alike and cjson.encode(one[2]) == cjson.encode(steps[1][2]) end
 local found, many, open_questions = {}, 0, 0
 for at_step, one in ipairs(steps) do
   local cut = at_step > #steps - short  -- what a store forgets is the newest
@@ -52,7 +55,7 @@ for at_step, one in ipairs(steps) do
     local missing = not done and redis.call("HEXISTS", journal, one[1]) == 0
     if follows and not certain and not missing then
       open_questions = open_questions + 1
-    elseif missing or unheard or cut or (done and not follows) or (follows and (theirs ~= later or one[3] == 1)) then
+    elseif missing or unheard or cut or (done and not follows) or (follows and (one[3] == 1 or (theirs ~= later and not alike))) then
       many = many + 1
       counted.steps[one[1]] = true
       for _, entry in ipairs(one[2]) do found[#found + 1] = entry end

@@ -57,9 +57,11 @@ class Stand:
         return self
 
     def says(self, *, ended: str = "", steps: int = 0, begun: str = "", again: Sequence[str] = (), later: int = 0,
-             rewound: bool = False, still: bool = True) -> list[Any]:  # fmt: skip
+             rewound: bool = False, still: bool = True, mixed: bool = False) -> list[Any]:  # fmt: skip
         """What the script finds. ``again`` are the steps that the ``later`` claim of this worker recorded as well."""
         recorded = {step: json.dumps([call()]) for step in STEPS[:steps]}
+        if mixed:
+            recorded["one"] = '[["step","","",1,0]]'
         claim = Acknowledged(f"{RUN}|main|a", OURS, recorded, steps, begun, ended)
         after = [replace(claim, token=later, steps=dict.fromkeys(again, "[]"))] if later else []
         slots = LookBack("w0").slots(claim, after, rewound=rewound, still=still)
@@ -179,9 +181,13 @@ def test_where_the_next_claim_found_fewer_the_newest_were_forgotten(stand: Stand
     assert stand.says(ended="release", steps=3, later=LATER) == forgotten(1)
 
 
-def test_where_another_worker_s_claim_found_fewer_each_may_have_been(stand: Stand) -> None:
+@pytest.mark.parametrize(("mixed", "many"), [(False, 1), (True, 2)])
+def test_where_a_claim_not_remembered_here_found_fewer_so_many_were_or_each_may_have_been_if_they_differ(
+    stand: Stand, mixed: bool, many: int
+) -> None:
+    """It is another worker's, or was given after the memory was read."""
     stand.has(claims=f"{OURS}:0,{LATER}:1,", journal=STEPS[:2])
-    assert stand.says(ended="release", steps=2) == forgotten(2)
+    assert stand.says(ended="release", steps=2, mixed=mixed) == forgotten(many)
 
 
 # -- of what was under way
