@@ -89,6 +89,12 @@ class BaseEvent(BaseModel):
         return {name: value for name, value in self.stored().items() if name not in (exclude or ())}
 
 
+class KnownEvent(BaseEvent):
+    """An event of which all fields are known: others that it is given are dropped."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
 def _text(thing: Any, name: str) -> str | None:
     value = getattr(thing, name, None)
     return str(value) if value else None

@@ -3,36 +3,12 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from runner.events.base import BaseEvent, ErrorText, Payload
-
-__all__ = [
-    "AgentReasoningCompletedEvent",
-    "AgentReasoningFailedEvent",
-    "AgentReasoningStartedEvent",
-    "CallDivergedEvent",
-    "LLMCallCompletedEvent",
-    "LLMCallFailedEvent",
-    "LLMCallStartedEvent",
-    "LLMGuardrailCompletedEvent",
-    "LLMGuardrailFailedEvent",
-    "LLMGuardrailStartedEvent",
-    "LLMStreamChunkEvent",
-    "LLMThinkingChunkEvent",
-    "ToolExecutionErrorEvent",
-    "ToolSelectionErrorEvent",
-    "ToolUsageErrorEvent",
-    "ToolUsageEvent",
-    "ToolUsageFinishedEvent",
-    "ToolUsageStartedEvent",
-    "ToolValidateInputErrorEvent",
-]
+from runner.events.base import ErrorText, KnownEvent, Payload
 
 
-class _CallEvent(BaseEvent):
-    model_config = ConfigDict(extra="ignore")
-
+class _CallEvent(KnownEvent):
     from_task: Payload = None
     from_agent: Payload = None
 
@@ -88,13 +64,6 @@ class LLMStreamChunkEvent(_LLMEvent):
     type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
     chunk: Payload = None
     tool_call: Payload = None
-
-
-class LLMThinkingChunkEvent(_LLMEvent):
-    """A piece of a model's thoughts came."""
-
-    type: Literal["llm_thinking_chunk"] = "llm_thinking_chunk"
-    chunk: Payload = None
 
 
 class _GuardrailEvent(_CallEvent):
@@ -175,38 +144,3 @@ class ToolSelectionErrorEvent(ToolUsageEvent):
 
     type: Literal["tool_selection_error"] = "tool_selection_error"
     error: Payload = None
-
-
-class ToolExecutionErrorEvent(ToolUsageEvent):
-    """A tool could not be run."""
-
-    type: Literal["tool_execution_error"] = "tool_execution_error"
-    error: Payload = None
-
-
-# -- reasoning
-
-
-class _ReasoningEvent(_CallEvent):
-    attempt: int = 1
-
-
-class AgentReasoningStartedEvent(_ReasoningEvent):
-    """An agent begins to plan."""
-
-    type: Literal["agent_reasoning_started"] = "agent_reasoning_started"
-
-
-class AgentReasoningCompletedEvent(_ReasoningEvent):
-    """An agent has a plan."""
-
-    type: Literal["agent_reasoning_completed"] = "agent_reasoning_completed"
-    plan: Payload = None
-    ready: bool = False
-
-
-class AgentReasoningFailedEvent(_ReasoningEvent):
-    """An agent could not plan."""
-
-    type: Literal["agent_reasoning_failed"] = "agent_reasoning_failed"
-    error: ErrorText = ""

@@ -2,33 +2,11 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict
-
-from runner.events.base import BaseEvent, ErrorText, Payload
-
-__all__ = [
-    "FlowCreatedEvent",
-    "FlowEvent",
-    "FlowFailedEvent",
-    "FlowFinishedEvent",
-    "FlowInputReceivedEvent",
-    "FlowInputRequestedEvent",
-    "FlowPausedEvent",
-    "FlowStartedEvent",
-    "FlowStateConflictEvent",
-    "HumanFeedbackReceivedEvent",
-    "HumanFeedbackRequestedEvent",
-    "MethodExecutionFailedEvent",
-    "MethodExecutionFinishedEvent",
-    "MethodExecutionPausedEvent",
-    "MethodExecutionStartedEvent",
-]
+from runner.events.base import ErrorText, KnownEvent, Payload
 
 
-class FlowEvent(BaseEvent):
+class FlowEvent(KnownEvent):
     """Something of a flow."""
-
-    model_config = ConfigDict(extra="ignore")
 
     flow_name: str = ""
 

@@ -1,11 +1,11 @@
-"""Classes for events that nothing here emits, by the names that handlers import: memory, knowledge, skills, A2A."""
+"""Classes for events that nothing here emits, by the names that handlers import: training, memory, skills, A2A."""
 
 import functools
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import create_model
 
-from runner.events.base import BaseEvent
+from runner.events.base import BaseEvent, ErrorText
 from runner.events.types import CheckpointEventType
 
 __all__ = ["named_event"]
@@ -31,6 +31,7 @@ def named_event(name: str) -> type[BaseEvent] | None:
     kind = types.get(said)
     if kind is None or not name.endswith("Event"):
         return None
-    made = create_model(name, __base__=BaseEvent, __module__=__name__, type=(str, kind))
+    error: dict[str, Any] = {"error": (ErrorText, "")} if kind.endswith(("_failed", "_error")) else {}
+    made: type[BaseEvent] = create_model(name, __base__=BaseEvent, __module__=__name__, type=(str, kind), **error)
     made.__doc__ = f"An event of the type ``{kind}``."
     return made

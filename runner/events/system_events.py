@@ -4,36 +4,12 @@ import signal
 from enum import IntEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from runner.events.base import BaseEvent, ErrorText
-
-__all__ = [
-    "SIGNAL_EVENT_TYPES",
-    "CheckpointCompletedEvent",
-    "CheckpointFailedEvent",
-    "CheckpointForkCompletedEvent",
-    "CheckpointForkStartedEvent",
-    "CheckpointPrunedEvent",
-    "CheckpointRestoreCompletedEvent",
-    "CheckpointRestoreFailedEvent",
-    "CheckpointRestoreStartedEvent",
-    "CheckpointStartedEvent",
-    "SigContEvent",
-    "SigHupEvent",
-    "SigIntEvent",
-    "SigTStpEvent",
-    "SigTermEvent",
-    "SignalEvent",
-    "SignalType",
-    "signal_event",
-    "signal_event_adapter",
-]
+from runner.events.base import ErrorText, KnownEvent
 
 
-class _CheckpointEvent(BaseEvent):
-    model_config = ConfigDict(extra="ignore")
-
+class _CheckpointEvent(KnownEvent):
     recorded = False  # each checkpoint would hold what was said of all before it
 
     location: str = ""
@@ -118,9 +94,7 @@ class SignalType(IntEnum):
     SIGCONT = signal.SIGCONT
 
 
-class _SignalEvent(BaseEvent):
-    model_config = ConfigDict(extra="ignore")
-
+class _SignalEvent(KnownEvent):
     reason: str | None = None
 
 
@@ -166,10 +140,10 @@ SignalEvent = Annotated[
 
 signal_event_adapter: TypeAdapter[Any] = TypeAdapter(SignalEvent)
 
-SIGNAL_EVENT_TYPES: tuple[type[BaseEvent], ...] = (SigTermEvent, SigIntEvent, SigHupEvent, SigTStpEvent, SigContEvent)
+SIGNAL_EVENT_TYPES: tuple[type[KnownEvent], ...] = (SigTermEvent, SigIntEvent, SigHupEvent, SigTStpEvent, SigContEvent)
 
 
-def signal_event(number: int, reason: str | None = None) -> BaseEvent:
+def signal_event(number: int, reason: str | None = None) -> KnownEvent:
     """The event for a signal. Raises ValueError for one that is not among the five."""
-    event: BaseEvent = signal_event_adapter.validate_python({"type": SignalType(number).name, "reason": reason})
+    event: KnownEvent = signal_event_adapter.validate_python({"type": SignalType(number).name, "reason": reason})
     return event

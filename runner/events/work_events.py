@@ -2,45 +2,12 @@
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict
-
-from runner.events.base import BaseEvent, ErrorText, Payload
-
-__all__ = [
-    "AgentEvaluationCompletedEvent",
-    "AgentEvaluationFailedEvent",
-    "AgentEvaluationStartedEvent",
-    "AgentExecutionCompletedEvent",
-    "AgentExecutionErrorEvent",
-    "AgentExecutionStartedEvent",
-    "CrewKickoffCompletedEvent",
-    "CrewKickoffFailedEvent",
-    "CrewKickoffStartedEvent",
-    "CrewTestCompletedEvent",
-    "CrewTestFailedEvent",
-    "CrewTestResultEvent",
-    "CrewTestStartedEvent",
-    "CrewTrainCompletedEvent",
-    "CrewTrainFailedEvent",
-    "CrewTrainStartedEvent",
-    "LiteAgentExecutionCompletedEvent",
-    "LiteAgentExecutionErrorEvent",
-    "LiteAgentExecutionStartedEvent",
-    "TaskCompletedEvent",
-    "TaskEvaluationEvent",
-    "TaskFailedEvent",
-    "TaskStartedEvent",
-]
-
-
-class _Event(BaseEvent):
-    model_config = ConfigDict(extra="ignore")
-
+from runner.events.base import ErrorText, KnownEvent, Payload
 
 # -- tasks
 
 
-class _TaskEvent(_Event):
+class _TaskEvent(KnownEvent):
     task: Payload = None
 
 
@@ -65,17 +32,10 @@ class TaskFailedEvent(_TaskEvent):
     error: ErrorText = ""
 
 
-class TaskEvaluationEvent(_TaskEvent):
-    """A task's output is judged."""
-
-    type: Literal["task_evaluation"] = "task_evaluation"
-    evaluation_type: str | None = None
-
-
 # -- crews
 
 
-class _CrewEvent(_Event):
+class _CrewEvent(KnownEvent):
     crew_name: str | None = None
     crew: Payload = None
 
@@ -102,65 +62,10 @@ class CrewKickoffFailedEvent(_CrewEvent):
     error: ErrorText = ""
 
 
-class CrewTrainStartedEvent(_CrewEvent):
-    """Training begins."""
-
-    type: Literal["crew_train_started"] = "crew_train_started"
-    n_iterations: int = 0
-    filename: str = ""
-    inputs: Payload = None
-
-
-class CrewTrainCompletedEvent(_CrewEvent):
-    """Training is done."""
-
-    type: Literal["crew_train_completed"] = "crew_train_completed"
-    n_iterations: int = 0
-    filename: str = ""
-
-
-class CrewTrainFailedEvent(_CrewEvent):
-    """Training failed."""
-
-    type: Literal["crew_train_failed"] = "crew_train_failed"
-    error: ErrorText = ""
-
-
-class CrewTestStartedEvent(_CrewEvent):
-    """A test of the crew begins."""
-
-    type: Literal["crew_test_started"] = "crew_test_started"
-    n_iterations: int = 0
-    eval_llm: Payload = None
-    inputs: Payload = None
-
-
-class CrewTestCompletedEvent(_CrewEvent):
-    """A test of the crew is done."""
-
-    type: Literal["crew_test_completed"] = "crew_test_completed"
-
-
-class CrewTestFailedEvent(_CrewEvent):
-    """A test of the crew failed."""
-
-    type: Literal["crew_test_failed"] = "crew_test_failed"
-    error: ErrorText = ""
-
-
-class CrewTestResultEvent(_CrewEvent):
-    """What a test of the crew found."""
-
-    type: Literal["crew_test_result"] = "crew_test_result"
-    quality: float = 0.0
-    execution_duration: float = 0.0
-    model: str = ""
-
-
 # -- agents
 
 
-class _AgentEvent(_Event):
+class _AgentEvent(KnownEvent):
     agent: Payload = None
     task: Payload = None
 
@@ -187,7 +92,7 @@ class AgentExecutionErrorEvent(_AgentEvent):
     error: ErrorText = ""
 
 
-class _LiteAgentEvent(_Event):
+class _LiteAgentEvent(KnownEvent):
     agent_info: Payload = None
 
 
@@ -211,29 +116,4 @@ class LiteAgentExecutionErrorEvent(_LiteAgentEvent):
     """``agent.kickoff()`` failed."""
 
     type: Literal["lite_agent_execution_error"] = "lite_agent_execution_error"
-    error: ErrorText = ""
-
-
-class _AgentEvaluationEvent(_Event):
-    iteration: int = 0
-
-
-class AgentEvaluationStartedEvent(_AgentEvaluationEvent):
-    """An agent is about to be judged."""
-
-    type: Literal["agent_evaluation_started"] = "agent_evaluation_started"
-
-
-class AgentEvaluationCompletedEvent(_AgentEvaluationEvent):
-    """An agent was judged."""
-
-    type: Literal["agent_evaluation_completed"] = "agent_evaluation_completed"
-    metric_category: Any = None
-    score: Any = None
-
-
-class AgentEvaluationFailedEvent(_AgentEvaluationEvent):
-    """An agent could not be judged."""
-
-    type: Literal["agent_evaluation_failed"] = "agent_evaluation_failed"
     error: ErrorText = ""

@@ -41,8 +41,8 @@ def event_types() -> list[str]:
     return [
         name.removesuffix("Event")
         for module in modules
-        for name in module.__all__
-        if re.search(r"^(?!Sig[A-Z]).+Event$", name)
+        for name, cls in vars(module).items()
+        if re.search(r"^(?!Sig[A-Z])[A-Z].+Event$", name) and getattr(cls, "__module__", "") == module.__name__
     ]
 
 

@@ -5,6 +5,7 @@ import re
 import signal
 import threading
 import uuid
+from importlib import import_module
 from typing import Literal, get_args
 
 import pytest
@@ -35,13 +36,13 @@ SIGNALS = {"SIGTERM", "SIGINT", "SIGHUP", "SIGTSTP", "SIGCONT"}
 
 
 def classes():
-    names = [name for module in ("work", "flow", "call", "system") for name in events_of(module)]
-    return {name: getattr(runner.events, name) for name in names if isinstance(getattr(runner.events, name), type)}
-
-
-def events_of(module):
-    found = __import__(f"runner.events.{module}_events", fromlist=["__all__"])
-    return [name for name in found.__all__ if name.endswith("Event") and name != "SignalEvent"]
+    modules = [import_module(f"runner.events.{module}_events") for module in ("work", "flow", "call", "system")]
+    return {
+        name: cls
+        for module in modules
+        for name, cls in vars(module).items()
+        if re.search(r"^[A-Z].*Event$", name) and getattr(cls, "__module__", "") == module.__name__
+    }
 
 
 CLASSES = classes()
@@ -207,6 +208,14 @@ def test_every_reader_makes_the_same_id_of_run_and_number(run):
     for number in range(1, 200):
         assert jobs.event_id_of(run, number) == str(uuid.uuid5(jobs._NAMESPACE, f"{run}/{number}"))
     assert jobs.event_id_of(run, 0) is None
+
+
+def test_a_class_that_nothing_here_emits_is_there_for_handlers():
+    event = runner.events.CrewTrainFailedEvent(error=ValueError("no tea"), crew_name="c")
+    assert (
+        event.stored().items() >= {"type": "crew_train_failed", "error": "ValueError: no tea", "crew_name": "c"}.items()
+    )
+    assert runner.events.CrewTrainFailedEvent is type(event)
 
 
 def test_a_name_that_is_not_there_says_so():
