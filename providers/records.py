@@ -1,7 +1,7 @@
 """What a store returns of runs, branches, checkpoints, outputs, events and claims: as it was when it was read."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ COUNTERS = (
     *("replayed_tokens", "tools_paid", "tools_replayed", "tools_in_doubt"),
 )
 """What a run counts of its steps."""
+_OF_TOOLS = {name: name.removeprefix("tools_") for name in COUNTERS if name.startswith("tools_")}
 
 EVENTS_KEPT, EVENTS_PER_TASK = 2000, 50
 """How many events of a run are kept, the newest: at least so many, and so many more for each task that was planned."""
@@ -37,6 +38,16 @@ class NewRun:
     def fields(self) -> dict[str, str]:
         """What it does not share with the others."""
         return {"inputs": self.inputs, **({"beginning": self.initial_state} if self.initial_state else {})}
+
+
+def tools_by_name(counters: Iterable[tuple[str, int | str]]) -> dict[str, dict[str, int]]:
+    """What a run's counters say of each tool; others are passed over."""
+    found: dict[str, dict[str, int]] = {}
+    for name, many in counters:
+        what, colon, tool = name.partition(":")
+        if colon and what in _OF_TOOLS:
+            found.setdefault(tool, dict.fromkeys(_OF_TOOLS.values(), 0))[_OF_TOOLS[what]] = int(many)
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, slots=True)

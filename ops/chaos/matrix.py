@@ -36,9 +36,9 @@ PLACES = {
         "fastmcp-slim",
     ],
     "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
-    "smolagents": ["smolagents[openai]"],
-    "agno": ["agno", "openai"],
-    "llama-index": ["llama-index-core", "llama-index-llms-openai-like"],
+    "smolagents": ["smolagents[openai,mcp]"],
+    "agno": ["agno", "openai", "mcp"],
+    "llama-index": ["llama-index-core", "llama-index-llms-openai-like", "llama-index-tools-mcp"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "strands": ["strands-agents[openai]"],
     "msaf": ["agent-framework-core", "agent-framework-openai"],
@@ -133,7 +133,8 @@ def written(folder: Path, row: Any, root: str, *, kills: bool) -> Path:
 def ready(folder: Path, file: Path) -> dict[str, str]:
     """The environment of a worker that has imported what the file does, so that its processes begin at once."""
     imports = [one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom)]
-    lines = [ast.unparse(one) for one in imports if getattr(one, "module", "") != "runner"]
+    lines = ["import sys", 'if "runner.tasks.worker" in sys.orig_argv:  # and not its parent']
+    lines += [f"    {ast.unparse(one)}" for one in imports if getattr(one, "module", "") != "runner"]
     (folder / "sitecustomize.py").write_text(
         "\n".join(lines) + DIES.replace("@DEATHS@", repr(str(file.parent / "deaths")))
     )

@@ -19,6 +19,8 @@ def add(run: Run, branch: str, task: str, counter: Counter, entries: Counters, u
         if many <= 0:
             continue
         run.counters[f"tools_{counter}" if entry.kind == "tool" else counter] += many
+        if entry.kind == "tool" and entry.model:
+            run.counters[f"tools_{counter}:{entry.model}"] += many
         if entry.kind == "model":
             _call(run, branch, task, counter, entry, many, entries.tokens[entry], usage)
 

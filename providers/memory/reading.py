@@ -23,6 +23,7 @@ from runner.providers.records import (
     Question,
     RunRecord,
     committed_record,
+    tools_by_name,
 )
 
 
@@ -182,6 +183,11 @@ class Reader:
         """The run's calls of models, by branch, task, agent and model."""
         found = [LedgerRow(*key, *counts) for key, counts in self._run(run_id).ledger.items()]
         return sorted(found, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
+
+    @atomic
+    def tools(self, run_id: str) -> dict[str, dict[str, int]]:
+        """How often each tool was used (paid, replayed, in_doubt), by its name."""
+        return tools_by_name(self._run(run_id).counters.items())
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
         """The events after an id; with ``block_ms``, waits that long for the first."""

@@ -18,6 +18,7 @@ from runner.providers.records import (
     InFlight,
     Question,
     RunRecord,
+    tools_by_name,
 )
 from runner.providers.redis import history, keys, scripts
 from runner.providers.redis.connection import Client
@@ -260,6 +261,10 @@ class Runs:
         details = self.client.hmget(run, [f"tokens{field}" for field in found]) if found else []
         lines = [ledger_line(*line, of) for line, of in zip(found.items(), details, strict=True)]
         return sorted(lines, key=lambda line: (line.branch != "main", line.branch, line.task, line.agent, line.model))
+
+    def tools(self, run_id: str) -> dict[str, dict[str, int]]:
+        """How often each tool was used (paid, replayed, in_doubt), by its name."""
+        return tools_by_name(self.client.hgetall(keys.run_key(run_id)).items())
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """The unanswered questions of a branch's tasks."""

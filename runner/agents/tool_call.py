@@ -99,7 +99,14 @@ class _Use:
         given = _as_given(arguments)
         text = str(
             job.journal.step(
-                f"tool {self.name}", _as_step(run), (given,), {}, watch, kind="tool", counted=not tool.composed
+                f"tool {self.name}",
+                _as_step(run),
+                (given,),
+                {},
+                watch,
+                kind="tool",
+                model=self.name,
+                counted=not tool.composed,
             )
         )
         if watch.heard:  # it was really used

@@ -23,7 +23,10 @@ def format_ledger(ledger: Mapping[str, Any]) -> str:
     if any(tools.values()):
         text = f"tools: {tools['paid']} used"
         text += f", {tools['replayed']} replayed" if tools["replayed"] else ""
-        parts.append(text + (f", {tools['in_doubt']} in doubt" if tools["in_doubt"] else ""))
+        text += f", {tools['in_doubt']} in doubt" if tools["in_doubt"] else ""
+        by_tool = list(ledger.get("by_tool", {}).items())
+        named = ", ".join(f"{name} {one['paid'] + one['in_doubt']}" for name, one in by_tool[:ROWS])
+        parts.append(text + (f" ({named}{', …' if by_tool[ROWS:] else ''})" if len(by_tool) > 1 else ""))
     return "".join(f"; {part}" for part in parts)
 
 

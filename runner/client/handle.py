@@ -246,7 +246,9 @@ def ledger_of(runs: Runs, run: RunRecord, order: Sequence[str] = ()) -> dict[str
         runs.ledger(run.id) if called else (),
         key=lambda one: (one.branch != "main", one.branch, place.get(one.task, len(place))),
     )
-    return {**run.ledger, **spent(lines, prices), "by": [line.to_dict(prices) for line in lines]}
+    by_tool = runs.tools(run.id) if any(run.ledger["tools"].values()) else {}
+    by = [line.to_dict(prices) for line in lines]
+    return {**run.ledger, **spent(lines, prices), "by": by, "by_tool": by_tool}
 
 
 Read = tuple[RunRecord, BranchRecord, Mapping[str, Committed]]

@@ -19,7 +19,8 @@ Kind = Literal["step", "model", "tool"]
 
 
 class AccountKey(NamedTuple):
-    """What a step is counted under: its kind; for a call of a model also the agent and the model."""
+    """What a step is counted under: its kind; for a call of a model also the agent and the model; for a tool its name,
+    where a model's stands, which earlier versions leave empty."""
 
     kind: Kind = "step"
     agent: str = ""

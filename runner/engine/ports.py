@@ -190,6 +190,9 @@ class Runs(Protocol):
     def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models."""
 
+    def tools(self, run_id: str) -> dict[str, dict[str, int]]:
+        """How often each tool was used (paid, replayed, in_doubt), by its name."""
+
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """The questions that are not answered yet."""
 

@@ -136,13 +136,13 @@ class Journal(Turns):
     ) -> Any:
         """The result of ``fn(*args, **kwargs)``, done at most once; a coroutine of it if ``fn`` is async.
 
-        ``kind`` says where it counts; the model of a call by its name. What is not ``counted`` is made of steps of its
-        own, and those alone are in the account. ``before`` is called first, if it is done. ``usable``: see `Frame.find`
+        ``kind`` says where it counts; ``model`` is the name of a call's, or of a tool. What is not ``counted`` is made
+        of steps of its own, and those alone are in the account. ``before`` is called first, if it is done. ``usable``:
+        see `Frame.find`.
         """
         outer = current_step.get()
-        entry = (
-            AccountKey(kind, caller.get().agent, model) if kind == "model" else AccountKey(kind) if counted else None
-        )
+        agent = caller.get().agent if kind == "model" else ""
+        entry = AccountKey(kind, agent, model) if counted or kind == "model" else None
         frame, recorded = self.find_step(steps.identity(name, args, kwargs), entry, outer, usable)
         result_type = steps.type_of_result(fn)
         if inspect.iscoroutinefunction(fn):

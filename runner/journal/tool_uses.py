@@ -235,7 +235,9 @@ class _Use:
     def step(self, once: Callable[..., Any]) -> Any:
         """Make it, or find what is recorded of it; a coroutine if it is made by one."""
         name, arguments, _ = self._use
-        return self._journal.step(f"tool {name}", once, (arguments,), {}, kind="tool", usable=self._is_usable)
+        return self._journal.step(
+            f"tool {name}", once, (arguments,), {}, kind="tool", model=name, usable=self._is_usable
+        )
 
     @contextlib.contextmanager
     def being_made(self) -> Iterator[None]:

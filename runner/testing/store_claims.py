@@ -16,7 +16,7 @@ from runner.providers.records import HeldClaim
 from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 
-GPT, TOOL = AccountKey("model", "A", "gpt"), AccountKey("tool")
+GPT, TOOL = AccountKey("model", "A", "gpt"), AccountKey("tool", model="look")
 DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
 
 
@@ -231,6 +231,7 @@ class ClaimConformance:
                 driver.runs.cancel("r-1", "enough")
         run = driver.runs.get("r-1")
         assert (run.paid, run.in_doubt, run.tools_in_doubt) == (1, 1, 1)
+        assert driver.runs.tools("r-1") == {"look": {"paid": 0, "replayed": 0, "in_doubt": 1}}
         (line,) = driver.runs.ledger("r-1")
         assert (line.task, line.agent, line.model, line.calls, line.in_doubt) == ("a", "A", "gpt", 1, 1)
         assert (line.prompt_tokens, line.completion_tokens) == (run.prompt_tokens, run.completion_tokens) == (5, 2)

@@ -89,7 +89,7 @@ class _Journaling:
     def _step(self, name: str, run: Callable[..., Any], tool: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """What another agent does for this one is made of steps of its own: those are in the account."""
         counted = not isinstance(tool, BaseAgentTool)
-        return self._journal.step(f"tool {name}", run, (*args, kwargs), {}, kind="tool", counted=counted)
+        return self._journal.step(f"tool {name}", run, (*args, kwargs), {}, kind="tool", model=name, counted=counted)
 
     def _key(self) -> str:
         """Of the step that is being done: the same whenever it is begun again, however many are done side by side."""

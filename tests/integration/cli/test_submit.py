@@ -18,6 +18,7 @@ MORE = {
         "unpriced": {},
         "currency": "USD",
         "by": [],
+        "by_tool": {},
     },
 }
 CONTRACT = {"run_id", "status", "branch", "result", "outputs", "ledger", "recoveries", "error"}

@@ -81,8 +81,8 @@ def test_the_agent_that_the_others_work_for_is_run(code: str, name: str, tmp_pat
         (OPENAI + ALIKE, "agent.py has 2 agents: one, two; name one, as in agent.py:one"),
         (
             OPENAI + NOTHING,
-            "agent.py: no agent in it; it defines work (a function): write agent = Agent(...) at its top level in it, "
-            "or a function without arguments that runs it, as in agent.py:main()",
+            "agent.py: no agent or graph in it; it defines work (a function): write agent = Agent(...) at its top "
+            "level in it, or a function without arguments that runs it, as in agent.py:FUNCTION()",
         ),
     ],
 )

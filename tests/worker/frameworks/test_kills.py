@@ -73,6 +73,7 @@ def test_a_kill_at_a_call_and_at_a_use_costs_those_two(
     found = result.ledger
     assert (found["paid"], found["in_doubt"]) == (CALLS, 1)
     assert (found["tools"]["paid"], found["tools"]["in_doubt"]) == (USES, 1)
+    assert list(found["by_tool"].values()) == [found["tools"]]
 
 
 def test_a_client_that_is_kept_for_the_process_serves_each_task(

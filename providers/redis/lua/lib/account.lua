@@ -1,5 +1,5 @@
 -- Add to the account of a run: paid, replayed or in_doubt. The entries are nil for none, or a list of
--- {kind, agent, model, how many, tokens served}. Tools are apart. A call of a model also counts where it was made, with
+-- {kind, agent, model, how many, tokens served}. Tools are apart, and by name. A call of a model also counts where it was made, with
 -- its tokens: in the ledger, whose lines are [paid, replayed, in doubt, tokens of prompt, of answer, served]. details: nil or,
 -- as a list, what of these tokens has a name in DETAILS. They stand in the run, by that name, and by line under "tokens":
 -- clients of older versions could not read them in the ledger.
@@ -34,6 +34,7 @@ local function account(run, name, task, counter, entries, prompt_tokens, complet
   for _, one in ipairs(entries or {}) do
     local kind, agent, model, many, served = unpack(one)
     redis.call("HINCRBY", run, (kind == "tool" and "tools_" or "") .. counter, many)
+    if kind == "tool" and model ~= "" then redis.call("HINCRBY", run, "tools_" .. counter .. ":" .. model, many) end
     if kind == "model" then
       local ledger, field = ledger_key(run), cjson.encode({name, task, agent, model})
       local line = cjson.decode(redis.call("HGET", ledger, field) or "[0,0,0,0,0,0]")
