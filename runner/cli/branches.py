@@ -17,16 +17,9 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option(
-    "--checkpoint",
-    type=options.TEXT,
-    metavar="ID",
-    help="Fork from this checkpoint. Default: the head of the current branch.",
-)
-@click.option(
-    "--branch", type=options.TEXT, metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX."
-)
+@options.run_id
+@options.text("--checkpoint", metavar="ID", help="Fork from this checkpoint. Default: the head of the current branch.")
+@options.text("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
 @click.option(
     "--input",
     "pairs",
@@ -52,14 +45,12 @@ def fork(
     edits: tuple[str, ...],
     detach: bool,
     as_json: bool,
-    redis_url: str | None,
 ) -> int:
     """Start a branch of RUN, beside the others: with another input, or another output of a finished task.
 
     It does again exactly what used what is changed, and does what was not done yet. However RUN stands, and whatever
     becomes of the branch, RUN's other branches are not touched. It runs the code that was submitted.
     """
-    options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write:
         inputs = options.read_inputs(pairs, None)
         changed = read_edits(edits)
@@ -105,14 +96,13 @@ def _read(task: str, file: str) -> str:
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@options.run_id
 @click.argument("a", type=options.TEXT, metavar="A")
 @click.argument("b", type=options.TEXT, metavar="B")
 @options.as_json
 @options.redis_url
-def diff(run_id: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:
+def diff(run_id: str, a: str, b: str, as_json: bool) -> int:
     """Show what differs between A and B, branches or checkpoints of RUN: inputs; of each task text, time, tokens."""
-    options.apply_environment(redis_url=redis_url)
     with Client() as client:
         found = client.diff(run_id, a, b)
     if as_json:

@@ -56,9 +56,8 @@ def checkpoint() -> None:
 @where_or_here
 @crew_option
 @options.redis_url
-def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
+def browse(where: str | None, crew: str | None) -> int:
     """Browse WHERE: by default ./.checkpoints(.db), or the newest run. Resume, fork, compare, edit, prune."""
-    options.apply_environment(redis_url=redis_url)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
         raise UsageError(
             f"the browser needs a terminal: `runner checkpoint list {where or 'WHERE'}` prints the checkpoints"
@@ -78,12 +77,11 @@ def browse(where: str | None, crew: str | None, redis_url: str | None) -> int:
 
 @checkpoint.command("list", short_help="List checkpoints.")
 @where_or_here
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch.")
+@options.text("--branch", metavar="NAME", help="Only this branch.")
 @options.as_json
 @options.redis_url
-def list_(where: str | None, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+def list_(where: str | None, branch: str | None, as_json: bool) -> int:
     """List the checkpoints of WHERE by branch, oldest first: by default of ./.checkpoints(.db), or the newest run."""
-    options.apply_environment(redis_url=redis_url)
     where = places.here() if where is None else where
     if places.is_run(where):
         return _list_run(where, branch, as_json)
@@ -123,9 +121,8 @@ def _list_run(run_id: str, branch: str | None, as_json: bool) -> int:
 @id_argument
 @options.as_json
 @options.redis_url
-def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str | None) -> int:
+def show(where: str | None, beginning: str | None, as_json: bool) -> int:
     """Show the checkpoint ID (or what begins so) of WHERE: by default the newest complete one, of what is here."""
-    options.apply_environment(redis_url=redis_url)
     with places.opened(places.here() if where is None else where) as source:
         details = source.details(find(source, beginning))
     if as_json:
@@ -155,9 +152,8 @@ def show(where: str | None, beginning: str | None, as_json: bool, redis_url: str
 @click.argument("b", type=options.TEXT, metavar="B")
 @options.as_json
 @options.redis_url
-def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> int:
+def diff(where: str, a: str, b: str, as_json: bool) -> int:
     """Show what differs between the checkpoints A and B of WHERE: inputs, and each task's status and output."""
-    options.apply_environment(redis_url=redis_url)
     with places.opened(where) as source:
         try:
             sides = [source.details(find(source, one)).side() for one in (a, b)]
@@ -184,12 +180,11 @@ def diff(where: str, a: str, b: str, as_json: bool, redis_url: str | None) -> in
 @crew_option
 @options.as_json
 @options.redis_url
-def resume(where: str | None, beginning: str | None, crew: str | None, as_json: bool, redis_url: str | None) -> int:
+def resume(where: str | None, beginning: str | None, crew: str | None, as_json: bool) -> int:
     """Resume from the checkpoint ID (or what begins so) of WHERE, by default the newest complete one.
 
     What is in files, SQLite or Redis resumes in this process, by the code of --crew; a run on the fleet.
     """
-    options.apply_environment(redis_url=redis_url)
     from runner.cli.orders import carry_out  # loads crew files, which looking at checkpoints does not
 
     return carry_out("resume", where, beginning, crew, as_json=as_json)
@@ -199,7 +194,7 @@ def resume(where: str | None, beginning: str | None, crew: str | None, as_json: 
 @where_or_here
 @id_argument
 @crew_option
-@click.option("--branch", type=options.TEXT, metavar="NAME", default="", help="Name the new branch.")
+@options.text("--branch", metavar="NAME", default="", help="Name the new branch.")
 @click.option("--input", "pairs", multiple=True, metavar="K=V", help="Change an input, as in runner fork. Repeatable.")
 @click.option("--edit", "edits", multiple=True, metavar="TASK=TEXT", help="Replace an output. Repeatable.")
 @options.as_json
@@ -212,10 +207,8 @@ def fork(
     pairs: tuple[str, ...],
     edits: tuple[str, ...],
     as_json: bool,
-    redis_url: str | None,
 ) -> int:
     """Fork the checkpoint ID (or what begins so) of WHERE: a branch of its own, with other inputs or outputs."""
-    options.apply_environment(redis_url=redis_url)
     from runner.cli.branches import read_edits
     from runner.cli.orders import carry_out
 
@@ -227,21 +220,12 @@ def fork(
 @where_argument
 @click.option("--keep", type=options.Count(min=0), metavar="N", help="How many to keep on each branch.")
 @click.option("--older-than", "age", type=options.Age(), metavar="AGE", help="Remove older ones: 7d, 24h, 30m, 90s.")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Only this branch; the others are left alone.")
+@options.text("--branch", metavar="NAME", help="Only this branch; the others are left alone.")
 @click.option("--dry-run", is_flag=True, help="Say how many would go, and remove none.")
 @options.as_json
 @options.redis_url
-def prune(
-    where: str,
-    keep: int | None,
-    age: int | None,
-    branch: str | None,
-    dry_run: bool,
-    as_json: bool,
-    redis_url: str | None,
-) -> int:
+def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry_run: bool, as_json: bool) -> int:
     """Remove from each branch of WHERE, for good, what is not among its newest N checkpoints, or what is older."""
-    options.apply_environment(redis_url=redis_url)
     if keep is None and age is None:
         raise UsageError("say what goes: --keep N, or --older-than AGE")
     since = 0 if age is None else time.time_ns() // 1_000_000 - age

@@ -13,9 +13,8 @@ from runner.cli import options
 )
 @options.as_json
 @options.redis_url
-def doctor(worker: str | None, as_json: bool, redis_url: str | None) -> int:
+def doctor(worker: str | None, as_json: bool) -> int:
     """Say what Redis, which workers and what settings this machine would use, and what is wrong with them."""
-    options.apply_environment(redis_url=redis_url)
     return _worker(worker, as_json) if worker is not None else _everything(as_json)
 
 

@@ -14,18 +14,17 @@ from runner.core.plain_text import json_text
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="The files of this branch. Default: the current one.")
-@click.option("--out", type=options.TEXT, metavar="DIR", help="Write them to this folder, each at its own path.")
+@options.run_id
+@options.text("--branch", metavar="NAME", help="The files of this branch. Default: the current one.")
+@options.text("--out", metavar="DIR", help="Write them to this folder, each at its own path.")
 @options.as_json
 @options.redis_url
-def files(run_id: str, branch: str | None, out: str | None, as_json: bool, redis_url: str | None) -> int:
+def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> int:
     """List the output files of RUN's tasks that are done, or write them below DIR.
 
     A task's output_file is kept with its output: it is here wherever the task was done. What leads out of DIR is not
     written, and said; an absolute path is taken as one below DIR.
     """
-    options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)

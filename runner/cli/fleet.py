@@ -59,9 +59,8 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     default="INFO",
     show_default=True,
 )
-@click.option(
+@options.text(
     "--label",
-    type=options.TEXT,
     multiple=True,
     metavar="LABEL",
     help="What `runner doctor` is to say of it, such as gpu or zone=a (RUNNER_LABELS); may be given several times.",
@@ -78,12 +77,8 @@ def worker(
     loglevel: str,
     label: tuple[str, ...],
     until_idle: bool,
-    queue: str | None,
-    redis_url: str | None,
-    broker_url: str | None,
 ) -> int:
     """Serve the queue until SIGTERM. A worker that dies is started again."""
-    options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     environment = {
         "RUNNER_LOGLEVEL": loglevel.upper(),
         "RUNNER_QUEUE": default_queue(),
@@ -150,9 +145,8 @@ def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
 @click.command()
 @options.redis_url
 @options.broker_url
-def supervisor(redis_url: str | None, broker_url: str | None) -> int:
+def supervisor() -> int:
     """Run a supervisor without a worker. Every worker carries one too; one of all leads."""
-    options.apply_environment(redis_url=redis_url, broker_url=broker_url)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     redact_handlers(logging.getLogger())
     from runner.tasks.steps import make_supervisor
@@ -168,7 +162,7 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 
 
 @click.command()
-@click.option("--address", type=options.TEXT, default="127.0.0.1", show_default=True, metavar="HOST")
+@options.text("--address", default="127.0.0.1", show_default=True, metavar="HOST")
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True)
 @click.option(
     "--basic-auth",
@@ -178,9 +172,8 @@ def supervisor(redis_url: str | None, broker_url: str | None) -> int:
 )
 @options.redis_url
 @options.broker_url
-def flower(address: str, port: int, basic_auth: str | None, redis_url: str | None, broker_url: str | None) -> int:
+def flower(address: str, port: int, basic_auth: str | None) -> int:
     """Start Flower on the runner's jobs."""
-    options.apply_environment(redis_url=redis_url, broker_url=broker_url)
     if not _is_loopback(address) and not basic_auth:
         raise UsageError(
             f"Flower on {address} would let anyone stop workers: give --basic-auth USER:PASSWORD (or "
@@ -207,9 +200,8 @@ def _is_loopback(address: str) -> bool:
 @click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="Flower's port.")
 @options.queue
 @options.redis_url
-def up(concurrency: int | None, port: int, queue: str | None, redis_url: str | None) -> int:
+def up(concurrency: int | None, port: int) -> int:
     """Start everything on this machine: the embedded server, a worker, a supervisor and Flower."""
-    options.apply_environment(redis_url=redis_url, queue=queue)
     from runner.cli.together import run_together
 
     with open_store() as store:

@@ -28,9 +28,8 @@ def _now() -> int:
 @click.option("--limit", type=options.Count(min=1), default=30, metavar="N")
 @options.as_json
 @options.redis_url
-def runs(limit: int, as_json: bool, redis_url: str | None) -> int:
+def runs(limit: int, as_json: bool) -> int:
     """List the newest runs."""
-    options.apply_environment(redis_url=redis_url)
     with Client() as client:
         found = client.runs(limit)
     if as_json:
@@ -67,13 +66,12 @@ def _run_json(run: Any) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="The tasks of this branch. Default: the current one.")
+@options.run_id
+@options.text("--branch", metavar="NAME", help="The tasks of this branch. Default: the current one.")
 @options.as_json
 @options.redis_url
-def show(run_id: str, branch: str | None, as_json: bool, redis_url: str | None) -> int:
+def show(run_id: str, branch: str | None, as_json: bool) -> int:
     """Show RUN as it stands now: its branches, and the tasks of one."""
-    options.apply_environment(redis_url=redis_url)
     with Client() as client:
         store, run_id = client.store.runs, client.id_of(run_id)
         run = store.get(run_id)
@@ -163,8 +161,8 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Wait for this branch. Default: the current one.")
+@options.run_id
+@options.text("--branch", metavar="NAME", help="Wait for this branch. Default: the current one.")
 @click.option(
     "--timeout",
     type=options.Seconds(min=0),
@@ -173,9 +171,8 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 )
 @options.as_json
 @options.redis_url
-def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, redis_url: str | None) -> int:
+def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
-    options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         handle = client.run(run_id, branch)
         record = handle.record
@@ -185,13 +182,12 @@ def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool, 
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
+@options.run_id
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until the run is over.")
 @options.as_json
 @options.redis_url
-def events(run_id: str, follow: bool, as_json: bool, redis_url: str | None) -> int:
+def events(run_id: str, follow: bool, as_json: bool) -> int:
     """Print the events of RUN, one a line (with --json, one JSON object a line)."""
-    options.apply_environment(redis_url=redis_url)
     with Client() as client:
         for event in client.run(run_id).events(follow=follow):
             if as_json:

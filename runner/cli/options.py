@@ -73,44 +73,31 @@ class Count(click.IntRange):
         super().__init__(min=min, max=MOST)
 
 
-def redis_url(function: F) -> F:
-    """``--redis-url``."""
-    return click.option(
-        "--redis-url",
-        type=TEXT,
-        metavar="URL",
-        help="Redis for state (RUNNER_REDIS_URL). Default: an embedded server.",
-    )(function)
+def text(*names: str, metavar: str, help: str | None = None, **more: Any) -> Callable[[F], F]:
+    """An option that takes text."""
+    return click.option(*names, type=TEXT, metavar=metavar, help=help, **more)
 
 
-def broker_url(function: F) -> F:
-    """``--broker-url``."""
-    return click.option(
-        "--broker-url",
-        type=TEXT,
-        metavar="URL",
-        help="Celery's broker (RUNNER_BROKER_URL). Default: the Redis for state.",
-    )(function)
+def _setting(name: str, variable: str, metavar: str, help: str) -> Callable[[F], F]:
+    """An option that holds for this process and those it starts: no command sees its value."""
 
-
-def queue(function: F) -> F:
-    """``--queue``."""
-    return click.option("--queue", type=TEXT, metavar="Q", help="The Celery queue (RUNNER_QUEUE). Default: runner.")(
-        function
-    )
-
-
-def as_json(function: F) -> F:
-    """``--json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")(function)
-
-
-def apply_environment(*, redis_url: str | None = None, broker_url: str | None = None, queue: str | None = None) -> None:
-    """What was given on the command line holds for this process and those it starts."""
-    queue = queue and queue_name(queue)
-    for name, value in (("RUNNER_REDIS_URL", redis_url), ("RUNNER_BROKER_URL", broker_url), ("RUNNER_QUEUE", queue)):
+    def hold(_: click.Context, option: click.Parameter, value: str | None) -> None:
         if value:
-            os.environ[name] = value
+            os.environ[variable] = queue_name(value) if option.name == "queue" else value
+
+    return text(name, metavar=metavar, help=help, expose_value=False, callback=hold)
+
+
+redis_url = _setting(
+    "--redis-url", "RUNNER_REDIS_URL", "URL", "Redis for state (RUNNER_REDIS_URL). Default: an embedded server."
+)
+broker_url = _setting(
+    "--broker-url", "RUNNER_BROKER_URL", "URL", "Celery's broker (RUNNER_BROKER_URL). Default: the Redis for state."
+)
+queue = _setting("--queue", "RUNNER_QUEUE", "Q", "The Celery queue (RUNNER_QUEUE). Default: runner.")
+run_id = click.argument("run_id", type=TEXT, metavar="RUN")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")
+detach = click.option("--detach", is_flag=True, help="Exit without waiting.")
 
 
 def check_broker() -> None:

@@ -12,17 +12,16 @@ from runner.core.plain_text import json_text
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option(
+@options.run_id
+@options.text(
     "--checkpoint",
-    type=options.TEXT,
     metavar="ID",
     help="Resume from this checkpoint, on a new branch if it is not the newest.",
 )
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Resume this branch; the others are left alone.")
+@options.text("--branch", metavar="NAME", help="Resume this branch; the others are left alone.")
 @click.option("--accept-code-change", is_flag=True, help="Use the crew's files as they are now.")
 @click.option("--keep-code", is_flag=True, help="Use the crew's files as submitted, even if they have changed.")
-@click.option("--detach", is_flag=True, help="Exit without waiting.")
+@options.detach
 @options.as_json
 @options.redis_url
 def resume(
@@ -33,14 +32,12 @@ def resume(
     keep_code: bool,
     detach: bool,
     as_json: bool,
-    redis_url: str | None,
 ) -> int:
     """Resume RUN where it stopped. Committed tasks do not run again; recorded steps are replayed.
 
     A resumed branch becomes the run's current branch, unless that one is still running. Of a batch (b-...), all runs
     that failed or were cancelled are resumed.
     """
-    options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         if BATCH_ID.fullmatch(run_id):
             if checkpoint or branch or detach:
@@ -67,14 +64,13 @@ def resume(
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="Cancel this branch only.")
+@options.run_id
+@options.text("--branch", metavar="NAME", help="Cancel this branch only.")
 @click.option("--reason", type=options.ANY_TEXT, default="cancelled by a person", metavar="TEXT")
 @options.as_json
 @options.redis_url
-def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_url: str | None) -> int:
+def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     """Stop RUN, all its branches. Tasks in flight stop at once; what is recorded stays, and it can be resumed."""
-    options.apply_environment(redis_url=redis_url)
     with Client() as client:
         run_id = client.id_of(run_id)
         client.run(run_id, branch).cancel(reason)
@@ -86,9 +82,9 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
 
 
 @click.command()
-@click.argument("run_id", type=options.TEXT, metavar="RUN")
-@click.option("--task", type=options.TEXT, metavar="TASK", help="The task whose question to answer, if several asked.")
-@click.option("--branch", type=options.TEXT, metavar="NAME", help="On this branch. Default: the current one.")
+@options.run_id
+@options.text("--task", metavar="TASK", help="The task whose question to answer, if several asked.")
+@options.text("--branch", metavar="NAME", help="On this branch. Default: the current one.")
 @click.option("--text", type=options.ANY_TEXT, metavar="TEXT", help="The answer. Without one: print the question.")
 @click.option("--approve", is_flag=True, help="Accept the task's output.")
 @click.option(
@@ -97,7 +93,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool, redis_ur
     metavar="WHY",
     help="Reject the task's output: the task runs again with this reason, and asks again.",
 )
-@click.option("--detach", is_flag=True, help="Exit without waiting.")
+@options.detach
 @options.as_json
 @options.redis_url
 def answer(
@@ -109,10 +105,8 @@ def answer(
     reject: str | None,
     detach: bool,
     as_json: bool,
-    redis_url: str | None,
 ) -> int:
     """Answer what RUN asked a person. What it did before that is not done again."""
-    options.apply_environment(redis_url=redis_url)
     with only(clean=True) as write, Client() as client:
         run_id = client.id_of(run_id)
         if text is None and not approve and reject is None:

@@ -37,12 +37,9 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
 @click.option(
     "--input", "pairs", multiple=True, metavar="K=V", help="An input as text; K:=V parses V as JSON. Repeatable."
 )
-@click.option(
-    "--inputs", "inputs_file", type=options.TEXT, metavar="FILE", help="Inputs as a JSON object; - reads stdin."
-)
-@click.option(
+@options.text("--inputs", "inputs_file", metavar="FILE", help="Inputs as a JSON object; - reads stdin.")
+@options.text(
     "--each",
-    type=options.TEXT,
     metavar="FILE",
     help="One run for each line of FILE, a JSON object of inputs; results as JSON lines. - reads stdin.",
 )
@@ -53,23 +50,16 @@ STILL_RUNNING = 124  #: what `timeout` exits with; the run itself has no exit co
     metavar="N",
     help=f"With --each: how many of the runs are active at once ({AT_ONCE}).",
 )
-@click.option(
+@options.text(
     "--id",
     "key",
-    type=options.TEXT,
     metavar="KEY",
     help="Idempotency key: submitting again with the same KEY returns the same run.",
 )
 @options.as_json
 @click.option("--detach", is_flag=True, help="Print the run id and exit without waiting.")
 @click.option("--max-checkpoints", type=options.Count(min=1), metavar="N", help="Keep the newest N on each branch.")
-@click.option(
-    "--checkpoint-on",
-    type=options.TEXT,
-    multiple=True,
-    metavar="EVENT",
-    help="Write a checkpoint at EVENT. Repeatable.",
-)
+@options.text("--checkpoint-on", multiple=True, metavar="EVENT", help="Write a checkpoint at EVENT. Repeatable.")
 @click.option(
     "--keep",
     type=options.Seconds(min=1, max=LONGEST),
@@ -105,16 +95,12 @@ def submit(
     dry_run: bool,
     demo: bool,
     offline: bool,
-    queue: str | None,
-    redis_url: str | None,
-    broker_url: str | None,
 ) -> int:
     """Run the crew in TARGET: a path, path:object, or package.module:object.
 
     Exit codes: 0 completed, 1 failed, 2 bad usage or crew file (nothing stored), 3 cancelled, 4 store or broker out of
     reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
     """
-    options.apply_environment(redis_url=redis_url, broker_url=broker_url, queue=queue)
     own = _own_files(each)  # before stdout is kept for the result alone
     with only(clean=True) as write, ExitStack() as stack:
         models = _stand_in(demo, offline)

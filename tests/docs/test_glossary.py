@@ -18,11 +18,10 @@ WORDS = {word for term in TERMS for word in (*term.split(), f"{term}d")}
 
 #: What needs no explanation, to somebody who writes Python or knows what the name is of.
 _PLAIN = """
-answer base bus children chunk clock command completed conditional conformance context created cut delay detect
-doctor error evaluation eventually example execution failed fault feedback file finished found handle human info
-json listen lite lose manual model not or and paused prepare prepared process reasoning received redis refuse
-request requested result router rule runtime selection server show sqlite start started test thinking train type
-of up usage validate wait
+answer base bus children chunk clock command completed conditional conformance context created cut delay detect doctor
+error eventually example execution failed fault feedback file finished found handle human info json listen lite lose
+manual model not or and paused prepare prepared process received redis refuse request requested result router rule
+runtime selection server show sqlite start started type of up usage validate wait
 """
 PLAIN = set(_PLAIN.split())
 

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from runner.cli.options import apply_environment
+from runner.cli.look import runs
 
 
 @pytest.mark.parametrize("time", [1, 2])
 def test_an_option_of_a_command_ends_with_its_test(time):
     assert "redis://of-this-test" not in os.environ.values()
-    apply_environment(redis_url="redis://of-this-test", broker_url="redis://of-this-test")
-    assert os.environ["RUNNER_BROKER_URL"] == "redis://of-this-test"
+    runs.make_context("runs", ["--redis-url", "redis://of-this-test"])
+    assert os.environ["RUNNER_REDIS_URL"] == "redis://of-this-test"
