@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
-from runner.core.plan.expansion import Branch, Expand
+from runner.core.plan.expansion import Expand
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,6 @@ class Grown:
     """The task of a plan that grows is done: what becomes of the plan by it."""
 
     expand: Expand
-    branch: Branch
     used: ReadSet
     ms: int
 

@@ -137,12 +137,9 @@ class Executor:
                     work.note("calls_unrecorded", unrecorded.take(cancel_scope))
             left = attempt.left(work.note)
             if growing is not None:
-                assert work.line is not None
                 if left:
                     expand.record.update(task_files.beside(outputs.load(expand.record)[0], left))
-                return Grown(
-                    expand, work.line, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000)
-                )
+                return Grown(expand, ReadSet(files=bool(left)), int((self._clock.monotonic() - began) * 1000))
             used = work.uses.found(planned.context or (), lambda: len(plan.earlier(planned.key)))
             if left:
                 used, output = replace(used, files=True), attempt.with_files(output, left, loaded)

@@ -329,9 +329,9 @@ class JobAttempt(Attempt):
 
     def _grow(self, done: Grown, replayed: Counters) -> None:
         """Commit what a task adds to its branch as that stands; where it was changed meanwhile, look again."""
-        process = self._jobs.process_to_continue(self.claim)
+        process, branch = self._jobs.process_to_continue(self.claim), self.branch()
         while True:
-            shared = done.branch.shared()
+            shared = branch.shared()
             try:
                 expansion = done.expand(shared)
             except Exception as error:  # a loop without end, a state that no longer fits

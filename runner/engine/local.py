@@ -3,21 +3,27 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from runner.core.errors import Interrupted
-from runner.core.jobs import Claim
+from runner.core.jobs import Claim, Job, Scope
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
-from runner.core.output import UsageMetrics
-from runner.engine.attempt import Retries, next_delay
+from runner.core.output import TaskOutput, UsageMetrics
+from runner.core.plan import PlannedTask
+from runner.engine import observers
+from runner.engine.attempt import Attempt, Loaded, Retries, next_delay
+from runner.engine.decisions import Fail, Retry, Stopped
+from runner.engine.executor import Executor
+from runner.engine.observers import Observers
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
 from runner.journal.recorder import DoneStep, one_by_one
 
-R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
 
@@ -68,28 +74,6 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
             one.cancel()
     if schedule.failure is not None:
         raise schedule.failure
-
-
-async def auntil_done(
-    attempt: Callable[[int], Awaitable[R]], retries: Retries, pause: Callable[[float], Awaitable[object]]
-) -> R:
-    """The result of the first attempt that gives one, on this event loop. Raises what the last one raised.
-
-    Args:
-        attempt: is told how many failed before it.
-        retries: how the task is retried.
-        pause: waits between attempts, for so many seconds.
-    """
-    failures = 0
-    while True:
-        try:
-            return await attempt(failures)
-        except Exception as error:
-            failures += 1
-            delay = next_delay(error, failures, retries)
-            if delay is None:
-                raise
-        await pause(delay)
 
 
 class Steps:
@@ -193,3 +177,102 @@ class LocalStops:
                 yield
         finally:
             self._cancel_scopes.discard(cancel_scope)
+
+
+class StateCancelScope(CancelScope):
+    """A write to the store is a change of the state: it happens with its event, at one moment."""
+
+    def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self._state_lock = lock
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[None]:
+        """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
+        with super().write(), self._state_lock:
+            yield
+
+
+_SCOPE = Scope(branch=0, task=0, claim=0, first=False)
+
+
+class LocalTasks(ABC):
+    """The tasks of one kickoff, each with the only claim there is on it.
+
+    ``lock`` is held while the state changes; ``nest`` is where the kickoff is recorded, if it is inside of a task;
+    ``done`` are the outputs that stand.
+    """
+
+    crew_name = adapter = plan_digest = rerun_mask = ""
+    inputs: dict[str, Any]
+    done: dict[str, TaskOutput]
+
+    def __init__(
+        self,
+        attempt: Callable[[Claim], Attempt],
+        lock: contextlib.AbstractContextManager[Any],
+        nest: ChildJournal | None,
+    ) -> None:
+        self.lock, self.nest, self.stops = lock, nest, LocalStops()
+        # A kickoff inside of a task is part of that: of its steps the task's observers hear.
+        watching = Observers(observers.installed() if nest is None else ())
+        self._executor = Executor(attempt, self.stops, watching)
+        self.done, self._unlocked = {}, list[Job]()
+
+    @abstractmethod
+    def steps(self, key: str) -> Steps:
+        """Where the steps of a task go."""
+
+    def unlock(self, tasks: Iterable[PlannedTask]) -> None:
+        """These may run if nothing is missing. Call it under the lock."""
+        self._unlocked += [Job("here", "main", task.key, 1) for task in tasks if task.may_run(self.done)]
+
+    def take(self) -> list[Job]:
+        """What may run and was not taken yet."""
+        with self.lock:
+            found, self._unlocked = self._unlocked, []
+        return found
+
+    def pause(self, seconds: float) -> None:
+        """Wait between attempts."""
+        self.stops.pause(seconds)
+
+    def perform(self, job: Job) -> list[Job]:
+        """Make attempts at a task until one ends it, and give what may run now. Raises what the last one raised."""
+        while isinstance(decision := self._executor.perform(self._claim(job)), Retry):
+            self.pause(decision.delay)
+            job = replace(job, attempt=job.attempt + 1)
+        if isinstance(decision, Stopped) and decision.error is not None:
+            raise decision.error
+        return self.take()
+
+    def _claim(self, job: Job) -> Claim:
+        failures = job.attempt - 1
+        return Claim(
+            job=job,
+            worker="here",
+            token=job.attempt,
+            failures=failures,
+            failed=failures,
+            adapter=self.adapter,
+            inputs=self.inputs,
+            rerun_mask=self.rerun_mask,
+            plan_digest=self.plan_digest,
+            crew=self.crew_name,
+            scope=_SCOPE,
+            recorded=self.steps(job.task).recorded,
+        )
+
+
+class LocalAttempt(Attempt):
+    """An attempt at a task of a kickoff."""
+
+    def __init__(self, tasks: LocalTasks, claim: Claim, retries: Retries) -> None:
+        self.claim, self.cancel_scope = claim, StateCancelScope(tasks.lock)
+        self.recorder = self._steps = tasks.steps(claim.job.task)
+        self._retries = retries
+
+    def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:  # noqa: ARG002 - it is here
+        """Another attempt may follow as the task says; none where the process is to end."""
+        delay = next_delay(error, self.claim.failures + 1, self._retries) if isinstance(error, Exception) else None
+        return Fail("", error=error) if delay is None else Retry(delay, "", error=error)

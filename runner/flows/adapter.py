@@ -28,7 +28,7 @@ from runner.events.flow_events import (
 from runner.flows import conflicts, typed, values
 from runner.flows import state as states
 from runner.flows.definition import MARK, FlowDefinition
-from runner.flows.execution import Execution, Outcome
+from runner.flows.execution import Execution, Outcome, passed_on
 from runner.flows.feedback import AnswerRefused, HumanFeedbackResult
 from runner.flows.flow import Flow, created_quietly
 from runner.flows.history import PART, Standing, part_of, standing_after
@@ -263,10 +263,8 @@ def _standing(flow: Flow[Any], work: Work, shared: Shared) -> Standing:
 
 def _execution(flow: Flow[Any], work: Work, call: Call, models: Models) -> Execution:
     method = flow.flow_definition().methods[call.method]
-    execution = Execution(
-        flow, method, call, work.journal, _argument(flow, work, call, models), work.inputs.get(TRIGGER_PAYLOAD)
-    )
-    flow._at_work[call.key] = execution
+    execution = Execution(flow, method, call, _argument(flow, work, call, models), work.inputs.get(TRIGGER_PAYLOAD))
+    execution.journal, flow._at_work[call.key] = work.journal, execution
     return execution
 
 
@@ -277,16 +275,14 @@ def _argument(flow: Flow[Any], work: Work, call: Call, models: Models) -> Any:
     assert work.line is not None
     record = work.line.records([call.by])[call.by]
     part = record.get(PART, {})
-    if "feedback" in part:
-        said = decode(part["feedback"], None)
-        flow.last_human_feedback = said
-        flow.human_feedback_history = [said]
-        if said.outcome is not None:
-            return said if call.signal else said.outcome
+    said = decode(part["feedback"], None) if "feedback" in part else None
+    if said is not None:
+        flow.last_human_feedback, flow.human_feedback_history = said, [said]
     stored = {"output": part["value"] if "value" in part else record.get("json", record.get("raw"))}
     if "kind" in part:
         stored["kind"] = part["kind"]
-    return models.put_back(decode(stored, flow.typed_by(method_of(call.by))), part.get("models"))
+    output = models.put_back(decode(stored, flow.typed_by(method_of(call.by))), part.get("models"))
+    return passed_on(said, call, output)
 
 
 def _perform(flow: Flow[Any], execution: Execution) -> Outcome:

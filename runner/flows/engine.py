@@ -1,7 +1,8 @@
 """``flow.kickoff()``: the machine's calls, performed in this process.
 
-One coroutine decides and commits; coroutine methods run on its loop, all others in threads. A commit changes state, log
-and machine together, under the lock that a checkpoint is taken under, so every checkpoint shows whole methods only.
+The executor makes the attempts on the caller's event loop; methods other than coroutine functions it calls in threads.
+A commit changes state, log and machine together, under the lock that a checkpoint is taken under, so every checkpoint
+shows whole methods only.
 """
 
 import asyncio
@@ -9,15 +10,26 @@ import contextlib
 import contextvars
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
 
 from pydantic_core import to_jsonable_python
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadFlow, Conflict, FlowLoop, InputRequired, one_line
+from runner.core.idempotency import origin
+from runner.core.jobs import Claim, Job
+from runner.core.ledger import Counters
+from runner.core.output import TaskOutput
+from runner.core.plan import Plan, PlannedTask
+from runner.core.plan.expansion import Expansion, Shared
 from runner.engine import local
+from runner.engine.attempt import Loaded
+from runner.engine.decisions import Ask, Decision, Fail, Grown
+from runner.engine.work import Conversation, Work
 from runner.events import (
     BaseEvent,
     FlowFailedEvent,
@@ -35,16 +47,19 @@ from runner.events import (
 )
 from runner.flows import conflicts, pending, persistence
 from runner.flows import state as states
-from runner.flows.execution import Execution, Outcome
+from runner.flows.adapter import FlowAdapter
+from runner.flows.execution import Execution, Outcome, passed_on
 from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
+from runner.flows.on_loop import awaited, on_loop
 from runner.flows.pending import from_pending as from_pending
-from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.cancellation.timing import timed
-from runner.journal.enclosing import code_here
+from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running, settings_of, watching
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -62,28 +77,27 @@ async def kickoff(flow: Flow[Any], inputs: Mapping[str, Any] | None, state_id: s
         )
     if not definition.starts:
         raise BadFlow(f"flow {flow.flow_name} has no method with @start(): it has nothing to start with")
-    given = to_jsonable_python(dict(inputs or {}), fallback=str)
-    async with _heard():
-        with _alone(flow), running(flow, given) as state, watching(settings_of(flow), state):
-            before = flow.given if flow._is_restored else {}
-            known: set[str] = set()
-            if not flow._is_restored:
-                known = flow.completed_methods if flow._machine is None else known
-                flow._reset()
-                persistence.take_up(flow, inputs or {}, state_id)
-            # A program that is started again gives the same inputs again: the state has come from them already.
-            fresh = {name for name in given if before.get(name, states.MISSING) != given[name]}
-            new = {name: value for name, value in (inputs or {}).items() if name in fresh}
-            if new:
-                states.give(flow.committed_state, new)
-            if flow._machine is None:
-                flow._machine = Machine(definition, flow.max_method_calls)
-                flow._machine.begin()
-                for call in flow._machine.pass_over(known):
-                    flow.log(call, Outcome(None))
-            flow.inputs = {**(flow.inputs if flow._is_restored else {}), **(inputs or {})}
-            flow.given = given
-            return await _Run(flow).go(list(flow._machine.pending.values()), state)
+    inputs = dict(inputs or {})
+    given = to_jsonable_python(inputs, fallback=str)
+    async with _kicked_off(flow, given) as state:
+        before = flow.given if flow._is_restored else {}
+        known: set[str] = set()
+        if not flow._is_restored:
+            known = flow.completed_methods if flow._machine is None else known
+            flow._reset()
+            persistence.take_up(flow, inputs, state_id)
+        # A program that is started again gives the same inputs again: the state has come from them already.
+        fresh = {name for name in given if before.get(name, states.MISSING) != given[name]}
+        if new := {name: value for name, value in inputs.items() if name in fresh}:
+            states.give(flow.committed_state, new)
+        if flow._machine is None:
+            flow._machine = Machine(definition, flow.max_method_calls)
+            flow._machine.begin()
+            for call in flow._machine.pass_over(known):
+                flow.log(call, Outcome(None))
+        flow.inputs = {**(flow.inputs if flow._is_restored else {}), **inputs}
+        flow.given = given
+        return await FlowMethods(flow, flow._machine, state).perform_all()
 
 
 async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
@@ -92,60 +106,69 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
     if not waiting or flow._machine is None:
         whose = f" of method {method!r}" if method else ""
         raise Conflict(f"flow {flow.flow_name} is not awaiting an answer{whose}: nothing was asked, or it was answered")
-    async with _heard():
-        with _alone(flow), running(flow, flow.given) as state, watching(settings_of(flow), state):
-            question = waiting[0]
-            steps = flow._steps.setdefault(question.call, {})
-            steps[question.step] = json.dumps(answer)
-            del flow._asked[question.call]
-            try:
-                result = await _Run(flow).go(list(flow._machine.pending.values()), state)
-                if not flow._asked:
-                    pending.forget(flow)
-                return result
-            except AnswerRefused:
-                # The answer was none: it is forgotten, and the question stands.
-                steps.pop(question.step, None)
-                flow.wait_for(question)
-                raise
+    async with _kicked_off(flow, flow.given) as state:
+        question = waiting[0]
+        steps = flow._steps.setdefault(question.call, {})
+        steps[question.step] = json.dumps(answer)
+        del flow._asked[question.call]
+        try:
+            result = await FlowMethods(flow, flow._machine, state).perform_all()
+            if not flow._asked:
+                pending.forget(flow)
+            return result
+        except AnswerRefused:
+            # The answer was none: it is forgotten, and the question stands.
+            steps.pop(question.step, None)
+            flow.wait_for(question)
+            raise
 
 
 @contextlib.asynccontextmanager
-async def _heard() -> AsyncIterator[None]:
-    """When this is over, however it ended, every handler has received the events of it."""
+async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState | None]:
+    """The state to run in. A flow object has one state of its own: it runs one kickoff at a time.
+
+    When this is over, however it ended, every handler has received the events of it.
+    """
+    with flow._lock:
+        if flow._running:
+            raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
+        flow._running = True
     try:
-        yield
+        with running(flow, given) as state, watching(settings_of(flow), state):
+            yield state
     finally:
+        flow._running = False
         await asyncio.to_thread(event_bus.flush)
 
 
-class _Run:
-    """One kickoff."""
+class FlowMethods(local.LocalTasks):
+    """The methods of one kickoff."""
 
-    def __init__(self, flow: Flow[Any]) -> None:
-        self.flow = flow
-        self.machine = flow._machine or Machine(flow.flow_definition(), flow.max_method_calls)
-        self._pool: ThreadPoolExecutor | None = None
+    def __init__(self, flow: Flow[Any], machine: Machine, state: RuntimeState | None) -> None:
+        around = nest("flow", flow.flow_name, flow.given)
+        super().__init__(partial(MethodAttempt, self), state.lock if state is not None else flow._lock, around)
+        self.flow, self.machine, self._state = flow, machine, state
+        self.crew_name, self.inputs = flow.flow_name, flow.inputs
+        self.changed: list[conflicts.Changed] = []
+        self.begun: dict[str, Execution] = {}
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
         self._open_starts: dict[str, list[str]] = {}
-        self._changed: list[conflicts.Changed] = []
 
-    async def go(self, calls: list[Call], state: RuntimeState | None) -> Any:
-        """Perform the calls and all that they trigger."""
-        flow = self.flow
+    async def perform_all(self) -> Any:
+        """Perform what is pending and all that follows from it, and tell how it ended."""
+        flow, state = self.flow, self._state
         if state is not None:
             with state.lock:
                 state.progress[id(flow)] = Progress(given=flow.given)
-        self._open_scope(state)
+        self._open_scope()
         try:
-            ready = [call for call in calls if call.key not in flow._asked]
-            await local.aperform(lambda call: asyncio.create_task(self._perform(call), name=call.key), ready)
+            self.unlock(PlannedTask(key) for key in self.machine.pending if key not in flow._asked)
+            await local.aperform(lambda job: asyncio.create_task(self._perform(job), name=job.task), self.take())
         except BaseException as error:
-            reason = f"{type(error).__name__}: {one_line(error)}"
-            self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=reason))
+            self._emit(FlowFailedEvent(flow_name=flow.flow_name, error=f"{type(error).__name__}: {one_line(error)}"))
             raise
         finally:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
         if flow._asked:
             asked = next(iter(flow._asked.values()))
             pending.keep(flow, asked)
@@ -164,117 +187,59 @@ class _Run:
         self._emit(FlowFinishedEvent(flow_name=flow.flow_name, result=result, state=_seen(flow.committed_state)))
         return result
 
-    async def _perform(self, call: Call) -> list[Call]:
+    async def _perform(self, job: Job) -> list[Job]:
         """One call, from its started event to the calls that it triggers."""
-        flow, method = self.flow, self.flow.flow_definition().methods[call.method]
-        caused_by = flow._finished_events.get(call.by)
+        call = self.machine.pending[job.task]
+        caused_by = self.flow._finished_events.get(call.by)
         with triggered_by_scope(caused_by) if caused_by else contextlib.nullcontext():
-            first = self._execution(call)
-            self._begin(first)
-
-            async def attempt(failures: int) -> tuple[Execution, Outcome]:
-                execution = self._execution(call) if failures else first
-                with self._at_work(execution):
-                    return execution, await self._attempt(execution)
-
+            self._begin(call)
             try:
-                done = await local.auntil_done(attempt, (method.max_retries, method.retry_delay), asyncio.sleep)
+                return await on_loop(partial(self.perform, job))
             except InputRequired:
-                self._paused(call)
+                if call.key not in self.flow._asked:
+                    raise  # a crew inside of the method asks
                 return []
-            except Exception as error:
-                self._emit_of(MethodExecutionFailedEvent, call, error=error)
-                raise
-            triggered = self._commit(*done)
-            persistence.keep(flow, call.method)
-            return triggered
 
-    async def _attempt(self, execution: Execution) -> Outcome:
-        if execution.is_async:
-            with timed(execution.cancel_scope, execution.method.timeout, coroutine=True):
-                return await execution.ado()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="method")
-        context = contextvars.copy_context()
-        return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, _do, execution)
+    def pause(self, seconds: float) -> None:
+        """Wait between attempts, and let the loop continue others."""
+        awaited(asyncio.sleep(seconds))
 
-    def _execution(self, call: Call) -> Execution:
-        flow = self.flow
-        cancel_scope, steps = CancelScope(), flow._steps.setdefault(call.key, {})
-        return Execution(
-            flow,
-            flow.flow_definition().methods[call.method],
-            call,
-            Journal(steps, local.Steps(steps), cancel_scope, watched=True, code=code_here()),
-            self._argument(call),
-            self.flow.inputs.get(TRIGGER_PAYLOAD),
-            cancel_scope,
-            began=len(self._changed),
-        )
+    def in_thread(self, do: Callable[[], T]) -> T:
+        """What ``do`` gives, in a thread with a copy of this context."""
+        run = contextvars.copy_context().run
+        return awaited(asyncio.get_running_loop().run_in_executor(self._pool, run, do))
+
+    def steps(self, key: str) -> local.Steps:
+        """Where the steps of a call go."""
+        return local.Steps(self.flow._steps.setdefault(key, {}), self.nest, key)
+
+    def execution(self, call: Call) -> Execution:
+        """One of a call, on the state as it is now."""
+        flow, method = self.flow, self.flow.flow_definition().methods[call.method]
+        made = Execution(flow, method, call, self._argument(call), flow.inputs.get(TRIGGER_PAYLOAD), len(self.changed))
+        made.awaited = awaited if made.is_async else None
+        return made
 
     def _argument(self, call: Call) -> Any:
         entry = self.flow.entry_of(call.by) if call.by else None
-        if entry is None:
-            return states.MISSING
-        one_line = entry.get("feedback")
-        if one_line is not None and one_line.outcome is not None:
-            return one_line if call.signal else one_line.outcome
-        return entry["output"]
-
-    @contextlib.contextmanager
-    def _at_work(self, execution: Execution) -> Iterator[None]:
-        with self.flow._lock:
-            self.flow._at_work[execution.call.key] = execution
-        try:
-            yield
-        finally:
-            with self.flow._lock:
-                self.flow._at_work.pop(execution.call.key, None)
+        return states.MISSING if entry is None else passed_on(entry.get("feedback"), call, entry["output"])
 
     # -- what is kept, and told
 
-    def _commit(self, execution: Execution, outcome: Outcome) -> list[Call]:
-        """State, log and machine move on together, and with them what a checkpoint at the finished event shows."""
-        flow, call = self.flow, execution.call
-        with self._no_checkpoint_in_between():
-            patch, paths = states.merge(
-                states.fields(execution.base), states.fields(flow.committed_state), states.fields(execution.state)
-            )
-            states.put(flow.committed_state, patch)
-            since = self._changed[execution.began :]
-            self._changed.append((call.method, (*patch.put, *patch.gone)))
-            flow.log(call, outcome)
-            loop: FlowLoop | None = None
-            try:
-                triggered = self.machine.finish(call.key, outcome.signal)
-            except FlowLoop as error:
-                triggered, loop = [], error
-            if paths:
-                text = conflicts.format_conflict(paths, call.method, since)
-                logger.warning("%s: %s", flow.name or type(flow).__name__, text)
-                others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
-                self._emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
-            event = self._emit_of(
-                MethodExecutionFinishedEvent, call, result=outcome.output, state=_seen(flow.committed_state)
-            )
-            flow._finished_events[call.key] = event.event_id
-        if loop is not None:
-            raise loop
-        return triggered
-
-    def _begin(self, execution: Execution) -> None:
+    def _begin(self, call: Call) -> None:
         """A method starts: afresh, or in the scope that it opened in the process that was lost."""
-        call = execution.call
+        execution = self.begun[call.key] = self.execution(call)
         opened = self._open_starts.get(call.method)
         if opened:
             push_event_scope(opened.pop(), "method_execution_started")
             return
         params = {f"_{i}": argument for i, argument in enumerate(execution.arguments())}
-        self._emit_of(MethodExecutionStartedEvent, call, params=params, state=_seen(execution.base))
+        self.emit_of(MethodExecutionStartedEvent, call, params=params, state=_seen(execution.base))
 
-    def _paused(self, call: Call) -> None:
+    def paused(self, call: Call) -> None:
+        """A call waits for a person."""
         context = self.flow._asked[call.key].context
-        self._emit_of(
+        self.emit_of(
             MethodExecutionPausedEvent,
             call,
             flow_id=context.flow_id,
@@ -283,9 +248,9 @@ class _Run:
             state=_seen(self.flow.committed_state),
         )
 
-    def _open_scope(self, state: RuntimeState | None) -> None:
+    def _open_scope(self) -> None:
         """The flow begins; a restored one is told what it did, and continues in the scopes that it left open."""
-        flow = self.flow
+        flow, state = self.flow, self._state
         if flow._is_restored and state is not None:
             flow._is_restored = False
             opened = self._retell(state.event_record)
@@ -313,7 +278,8 @@ class _Run:
                 event_bus.replay(flow, event)
         return opened
 
-    def _emit_of(self, kind: type[BaseEvent], call: Call, **about: Any) -> BaseEvent:
+    def emit_of(self, kind: type[BaseEvent], call: Call, **about: Any) -> BaseEvent:
+        """An event of a call."""
         event = kind(flow_name=self.flow.flow_name, method_name=call.method, **about)  # type: ignore[call-arg]
         return self._emit(event)
 
@@ -322,30 +288,112 @@ class _Run:
             event_bus.emit(self.flow, event)
         return event
 
+
+class MethodAttempt(local.LocalAttempt):
+    """An attempt at a call of a method: on the flow as it is here."""
+
+    def __init__(self, tasks: FlowMethods, claim: Claim) -> None:
+        call = tasks.machine.pending[claim.job.task]
+        self.tasks, self._call = tasks, call
+        self.execution = tasks.begun.pop(call.key) if claim.job.attempt == 1 else tasks.execution(call)
+        super().__init__(tasks, claim, (self.execution.method.max_retries, self.execution.method.retry_delay))
+        self.cancel_scope.of_coroutine = self.execution.is_async
+        self.origin, self.conversation = origin(), Conversation()
+
+    def load(self, journal: Journal) -> Loaded:
+        """The method. Handlers receive its calls of models."""
+        self.execution.journal, journal.watched = journal, True
+        return Loaded(self, HERE, Plan(self.claim.crew, (PlannedTask(self._call.key),)), growing=HERE)
+
+    def do(self) -> Outcome:
+        """The method, in time."""
+        with timed(self.cancel_scope, self.execution.method.timeout):
+            return self.execution.do()
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Nothing: a method is passed what it needs."""
+        raise KeyError(keys)
+
     @contextlib.contextmanager
-    def _no_checkpoint_in_between(self) -> Iterator[None]:
-        state = event_bus.runtime_state
-        with state.lock if state is not None else contextlib.nullcontext(), self.flow._lock:
+    def at_work(self, loaded: Loaded, journal: Journal) -> Iterator[None]:  # noqa: ARG002 - the port's names
+        """The flow's code finds where it is, also in threads that it begins."""
+        flow = self.tasks.flow
+        with flow._lock:
+            flow._at_work[self._call.key] = self.execution
+        try:
             yield
+        finally:
+            with flow._lock:
+                flow._at_work.pop(self._call.key, None)
+
+    def record(self, decision: Decision, replayed: Counters) -> None:
+        """What it did is in the state, with its event, and where states are kept."""
+        self._steps.end(replayed)
+        if isinstance(decision, Grown):
+            self.tasks.unlock(decision.expand(Shared()).ready)
+            persistence.keep(self.tasks.flow, self._call.method)
+
+    def ended(self, decision: Decision) -> None:
+        """Tell that it waits, or that it failed."""
+        match decision:
+            case Ask() if self._call.key in self.tasks.flow._asked:
+                self.tasks.paused(self._call)
+            case Fail(error=Exception() as error):
+                self.tasks.emit_of(MethodExecutionFailedEvent, self._call, error=error)
 
 
-@contextlib.contextmanager
-def _alone(flow: Flow[Any]) -> Iterator[None]:
-    """A flow object has one state: it runs one kickoff at a time."""
-    with flow._lock:
-        if flow._running:
-            raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
-        flow._running = True
-    try:
-        yield
-    finally:
-        flow._running = False
+@dataclass(frozen=True)
+class Merging:
+    """A method that is done: what it changed, to be put into the state of the flow as that stands."""
+
+    attempt: MethodAttempt
+    outcome: Outcome
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, shared: Shared) -> Expansion:  # noqa: ARG002 - the port's name
+        """Have state, log and machine move on together, and with them what a checkpoint at the finished event shows.
+
+        Raises `FlowLoop`.
+        """
+        execution, outcome, tasks = self.attempt.execution, self.outcome, self.attempt.tasks
+        call, flow = execution.call, tasks.flow
+        with tasks.lock, flow._lock:
+            patch, paths = states.merge(
+                states.fields(execution.base), states.fields(flow.committed_state), states.fields(execution.state)
+            )
+            states.put(flow.committed_state, patch)
+            since = tasks.changed[execution.began :]
+            tasks.changed.append((call.method, (*patch.put, *patch.gone)))
+            flow.log(call, outcome)
+            loop: FlowLoop | None = None
+            triggered: list[Call] = []
+            try:
+                triggered = tasks.machine.finish(call.key, outcome.signal)
+            except FlowLoop as error:
+                loop = error
+            if paths:
+                text = conflicts.format_conflict(paths, call.method, since)
+                logger.warning("%s: %s", flow.name or type(flow).__name__, text)
+                others = dict.fromkeys(one for path in paths for one in conflicts.others(path, since))
+                tasks.emit_of(FlowStateConflictEvent, call, fields=paths, others=list(others), text=text)
+            event = tasks.emit_of(
+                MethodExecutionFinishedEvent, call, result=outcome.output, state=_seen(flow.committed_state)
+            )
+            flow._finished_events[call.key] = event.event_id
+        if loop is not None:
+            raise loop
+        return Expansion("", tuple(PlannedTask(call.key) for call in triggered))
 
 
-def _do(execution: Execution) -> Outcome:
-    """A method that is no coroutine function, in a thread of its own."""
-    with timed(execution.cancel_scope, execution.method.timeout):
-        return execution.do()
+class _Here(FlowAdapter):
+    """Methods of flows as they are here."""
+
+    def expand(self, crew: MethodAttempt, work: Work) -> Merging:  # noqa: ARG002 - the port's name
+        """Do one method, where it does not block the event loop."""
+        return Merging(crew, crew.do() if crew.execution.is_async else crew.tasks.in_thread(crew.do))
+
+
+HERE = _Here()
 
 
 def _seen(state: states.State) -> dict[str, Any]:

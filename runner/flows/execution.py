@@ -5,11 +5,12 @@ import contextlib
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
 from runner.core.errors import BadInput, TaskError
@@ -27,10 +28,8 @@ from runner.flows.input_provider import InputResponse, flow_config, requested
 from runner.flows.machine import Call
 from runner.flows.values import Lost, decode, encode_gently
 from runner.journal.answers import Answer
-from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.llm.llm import model_name
-from runner.llm.recording import journaled
 from runner.snapshots.resolve import inside
 
 _BODY = "body"
@@ -45,57 +44,18 @@ class Outcome:
     feedback: HumanFeedbackResult | None = None
 
 
-class RunningFlow(Protocol):
-    """What an execution needs of the flow whose method it is."""
-
-    has_terminal: bool
-    bodies: dict[str, tuple[Any, states.State, states.State]]
-
-    @property
-    def flow_name(self) -> str:
-        """The flow's name."""
-
-    @property
-    def committed_state(self) -> states.State:
-        """What all methods that are done have made of the state."""
-
-    def function_of(self, at: "Execution") -> Callable[..., Any]:
-        """What an execution calls."""
-
-    def leave_out(self, field: str, value: Any) -> None:
-        """A field of the state is no JSON."""
-
-    def wait_for(self, context: PendingFeedbackContext, callback_info: Mapping[str, Any] | None = None) -> None:
-        """A method has a question for a person."""
-
-    def keep_state(self, at: "Execution") -> None:
-        """A method waits for an answer: keep the state as it has it, where states are kept."""
-
-    def _review_output(self, at: "Execution", output: Any) -> Any: ...
-    def _learn_from(self, at: "Execution", output: Any, answer: str) -> None: ...
-    def _collapse_to_outcome(self, feedback: str, outcomes: list[str], llm: Any, default: str | None = None) -> str: ...
-    def _request_human_feedback(
-        self,
-        message: str,
-        output: Any,
-        metadata: dict[str, Any] | None = None,
-        emit: Any = None,
-        method_name: str = "",
-    ) -> str | None: ...
-
-
 @dataclass(eq=False)
 class Execution:
     """One method at work, on a copy of the state. ``argument`` is the output that triggered it, if there is one."""
 
-    flow: RunningFlow
+    flow: Any  #: a `Flow`, which imports this
     method: Method
     call: Call
-    journal: Journal
     argument: Any = states.MISSING
     payload: Any = None
-    cancel_scope: CancelScope = field(default_factory=CancelScope)
     began: int = 0  #: how many calls were done when it began
+    awaited: Callable[[Any], Any] | None = None  #: awaits on the event loop that it is performed on, if on one
+    journal: Journal = field(init=False)
     base: states.State = field(init=False)
     state: states.State = field(init=False)
     outer: "Execution | None" = field(init=False, default=None)
@@ -107,7 +67,8 @@ class Execution:
     @property
     def function(self) -> Callable[..., Any]:
         """The bound method."""
-        return self.flow.function_of(self)
+        found: Callable[..., Any] = self.flow.function_of(self)
+        return found
 
     @property
     def is_async(self) -> bool:
@@ -115,22 +76,16 @@ class Execution:
         return inspect.iscoroutinefunction(self.function)
 
     def do(self) -> Outcome:
-        """Perform the method in this thread. Raises what it raises, and `InputRequired` for a person's answer."""
+        """Perform the method. Raises what it raises, and `InputRequired` for a person's answer."""
         with self._entered():
             known = self._body()
-            if known is not None:
-                return self._conclude(known[0], is_kept=True)
-            value = self.function(*self.arguments())
-            return self._conclude(asyncio.run(_awaited(value)) if inspect.isawaitable(value) else value)
-
-    async def ado(self) -> Outcome:
-        """`do` on this event loop."""
-        with self._entered():
-            known = self._body()
-            value = known[0] if known is not None else await self.function(*self.arguments())
-            if self.method.feedback is None:
-                return self._conclude(value)
-            return await asyncio.to_thread(self._conclude, value, is_kept=known is not None)
+            value = self.function(*self.arguments()) if known is None else known[0]
+            if known is None and inspect.isawaitable(value):
+                value = asyncio.run(_awaited(value)) if self.awaited is None else self.awaited(value)
+            conclude = partial(self._conclude, value, is_kept=known is not None)
+            if self.awaited is None or self.method.feedback is None:
+                return conclude()
+            return self.awaited(asyncio.to_thread(conclude))  # type: ignore[no-any-return]
 
     def ask(self, message: str, metadata: dict[str, Any] | None = None, *, pause: bool) -> str:
         """A person's answer; with ``pause``, whoever sits at the terminal is not asked."""
@@ -171,7 +126,7 @@ class Execution:
         self.outer = current.get()
         token = current.set(self)
         try:
-            with inside(self.flow), journaled(self.journal):
+            with inside(self.flow):
                 yield
         finally:
             current.reset(token)
@@ -279,7 +234,7 @@ class Execution:
             return None
 
     def _from_terminal(self, context: PendingFeedbackContext) -> str | None:
-        said = self.flow._request_human_feedback(
+        said: str | None = self.flow._request_human_feedback(
             context.message, context.method_output, context.metadata, context.emit, context.method_name
         )
         if said is None:
@@ -310,12 +265,19 @@ current: ContextVar[Execution | None] = ContextVar("runner_flow_execution", defa
 """The innermost execution around the code that runs."""
 
 
-def within(flow: RunningFlow) -> Execution | None:
+def within(flow: object) -> Execution | None:
     """The execution of this flow that the code which asks is part of."""
     found = current.get()
     while found is not None and found.flow is not flow:
         found = found.outer
     return found
+
+
+def passed_on(said: HumanFeedbackResult | None, call: Call, output: Any) -> Any:
+    """What a call gets that ``output`` triggered, and what a person ``said`` of that."""
+    if said is None or said.outcome is None:
+        return output
+    return said if call.signal else said.outcome
 
 
 def on_terminal(message: str) -> str | None:

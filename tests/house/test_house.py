@@ -15,12 +15,13 @@ import pytest
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 
 #: The pure core: the standard library and pydantic, so that it can be tested without a socket.
-CORE = ("core", "events", "journal", "snapshots", "engine", "crews", "flows", "adapters/crewai/import_paths.py")
+CORE = ("core", "events", "journal", "snapshots", "engine", "crews", "adapters/crewai/import_paths.py")
 #: These import no more than the standard library, and what is named.
 NARROW = {
     "bundles": {"packaging", "pathspec", "pydantic"},
     "client/local_worker.py": set(),
     "client/embedded": set(),
+    "flows": {"pydantic", "pydantic_core", "greenlet"},  # the executor, on the event loop of who kicks a flow off
     "modelserver": {"xllamacpp"},  # its engine of a real model, an extra: the rest is in every worker
 }
 

@@ -16,10 +16,10 @@ from runner.core import output as outputs
 from runner.core.errors import BadInput
 from runner.core.idempotency import origin, originating
 from runner.core.output import LiteAgentOutput, TaskOutput
-from runner.crews.kickoff.attempts import KeptConversation, StateCancelScope
+from runner.crews.kickoff.attempts import KeptConversation
 from runner.crews.native_task import describe
 from runner.engine.attempt import until_passed
-from runner.engine.local import Steps
+from runner.engine.local import StateCancelScope, Steps
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (

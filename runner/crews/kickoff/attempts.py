@@ -5,7 +5,7 @@ What comes of a task is in the kickoff's `Progress`, of which checkpoints are pi
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,38 +14,23 @@ from runner.bundles import task_files
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles
 from runner.core import output as outputs
-from runner.core.jobs import Claim, Job, Scope
+from runner.core.jobs import Claim, Job
 from runner.core.ledger import Counters
 from runner.core.output import TaskOutput, UsageMetrics
-from runner.core.plan import PlannedTask, branching, frontier
+from runner.core.plan import branching, frontier
 from runner.crews.crew import Crew
 from runner.crews.native_task import describe
-from runner.engine.attempt import Attempt, Loaded, next_delay
-from runner.engine.decisions import Commit, Decision, Fail, Retry, Stopped
-from runner.engine.local import Steps
+from runner.engine.attempt import Loaded
+from runner.engine.decisions import Commit, Decision, Retry, Stopped
+from runner.engine.local import LocalAttempt, LocalTasks, Steps
 from runner.engine.tool_events import ToolObserver
 from runner.engine.work import Conversation
 from runner.events.bus import event_bus
 from runner.events.work_events import TaskCompletedEvent, TaskFailedEvent
-from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
 from runner.journal.nested import ChildJournal
 from runner.journal.rate_limit import Pacer
 from runner.snapshots.progress import Progress, TaskProgress
-
-
-class StateCancelScope(CancelScope):
-    """A write to the store is a change of the state: it happens with its event, at one moment."""
-
-    def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
-        super().__init__()
-        self._state_lock = lock
-
-    @contextlib.contextmanager
-    def write(self) -> Iterator[None]:
-        """The task changes the state: no stop breaks in, and no checkpoint is written in between."""
-        with super().write(), self._state_lock:
-            yield
 
 
 class KeptConversation(Conversation):
@@ -62,10 +47,10 @@ class KeptConversation(Conversation):
             super().say(*messages)
 
 
-class CrewTasks:
-    """The tasks of one kickoff, as the executor claims them.
+class CrewTasks(LocalTasks):
+    """The tasks of one kickoff of a crew.
 
-    ``done`` are the outputs that stand; ``origin`` is what idempotency keys begin with; ``usage`` is what was spent.
+    ``origin`` is what idempotency keys begin with; ``usage`` is what was spent.
     """
 
     def __init__(
@@ -76,65 +61,33 @@ class CrewTasks:
         lock: contextlib.AbstractContextManager[Any],
         nest: ChildJournal | None,
     ) -> None:
-        self.loaded, self.inputs, self.progress, self.lock, self.nest = loaded, inputs, progress, lock, nest
+        super().__init__(partial(CrewAttempt, self), lock, nest)
+        self.loaded, self.inputs, self.progress = loaded, inputs, progress
+        self.adapter, self.crew_name, self.plan_digest = loaded.adapter.name, loaded.plan.crew, loaded.plan.digest
         self.crew: Crew = loaded.crew
-        self.done: dict[str, TaskOutput] = {}
         self.origin = ""
         self.usage = UsageMetrics()
-        self._rerun_mask = ""
-        self._unlocked: list[Job] = []
 
     def begin(self) -> list[Job]:
         """What may run at first. Of a restored crew, what is done again may lie before what stands."""
         plan = self.loaded.plan
         if self.done:
-            self._rerun_mask = branching.pack(plan, plan.by_key.keys() - self.done.keys())
-        self.unlock(frontier(branching.branch_plan(plan, self._rerun_mask), self.done.keys()))
+            self.rerun_mask = branching.pack(plan, plan.by_key.keys() - self.done.keys())
+        self.unlock(frontier(branching.branch_plan(plan, self.rerun_mask), self.done.keys()))
         return self.take()
-
-    def unlock(self, tasks: Iterable[PlannedTask]) -> None:
-        """These may run if nothing is missing."""
-        self._unlocked += [Job("here", "main", task.key, 1) for task in tasks if task.may_run(self.done)]
-
-    def take(self) -> list[Job]:
-        """What may run and was not taken yet."""
-        with self.lock:
-            found, self._unlocked = self._unlocked, []
-        return found
 
     def steps(self, key: str) -> Steps:
         """Where the steps of a task go."""
         return Steps(self.progress.task(key).steps, self.nest, key, self.usage)
 
-    def claim(self, job: Job) -> Claim:
-        """The only claim there is on a job's task."""
-        plan, failures = self.loaded.plan, job.attempt - 1
-        return Claim(
-            job=job,
-            worker="here",
-            token=job.attempt,
-            failures=failures,
-            failed=failures,
-            adapter=self.loaded.adapter.name,
-            inputs=self.inputs,
-            rerun_mask=self._rerun_mask,
-            plan_digest=plan.digest,
-            crew=plan.crew,
-            scope=_SCOPE,
-            recorded=self.steps(job.task).recorded,
-        )
 
-
-_SCOPE = Scope(branch=0, task=0, claim=0, first=False)
-
-
-class CrewAttempt(Attempt):
+class CrewAttempt(LocalAttempt):
     """An attempt at a task of a kickoff: with the crew as it is here, in the folder that the process is in."""
 
     def __init__(self, tasks: CrewTasks, claim: Claim) -> None:
         key = claim.job.task
-        self.claim, self.cancel_scope, self.origin = claim, StateCancelScope(tasks.lock), f"{tasks.origin}:{key}"
-        self.recorder = self._steps = tasks.steps(key)
+        super().__init__(tasks, claim, tasks.loaded.adapter.retry(tasks.crew, key))
+        self.origin = f"{tasks.origin}:{key}"
         self.conversation = KeptConversation(tasks.progress.task(key), tasks.lock)
         self._tasks, self._key, self._task = tasks, key, tasks.crew.by_key[key]
         self.watch = partial(ToolObserver, self._task)
@@ -158,12 +111,6 @@ class CrewAttempt(Attempt):
         """That it was skipped is kept; other lines are not."""
         if kind == "task_skipped":
             self._tasks.progress.skipped.add(self._key)
-
-    def failed(self, error: BaseException, loaded: Loaded | None) -> Retry | Fail:  # noqa: ARG002 - it is here
-        """Another attempt may follow as the task says; none where the process is to end."""
-        retries = self._tasks.loaded.adapter.retry(self._tasks.crew, self._key)
-        delay = next_delay(error, self.claim.failures + 1, retries) if isinstance(error, Exception) else None
-        return Fail("", error=error) if delay is None else Retry(delay, "", error=error)
 
     def record(self, decision: Decision, replayed: Counters) -> None:
         """Its events and its output are in the state at one moment, or not at all."""

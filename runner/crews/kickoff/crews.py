@@ -6,8 +6,6 @@ import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,12 @@ from runner.core.output import TaskOutput
 from runner.core.plan import Plan, branching
 from runner.core.plan.dependencies import EDITED, UNKNOWN
 from runner.crews.crew import Crew, CrewOutput
-from runner.crews.kickoff.attempts import CrewAttempt, CrewTasks, as_output
+from runner.crews.kickoff.attempts import CrewTasks, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
-from runner.engine import adapters, local, observers
+from runner.engine import adapters, local
 from runner.engine.adapter import Adapter
 from runner.engine.attempt import Loaded
-from runner.engine.decisions import Retry, Stopped
-from runner.engine.executor import Executor
-from runner.engine.observers import Observers
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
 from runner.events.work_events import (
@@ -115,10 +110,6 @@ class CrewRun:
         self._nest = nest("crew", plan.digest, inputs)
         self._tasks = CrewTasks(Loaded(crew, adapter, plan), inputs, progress, self._lock, self._nest)
         self._done = self._tasks.done
-        self._stops = local.LocalStops()
-        # A kickoff inside of a task is part of that: of its steps the task's observers hear.
-        watching = Observers(observers.installed() if self._nest is None else ())
-        self._executor = Executor(partial(CrewAttempt, self._tasks), self._stops, watching)
 
     def begin(self, *, restored: bool) -> None:
         """Take what is done from the checkpoint, and report that it starts, or resumes."""
@@ -185,7 +176,7 @@ class CrewRun:
             try:
                 local.perform(begin, self._tasks.begin())
             except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
-                self._stops.stop("the kickoff was interrupted")
+                self._tasks.stops.stop("the kickoff was interrupted")
                 raise
 
     def _one(self, job: Job) -> list[Job]:
@@ -197,12 +188,7 @@ class CrewRun:
                     close_interrupted(task, str(task.id), but=_GOES_ON)
                 else:
                     event_bus.emit(task, TaskStartedEvent(task=task, task_name=job.task, context=None))
-            while isinstance(decision := self._executor.perform(self._tasks.claim(job)), Retry):
-                self._stops.pause(decision.delay)
-                job = replace(job, attempt=job.attempt + 1)
-        if isinstance(decision, Stopped) and decision.error is not None:
-            raise decision.error
-        return self._tasks.take()
+            return self._tasks.perform(job)
 
     def _result(self) -> CrewOutput:
         last = self._done[self._plan.result]

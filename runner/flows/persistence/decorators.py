@@ -6,15 +6,12 @@ keeps the state itself, and ``@persist`` does nothing.
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from runner.core.errors import TaskError, one_line
 from runner.flows import state as states
 from runner.flows.persistence.base import FlowPersistence
 from runner.flows.persistence.sqlite import SQLiteFlowPersistence
-
-if TYPE_CHECKING:
-    from runner.flows.flow import Flow
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +43,7 @@ def persist(persistence: FlowPersistence | None = None, verbose: bool = False) -
     return decorate
 
 
-def keep(flow: "Flow[Any]", method: str) -> None:
+def keep(flow: Any, method: str) -> None:
     """A method is done: keep the state, if that is wished. Raises `PersistenceFailed`."""
     wish: _Wish | None = getattr(getattr(flow, method, None), _MARK, None) or getattr(type(flow), _MARK, None)
     if wish is None:
@@ -62,7 +59,7 @@ def keep(flow: "Flow[Any]", method: str) -> None:
         ) from error
 
 
-def take_up(flow: "Flow[Any]", inputs: Mapping[str, Any], source: str | None) -> None:
+def take_up(flow: Any, inputs: Mapping[str, Any], source: str | None) -> None:
     """The flow begins with the state that was kept under the id among its inputs.
 
     With a ``source``, it begins with that one's, under that id or one of its own. What was never kept changes nothing.
@@ -75,8 +72,9 @@ def take_up(flow: "Flow[Any]", inputs: Mapping[str, Any], source: str | None) ->
         states.load(flow.committed_state, {**stored, "id": str(inputs.get("id") or own)})
 
 
-def persistence_of(flow: "Flow[Any] | type[Flow[Any]]") -> FlowPersistence | None:
-    """Where its state is looked for: its own option, its class's, or that of its methods if they have one only."""
+def persistence_of(flow: Any) -> FlowPersistence | None:
+    """Where the state of a flow or of its class is looked for: its own option, else that of its class or its methods,
+    if they have one only."""
     if flow.persistence is not None:
         found: FlowPersistence = flow.persistence
         return found

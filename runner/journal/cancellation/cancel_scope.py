@@ -16,6 +16,8 @@ from runner.core.clock import SYSTEM, Clock
 class CancelScope:
     """Cancels one task: asked by a signal handler, a timer or another thread, and checked by the task itself."""
 
+    of_coroutine = False  #: whether the task is a coroutine of the event loop that it is performed on
+
     def __init__(self, clock: Clock = SYSTEM) -> None:
         self._clock = clock
         # Re-entrant: a signal handler runs on the task's own thread, perhaps while that is in here.

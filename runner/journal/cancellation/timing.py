@@ -49,16 +49,16 @@ class CancellableSection:
 
 
 @contextlib.contextmanager
-def timed(cancel_scope: CancelScope, timeout: float | None, *, coroutine: bool = False) -> Iterator[None]:
+def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
     """The task timeout: break into the task in this thread after ``timeout`` seconds, at its next step or bytecode.
 
-    A ``coroutine`` is cancelled. Time in which a person is asked does not count. Raises `TaskTimeout`.
+    Where that is a coroutine, it is cancelled. Time in which a person is asked does not count. Raises `TaskTimeout`.
     """
     if timeout is None:
         yield
         return
     stop = TimedOut.after(timeout)
-    section = CancellableSection() if coroutine else InterruptibleSection()
+    section = CancellableSection() if cancel_scope.of_coroutine else InterruptibleSection()
 
     def break_in() -> None:
         over, counted = section.wait(timeout), 0.0

@@ -1,5 +1,6 @@
 """Kickoffs inside of a task or a method: when that begins anew, what they had done is not done again."""
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -57,6 +58,28 @@ def test_a_crew_in_a_task_that_is_tried_again(done, inner):
     outer = Crew(tasks=[Task(name="t", run=lambda ctx: inner().kickoff({"n": 7}).raw, max_retries=1, retry_delay=0.0)])
     assert outer.kickoff().raw == "7 done"
     assert done == {"first": 1, "call": 1, "second": 2}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_flow_in_a_task_that_is_tried_again(done, inner, is_async):
+    """What its methods gave need not be JSON and is in no journal: they run again, but no step of theirs does."""
+
+    class F(Flow):
+        @start()
+        def begin(self):
+            done["begin"] += 1
+            return self.step("look", lambda: done.update(look=1) or 7)
+
+        @listen(begin)
+        async def work(self, n):
+            return (await inner().kickoff_async({"n": n})).raw
+
+    def run(ctx):
+        return asyncio.run(F().kickoff_async()) if is_async else F().kickoff()
+
+    outer = Crew(tasks=[Task(name="t", run=run, max_retries=1, retry_delay=0.0)])
+    assert outer.kickoff().raw == "7 done"
+    assert done == {"begin": 2, "look": 1, "first": 1, "call": 1, "second": 2}
 
 
 def test_two_levels(done, inner):

@@ -1,8 +1,10 @@
 """What a plan performed in this process begins when: the same rule for tasks in threads and on an event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import ClassVar
 
 import pytest
 
@@ -11,14 +13,17 @@ from runner.core.ledger import AccountKey, Usage
 from runner.core.output import UsageMetrics
 from runner.core.plan import Plan, PlannedTask, frontier
 from runner.engine import local
+from runner.engine.attempt import Loaded
+from runner.engine.work import Conversation, Work
 from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.journal import Journal
 
 DIAMOND = Plan(
     "crew", (PlannedTask("a"), PlannedTask("b", ("a",)), PlannedTask("c", ("a",)), PlannedTask("d", ("b", "c")))
 )
 
 
-class Work:
+class DiamondWork:
     """Begins tasks that end when the test says so."""
 
     def __init__(self, plan: Plan) -> None:
@@ -40,7 +45,7 @@ class Work:
 
 
 def test_a_task_begins_once_when_the_last_that_it_waits_for_is_done():
-    work = Work(DIAMOND)
+    work = DiamondWork(DIAMOND)
     assert [*work.begun] == ["a"]
     work.end("a")
     assert [*work.begun] == ["a", "b", "c"]
@@ -51,7 +56,7 @@ def test_a_task_begins_once_when_the_last_that_it_waits_for_is_done():
 
 
 def test_after_a_failure_nothing_begins_and_what_is_in_flight_ends():
-    work = Work(DIAMOND)
+    work = DiamondWork(DIAMOND)
     work.end("a")
     work.end("b", error=ValueError("first"))
     assert work.schedule.in_flight
@@ -62,7 +67,7 @@ def test_after_a_failure_nothing_begins_and_what_is_in_flight_ends():
 
 
 def test_of_those_that_fail_together_the_one_that_began_first_counts():
-    work = Work(DIAMOND)
+    work = DiamondWork(DIAMOND)
     work.end("a")
     work.begun["c"].set_exception(ValueError("c"))
     work.begun["b"].set_exception(ValueError("b"))
@@ -93,21 +98,50 @@ def test_what_is_cancelled_cancels_what_is_in_flight():
     assert ended == ["a", "b"]
 
 
+class Failing(local.LocalAttempt):
+    """One of a task that is done at the third attempt."""
+
+    origin, conversation = "", Conversation()
+
+    def record(self, decision, replayed):
+        pass
+
+    def load(self, journal: Journal) -> Loaded:
+        if self.claim.failures < 2:
+            raise ValueError(f"attempt {self.claim.failures}")
+        return Loaded(None, self, Plan("crew", (PlannedTask("a"),)))
+
+    def perform(self, crew: None, work: Work) -> str:
+        return "done"
+
+    def outputs(self, keys):
+        return {}
+
+
+class Tasks(local.LocalTasks):
+    """A kickoff of that task."""
+
+    inputs: ClassVar[dict] = {}
+
+    def __init__(self, retries: int) -> None:
+        super().__init__(lambda claim: Failing(self, claim, (retries, 0.0)), threading.RLock(), None)
+        self.paused: list[float] = []
+
+    def pause(self, seconds: float) -> None:
+        self.paused.append(seconds)
+
+    def steps(self, key: str) -> local.Steps:
+        return local.Steps({})
+
+
 def test_an_attempt_follows_one_that_failed_after_its_pause_until_there_are_none_left():
-    paused: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        paused.append(seconds)
-
-    async def attempt(failures: int) -> str:
-        if failures < 2:
-            raise ValueError(f"attempt {failures}")
-        return f"after {failures}"
-
-    assert asyncio.run(local.auntil_done(attempt, (2, 0.0), pause)) == "after 2"
-    assert len(paused) == 2
+    tasks = Tasks(2)
+    tasks.unlock([PlannedTask("a")])
+    (job,) = tasks.take()
+    assert tasks.perform(job) == []
+    assert len(tasks.paused) == 2
     with pytest.raises(ValueError, match="attempt 1"):
-        asyncio.run(local.auntil_done(attempt, (1, 0.0), pause))
+        Tasks(1).perform(job)
 
 
 class Around:

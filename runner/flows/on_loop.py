@@ -1,0 +1,29 @@
+"""Code that is no coroutine, on an event loop: it is called in a greenlet, which switches away where it awaits."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+T = TypeVar("T")
+
+
+async def on_loop(do: Callable[[], T]) -> T:
+    """What ``do`` gives, called in this context and this asyncio task. What that has to await it has `awaited`."""
+    here = getcurrent()
+    inner = greenlet(do, here)
+    inner.gr_context = here.gr_context  # its own, not a copy: what it sets stays set
+    found: Any = inner.switch()
+    while not inner.dead:
+        try:
+            value = await found
+        except BaseException as error:
+            found = inner.throw(error)
+        else:
+            found = inner.switch(value)
+    return found  # type: ignore[no-any-return]
+
+
+def awaited(wanted: Awaitable[T]) -> T:
+    """Inside of `on_loop`: what it gives, while the loop continues others."""
+    return getcurrent().parent.switch(wanted)  # type: ignore[no-any-return]
