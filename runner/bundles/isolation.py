@@ -117,7 +117,7 @@ class Namespace:
         self._foreign: set[str] = set()  # top-level names that were imported from outside, and stay so, as in Python
         self._views: dict[str, _View] = {}
         self.stopped: dict[str, KickedOff] = {}  # at a kickoff while they were imported: its modules, by name
-        self.builtins = {**vars(builtins), "__import__": self.import_, "input": _input}
+        self.builtins = {**vars(builtins), "__import__": self.import_, "input": read_line}
 
     def owns(self, name: str) -> bool:
         """Whether a dotted name, said inside the bundle, means the bundle's own."""
@@ -333,14 +333,19 @@ def add(space: Namespace) -> None:
     spaces[space.name] = space
 
 
-def _input(prompt: object = "", /) -> str:
-    """``input`` as it is, but not while a crew file is read: workers do that, too, and have no terminal."""
+typed: list[Callable[[str], str | None]] = []
+"""Gives what a person answers to this prompt where a task is being done; None elsewhere. An adapter puts it here."""
+
+
+def read_line(prompt: object = "", /) -> str:
+    """``input`` for the code of bundles: a task asks a person, as a worker has no terminal. Not while it is read."""
     if being_read() is not None:
         raise BadCrew(
             "input() needs a terminal, which a worker does not have: make it an input of the kickoff, for --input "
             "NAME=VALUE, or name a function that creates the crew without asking, as in main.py:make"
         )
-    return builtins.input(prompt)
+    answer = next((text for one in typed if (text := one(str(prompt))) is not None), None)
+    return builtins.input(prompt) if answer is None else answer
 
 
 def _package_spec(name: str, folders: Sequence[str]) -> ModuleSpec:

@@ -148,8 +148,7 @@ class Executor:
         except ClaimLost as lost:
             return Lost(error=lost)
         except InputRequired as asked:
-            question = json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False)
-            return Ask(asked.step, question, error=asked)
+            return _ask(asked)
         except Interrupted as stop:
             return Release(error=stop)
         except TimedOut as stopped:
@@ -160,12 +159,19 @@ class Executor:
             return Lost(error=failed)
         if isinstance(cancel_scope.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release(error=failed)  # what it raised came of being interrupted
+        if journal.asked is not None and isinstance(failed, Exception):
+            return _ask(journal.asked)  # a framework told it as an error of its own
         if cancel_scope.stopping is None:
             journal.ended_by(failed)
         if cancel_scope in unrecorded.SEEN:
             with contextlib.suppress(ClaimLost):  # what is stored next is refused, too
                 attempt.note("calls_unrecorded", unrecorded.take(cancel_scope))
         return attempt.failed(failed, loaded)
+
+
+def _ask(asked: InputRequired) -> Ask:
+    question = json.dumps({"message": asked.question, **asked.about}, ensure_ascii=False)
+    return Ask(asked.step, question, error=asked)
 
 
 def _work(attempt: Attempt, plan: Plan, own: Plan, journal: Journal) -> Work:

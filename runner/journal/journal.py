@@ -62,6 +62,7 @@ class Journal(Turns):
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
         self.files: StepFiles | NoFiles = NoFiles()
         self.calls, self._over = 0, False
+        self.asked: InputRequired | None = None  # what was raised because a person has not answered yet
 
     @functools.cached_property
     def _calls(self) -> CallSlots:
@@ -339,7 +340,8 @@ class Journal(Turns):
         with self.cancel_scope.person():
             said = obtain(step)
         if said is None:
-            raise InputRequired(self.place(step), question, about)
+            self.asked = InputRequired(self.place(step), question, about)
+            raise self.asked
         with self.cancel_scope.call():
             self._record("?", Frame(self, step, None, None), said, None, None)
         return said

@@ -57,6 +57,11 @@ def ask_text(message: Any) -> str:
     return str(_ask(message if isinstance(message, str) else _shown(message), {}))
 
 
+def typed(prompt: str) -> str | None:
+    """The same, for ``input(prompt)``; None where there is no task."""
+    return ask_text(prompt.strip() or "input()") if current_journal() is not None else None
+
+
 def _ask(question: str, about: dict[str, Any]) -> str:
     found = current_journal()
     if found is None:

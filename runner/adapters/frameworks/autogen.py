@@ -1,5 +1,6 @@
 """Agents and teams of AutoGen."""
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.bundles import isolation
+from runner.core.errors import InputRequired
 from runner.journal.tool_uses import Use, record_uses
 
 _KINDS = {"autogen_agentchat.agents": "BaseChatAgent", "autogen_agentchat.teams": "BaseGroupChat"}
@@ -29,8 +32,25 @@ class AutoGen(AgentFramework):
         return as_output(last.content if isinstance(last.content, str | BaseModel) else last.to_text())
 
     def record_uses(self) -> None:
-        """Where a tool is run with arguments of a model."""
+        """Where a tool is run with arguments of a model. What a ``UserProxyAgent`` reads from the terminal is asked."""
         record_uses(import_module("autogen_core.tools").BaseTool, "run_json", _about)
+        _ask_people(sys.modules.get("autogen_agentchat.agents._user_proxy_agent"))
+
+
+def _ask_people(module: Any) -> None:
+    """Where a ``UserProxyAgent`` reads a line. Teams wait for good for an agent that raises what is no `Exception`."""
+    if module is None or "input" in vars(module):
+        return
+    module.input = isolation.read_line
+    found = module.UserProxyAgent._get_input
+
+    async def get_input(*args: Any) -> str:
+        try:
+            return str(await found(*args))
+        except InputRequired as asked:
+            raise RuntimeError(f"a person is asked: {asked}") from asked
+
+    module.UserProxyAgent._get_input = get_input
 
 
 def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from runner.bundles import frameworks, script
+from runner.bundles import frameworks, isolation, script
 from runner.bundles.arguments import given
 from runner.bundles.folders import scripts_of
 from runner.bundles.program import Program
@@ -111,4 +111,11 @@ class FrameworksPlugin(AdapterPlugin):
         return AgentAdapter(framework)
 
 
+def _typed(prompt: str) -> str | None:
+    from runner.adapters.frameworks.approvals import typed
+
+    return typed(prompt)
+
+
 PLUGIN = FrameworksPlugin()
+isolation.typed.append(_typed)

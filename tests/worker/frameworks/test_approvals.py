@@ -171,6 +171,26 @@ model = OpenAILike("gpt-4o-mini", api_base={url!r}, api_key="sk-secret", is_chat
 agent = FunctionAgent(tools=[pay], llm=model, streaming=False)
 """
 
+AUTOGEN = """
+import asyncio
+from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
+from autogen_agentchat.conditions import TextMentionTermination
+from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+
+async def main():
+    model = OpenAIChatCompletionClient(model="gpt-4o-mini", base_url={url!r}, api_key="sk-secret", max_retries=0)
+    people = [UserProxyAgent("one"), UserProxyAgent("two", input_func=input)]
+    until = TextMentionTermination("APPROVE")
+    team = RoundRobinGroupChat([AssistantAgent("poet", model), *people], termination_condition=until)
+    print((await team.run(task="Write.")).messages[-1].content)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
 TRIP = """
 from typing import TypedDict
 
@@ -290,3 +310,36 @@ def test_a_graph_that_could_not_go_on_says_what_it_needs(fleet: Any, client: Cli
     result = client.submit(file).wait(150)
     assert result.status == "failed"
     assert "compile it with an InMemorySaver()" in (result.error or "")
+
+
+def test_what_code_reads_from_a_terminal_is_asked(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a function that reads two lines with the same prompt, one of them in a thread
+    (file := tmp_path / "crew.py").write_text(
+        "import asyncio\nfrom runner import Crew, Task\n\n\n"
+        "def ask(ctx):\n"
+        "    who = input('Who? ')\n"
+        "    return f\"{who} and {asyncio.run(asyncio.to_thread(input, 'Who? '))}\"\n\n\n"
+        "crew = Crew(tasks=[Task(name='ask', run=ask)])\n"
+    )
+    fleet.start()
+    # Then the run waits at each
+    waiting = client.submit(file).wait(150)
+    assert [one.message for one in waiting.asked] == ["Who?"], waiting.error
+    waiting = client.answer(waiting.run_id, text="Ada").wait(150)
+    assert waiting.status == "waiting", waiting.error
+    assert client.answer(waiting.run_id, text="Bob").wait(150).outputs == {"ask": "Ada and Bob"}
+
+
+@needs("autogen_agentchat")
+def test_people_in_a_team_of_autogen_are_asked(models: ModelServer, fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a team with two people, one of whom is read from the terminal by default
+    models.use(lambda _: Answer("a poem"))
+    (file := tmp_path / "agent.py").write_text(AUTOGEN.format(url=models.url))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # When they answer one after the other
+    waiting = client.submit(file).wait(150)
+    for answer in ("More.", "APPROVE"):
+        assert [one.message for one in waiting.asked] == ["Enter your response:"], waiting.error
+        waiting = client.answer(waiting.run_id, text=answer).wait(150)
+    # Then the team goes on with each answer, and its model was asked once
+    assert (waiting.result, len(models.log)) == ("APPROVE", 1), waiting.error
