@@ -14,8 +14,12 @@ from runner.providers.redis.protocol import POOLS, served
 
 
 def state_url() -> str:
-    """The state's Redis, as the command that started this process set it."""
-    return os.environ.get("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0")
+    """The state's Redis, as the command that started this process set it: a worker serves one."""
+    return address.several(os.environ.get("RUNNER_REDIS_URL", "redis://127.0.0.1:6379/0"))[0]
+
+
+def _broker() -> str:
+    return address.several(os.environ.get("RUNNER_BROKER_URL") or state_url())[0]
 
 
 def kombu_url(url: str) -> str:
@@ -32,11 +36,11 @@ def kombu_url(url: str) -> str:
 
 def broker_url() -> str:
     """Celery's broker: the state's Redis unless another was named."""
-    return kombu_url(os.environ.get("RUNNER_BROKER_URL") or state_url())
+    return kombu_url(_broker())
 
 
 def _watched() -> address.Watched | None:
-    url = os.environ.get("RUNNER_BROKER_URL") or state_url()
+    url = _broker()
     return address.watched(address.standard(url)) if url.startswith(SCHEMES) else None
 
 

@@ -1,7 +1,6 @@
 """The broker as Celery reaches it: a Redis, or whatever else kombu knows."""
 
 import contextlib
-import os
 import time
 from typing import Any
 
@@ -15,7 +14,7 @@ from runner.providers.base import REDIS_SCHEMES
 from runner.providers.redis.connection import reach, waiting
 from runner.providers.redis.envelope import JOB, argument_text, job_arguments
 from runner.tasks.app import app as the_app
-from runner.tasks.app import broker_url, own_broker
+from runner.tasks.app import kombu_url
 
 TIMEOUT = 1.0  #: seconds that a broker has to say how long a queue is: the supervisor waits for it
 PAUSE = 5.0  #: seconds until one that did not is asked again
@@ -64,32 +63,30 @@ class CeleryBroker:
                 connection.release()
             return None
 
-    def check(self) -> None:
-        """Raise `StoreUnreachable`, with the address tried, unless it answers and lets us in; `UsageError` for a URL
-        that names no broker."""
-        if own_broker():
-            return
-        url = os.environ["RUNNER_BROKER_URL"]
-        if url.startswith(REDIS_SCHEMES):
-            with waiting(url) as client:
-                reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")
-            return
-        connection: Any = None
-        try:
-            connection = Connection(broker_url(), connect_timeout=5)  # type: ignore[no-untyped-call]
-            connection.connect()
-        except RunnerError:
-            raise
-        except (KeyError, ValueError, ImportError) as error:  # a scheme unknown to kombu, or a URL that it cannot read
-            raise UsageError(
-                f"{redact_url(url)} is not a broker's URL ({one_line(error)}): "
-                "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
-            ) from None
-        except Exception as error:  # each transport has its own
-            raise StoreUnreachable(
-                f"the broker at {connection.as_uri()} cannot be reached or refuses us: {one_line(error)}. Start it, or "
-                "name another with --broker-url."
-            ) from None
-        finally:
-            if connection is not None:
-                connection.release()
+
+def check(url: str) -> None:
+    """Raise `StoreUnreachable`, with the address tried, unless a broker answers and lets us in; `UsageError` for a URL
+    that names none."""
+    if url.startswith(REDIS_SCHEMES):
+        with waiting(url) as client:
+            reach(client, f"the broker at {redact_url(url)}", url, "--broker-url")
+        return
+    connection: Any = None
+    try:
+        connection = Connection(kombu_url(url), connect_timeout=5)  # type: ignore[no-untyped-call]
+        connection.connect()
+    except RunnerError:
+        raise
+    except (KeyError, ValueError, ImportError) as error:  # a scheme unknown to kombu, or a URL that it cannot read
+        raise UsageError(
+            f"{redact_url(url)} is not a broker's URL ({one_line(error)}): "
+            "name one with --broker-url, as in amqp://USER:PASSWORD@HOST:5672// or redis://HOST:6379/0"
+        ) from None
+    except Exception as error:  # each transport has its own
+        raise StoreUnreachable(
+            f"the broker at {connection.as_uri()} cannot be reached or refuses us: {one_line(error)}. Start it, or "
+            "name another with --broker-url."
+        ) from None
+    finally:
+        if connection is not None:
+            connection.release()

@@ -48,19 +48,24 @@ def waiting_pool() -> str:
     return said if find_spec("greenlet") is not None else "threads"
 
 
-def parts(pool: str, concurrency: int | None) -> list[dict[str, str]]:
+def parts(pool: str, concurrency: int | None, servers: int = 1) -> list[dict[str, str]]:
     """The workers that serve together for ``runner worker``, by what differs in their environments.
 
     "auto" is one for tasks that mostly wait, and one of processes for all others: what begins processes
-    has then no tasks in threads, and each pool takes jobs as it has room.
+    has then no tasks in threads, and each pool takes jobs as it has room. Where ``servers`` are served side by side,
+    each gets its share, and the means to do one task at least.
     """
+
+    def share(tasks: int) -> str:
+        return str(-(-tasks // servers))
+
     if pool != "auto":
         many = agents() if pool == "shared" else processes()
-        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": str(concurrency or many)}]
+        return [{"RUNNER_POOL": pool, "RUNNER_CONCURRENCY": share(concurrency or many)}]
     waits = waiting_pool()
     waiting = concurrency or (agents() if waits == "shared" else threads())
     others = min(concurrency or processes(), AT_MOST * processes())
     return [
-        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": str(others)},
-        {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": str(waiting)},
+        {"RUNNER_POOL": "prefork", "RUNNER_SERVES": "process", "RUNNER_CONCURRENCY": share(others)},
+        {"RUNNER_POOL": waits, "RUNNER_SERVES": "thread", "RUNNER_CONCURRENCY": share(waiting)},
     ]

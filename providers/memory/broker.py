@@ -18,6 +18,3 @@ class MemoryBroker:
     def depth(self, queue: str) -> int | None:
         """How many jobs wait in a queue."""
         return len(self.queues[queue])
-
-    def check(self) -> None:
-        """It always answers."""

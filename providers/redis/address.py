@@ -5,6 +5,8 @@
 ``rediss+sentinel://``: the hosts are the sentinels', user and password the server's; the sentinels' own are
 ``?sentinel_username=`` and ``?sentinel_password=``. What TLS needs stands in the query: ``ssl_ca_certs``,
 ``ssl_certfile``, ``ssl_keyfile``.
+
+Several servers are several URLs with commas between them.
 """
 
 import re
@@ -43,6 +45,7 @@ _TLS = (
 _OF_A_SERVER = ("db", "username", "password")
 _OF_CONNECTIONS = ("client_name", "health_check_interval", "protocol", "socket_timeout")
 _OF_SOCKETS = ("socket_connect_timeout", "socket_keepalive")
+_BETWEEN = re.compile(r",\s*(?=[a-z+]+://)")  # between sentinels there are commas, too
 _OF_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
@@ -56,6 +59,14 @@ class Watched:
     login: dict[str, str]
     sentinel_login: dict[str, str]
     options: dict[str, Any]
+
+
+def several(urls: str) -> tuple[str, ...]:
+    """The URLs in a text that has commas between them. Raises `UsageError` if two of them are the same."""
+    found = tuple(_BETWEEN.split(urls)) if "," in urls else (urls,)
+    if len(set(found)) < len(found):
+        raise UsageError(f"{redact_url(urls)} names a server twice")
+    return found
 
 
 def standard(url: str) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import hiredis
 from redis import ConnectionPool, Redis
@@ -39,6 +39,8 @@ from runner.providers.redis.patience import (
 from runner.providers.redis.sentinels import NoMaster, Sentinels
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE = 30.0  #: for so many seconds a person waits for a server that answers, and refuses for now
 
@@ -384,10 +386,10 @@ def check(client: Client, url: str) -> None:
         )
 
 
-def reach(client: Client, what: str, url: str, option: str) -> None:
-    """The same of a server that is called ``what`` and named with ``option``, of whatever version."""
+def reach(client: Client, what: str, url: str, option: str, ask: Callable[[], T] | None = None) -> T | None:
+    """The same of a server that is called ``what`` and named with ``option``, of whatever version; what it is asked."""
     try:
-        client.ping()
+        return ask() if ask is not None else client.ping() and None
     except (AuthenticationError, NoPermissionError) as error:
         master = address.watched(address.standard(url))
         raise StoreUnreachable(

@@ -2,6 +2,7 @@
 
 What is given back, stored or shown never has the password. It is remembered in this process for each server, so that
 what was given back can be given again; in another process, ``RUNNER_REDIS_URL`` has it, or the location that is given.
+Of several servers there, the first has the locations that name none.
 """
 
 import os
@@ -12,6 +13,7 @@ from runner.core.errors import UsageError
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.base import CheckpointNotFound
 from runner.providers.redis import keys
+from runner.providers.redis.address import several
 
 DEFAULT_PREFIX = "checkpoints"
 
@@ -43,7 +45,7 @@ def parse_location(location: str, default_url: str | None = None) -> RedisLocati
                 f"No Redis for {location!r}: give a location like redis://host:6379/0?prefix=NAME, "
                 "or set RUNNER_REDIS_URL"
             )
-        url, prefix = _take_prefix(found)[0], location.removeprefix("./")
+        url, prefix = _take_prefix(several(found)[0])[0], location.removeprefix("./")
     if not prefix or "\0" in prefix:
         raise UsageError(f"Not a prefix for keys: {prefix!r}")
     bare = _bare(url)
@@ -68,8 +70,8 @@ def without_password(location: str) -> str:
 
 
 def _from_environment(bare: str) -> str | None:
-    url = os.environ.get("RUNNER_REDIS_URL", "")
-    return url if url and _bare(url) == bare else None
+    urls = several(os.environ.get("RUNNER_REDIS_URL", ""))
+    return next((url for url in urls if url and _bare(url) == bare), None)
 
 
 def _take_prefix(location: str) -> tuple[str, str]:

@@ -55,6 +55,7 @@ def fork(
         inputs = options.read_inputs(pairs, None)
         changed = read_edits(edits)
         with Client() as client:
+            client = client.of(run_id)
             run_id = client.id_of(run_id)
             if inputs:
                 run = client.store.runs.get(run_id)

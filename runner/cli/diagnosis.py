@@ -3,17 +3,17 @@
 import os
 import platform
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
 from runner.cli.spending import format_unrecorded
 from runner.cli.stdio import counted
 from runner.client.handle import unrecorded_in
-from runner.client.store import Store, open_store
+from runner.client.store import Server, Store, named_servers
 from runner.core import settings
-from runner.core.errors import Exit, RunnerError
+from runner.core.errors import Exit, RunnerError, UsageError
 from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
 from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
@@ -44,18 +44,32 @@ def diagnose() -> list[Finding]:
         _cache(),
     ]
     try:
-        store = open_store()
+        servers = named_servers()
     except RunnerError as error:
         return [*findings, Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))]
+    for server in servers:
+        place, many = server.part
+        for one in _server(server):
+            findings.append(replace(one, what=f"{one.what}, {place + 1} of {many}") if many > 1 else one)
+    return findings
+
+
+def _server(server: Server) -> Iterator[Finding]:
+    """Everything of one server."""
+    try:
+        store = server.open()
+    except RunnerError as error:
+        yield Finding("Redis", str(error), ok=False, exit_code=int(error.exit_code))
+        return
     with store:
-        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols, _unrecorded):
+        for look in (_redis, _writes, _durability, _eviction, _recovery, _workers, _protocols, _unrecorded, _place):
             try:
-                findings.append(look(store))
+                if (found := look(store)) is not None:
+                    yield found
             except (*TRANSIENT_ERRORS, REFUSED) as error:
-                findings.append(_unanswered(error))
+                yield _unanswered(error)
                 if isinstance(error, TRANSIENT_ERRORS):
                     break  # all else would wait as long again, and hear the same
-    return findings
 
 
 def _unanswered(error: Exception) -> Finding:
@@ -125,6 +139,15 @@ def _recovery(store: Store) -> Finding:
         if sees
         else f"after its lease of {worker.lease:g} s: CLIENT LIST is not permitted on this Redis",
     )
+
+
+def _place(store: Store) -> Finding | None:
+    """What is wrong with its place among several servers, if anything is."""
+    try:
+        store.confirm()
+    except UsageError as error:
+        return Finding("servers", str(error), ok=False, exit_code=int(Exit.USAGE))
+    return None
 
 
 def _workers(store: Store) -> Finding:

@@ -26,6 +26,7 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
     written, and said; an absolute path is taken as one below DIR.
     """
     with only(clean=True) as write, Client() as client:
+        client = client.of(run_id)
         run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)
         found = handle.files()

@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -15,8 +16,8 @@ from runner.bundles import signing
 from runner.cli import options
 from runner.cli.stdio import say
 from runner.client import embedded, local_worker
-from runner.client.store import Store, open_store
-from runner.core.errors import UsageError
+from runner.client.store import Server, Store, named_servers
+from runner.core.errors import StoreUnreachable, UsageError
 from runner.core.redaction import redact_handlers, redact_url
 from runner.core.settings import WorkerSettings, default_queue, worker_labels
 from runner.providers.redis.patience import TRANSIENT_ERRORS
@@ -67,6 +68,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
 )
 @click.option("--until-idle", is_flag=True, help="Exit when no run is running any more.")
 @options.queue
+@options.partition
 @options.redis_url
 @options.broker_url
 def worker(
@@ -77,8 +79,12 @@ def worker(
     loglevel: str,
     label: tuple[str, ...],
     until_idle: bool,
+    partition: int | None,
 ) -> int:
-    """Serve the queue until SIGTERM. A worker that dies is started again."""
+    """Serve the queue until SIGTERM. A worker that dies is started again.
+
+    Of several servers each is served by processes of its own, which share --concurrency.
+    """
     environment = {
         "RUNNER_LOGLEVEL": loglevel.upper(),
         "RUNNER_QUEUE": default_queue(),
@@ -95,15 +101,35 @@ def worker(
     worker_labels()
     WorkerSettings()  # a bad setting is said here, once
     signing.keys()
-    with _counted(environment["RUNNER_QUEUE"]), open_store() as store:
-        environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = store.url
+    with _counted(environment["RUNNER_QUEUE"]), ExitStack() as stack:
+        servers = named_servers(partition)
+        stores = _opened(servers, stack)
+        if not servers[0].url:
+            environment["RUNNER_REDIS_URL"] = os.environ["RUNNER_REDIS_URL"] = stores[0].url
         options.check_broker()
+        parts = capacity.parts(pool, concurrency, len(servers))
         return parent.run(
-            [{**environment, **part} for part in capacity.parts(pool, concurrency)],
-            until=_until(store, until_idle),
+            [{**environment, **server.environment, **part} for server in servers for part in parts],
+            until=_until(stores, until_idle),
             poll=0.5,
             tries=3 if until_idle else None,
         )
+
+
+def _opened(servers: Sequence[Server], stack: ExitStack) -> list[Store]:
+    """The stores of those servers that answer. Raises `StoreUnreachable` if none of all does."""
+    found: list[Store] = []
+    away: list[StoreUnreachable] = []
+    for server in servers:
+        try:
+            found.append(stack.enter_context(server.open()).confirm())
+        except StoreUnreachable as error:
+            away.append(error)
+    if not found and servers[0].part.many == len(away):
+        raise away[0]
+    for one in away:
+        say(f"error: its runs wait: {one}")
+    return found
 
 
 @contextlib.contextmanager
@@ -121,16 +147,17 @@ def _counted(queue: str) -> Iterator[None]:
     yield
 
 
-def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
+def _until(stores: Sequence[Store], until_idle: bool) -> Callable[[], bool] | None:
     """What to look at now and then: that the embedded server is there, and whether there is anything left to do."""
-    if store.membership is None and not until_idle:
+    if not until_idle and all(store.membership is None for store in stores):
         return None
     idle_since: list[float] = []
 
     def tend() -> bool:
         try:
-            store.tend()
-            busy = Workers(store.watcher).busy()
+            for store in stores:
+                store.tend()
+            busy = any(Workers(store.watcher).busy() for store in stores)
         except (*TRANSIENT_ERRORS, OSError):
             return False
         if busy or not until_idle:
@@ -143,22 +170,39 @@ def _until(store: Store, until_idle: bool) -> Callable[[], bool] | None:
 
 
 @click.command()
+@options.partition
 @options.redis_url
 @options.broker_url
-def supervisor() -> int:
+def supervisor(partition: int | None) -> int:
     """Run a supervisor without a worker. Every worker carries one too; one of all leads."""
+    servers = named_servers(partition)
+    if len(servers) > 1:
+        return _each(servers, lambda _: ["supervisor"])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     redact_handlers(logging.getLogger())
-    from runner.tasks.steps import make_supervisor
 
-    with open_store() as store:
-        os.environ["RUNNER_REDIS_URL"] = store.url
+    with ExitStack() as stack:
+        stores = _opened(servers, stack)
         options.check_broker()
+        os.environ.update(servers[0].environment or {"RUNNER_REDIS_URL": stores[0].url})
+        from runner.tasks.steps import make_supervisor
+
         watching = make_supervisor(f"supervisor-{os.uname().nodename}-{os.getpid()}")
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, lambda *_: watching.stop())
         watching.run()
     return 0
+
+
+def _each(servers: Sequence[Server], command: Callable[[int], list[str]]) -> int:
+    """A process for each server; ``command`` is what it does for the one at a place."""
+    from runner.cli.together import run_together
+
+    numbers = [server.part.place + 1 for server in servers]
+    return run_together(
+        {f"{command(0)[0]} {number}": [*command(number - 1), "--partition", str(number)] for number in numbers},
+        tend=lambda: None,
+    )
 
 
 @click.command()
@@ -170,10 +214,11 @@ def supervisor() -> int:
     envvar="RUNNER_FLOWER_AUTH",
     help="Required when not bound to loopback. Prefer RUNNER_FLOWER_AUTH: other users can read command lines.",
 )
+@options.partition
 @options.redis_url
 @options.broker_url
-def flower(address: str, port: int, basic_auth: str | None) -> int:
-    """Start Flower on the runner's jobs."""
+def flower(address: str, port: int, basic_auth: str | None, partition: int | None) -> int:
+    """Start Flower on the runner's jobs; of several servers each gets one, on this port and those that follow."""
     if not _is_loopback(address) and not basic_auth:
         raise UsageError(
             f"Flower on {address} would let anyone stop workers: give --basic-auth USER:PASSWORD (or "
@@ -181,11 +226,16 @@ def flower(address: str, port: int, basic_auth: str | None) -> int:
         )
     if basic_auth and not (all(basic_auth.partition(":")[::2]) and basic_auth.isascii()):
         raise UsageError("--basic-auth must be USER:PASSWORD, in ASCII")
-    with open_store() as store:
-        os.environ["RUNNER_REDIS_URL"] = store.url
+    servers = named_servers(partition)
+    if len(servers) > 1:
+        if basic_auth:
+            os.environ["RUNNER_FLOWER_AUTH"] = basic_auth
+        return _each(servers, lambda place: ["flower", "--address", address, "--port", str(port and port + place)])
+    with servers[0].open() as store:
+        os.environ.update({"RUNNER_REDIS_URL": store.url, **servers[0].environment})
         from runner.tasks import flower as flower_side
 
-        flower_side.serve(store, address, port, basic_auth)
+        return flower_side.serve(store, address, port, basic_auth)
 
 
 def _is_loopback(address: str) -> bool:
@@ -204,11 +254,18 @@ def up(concurrency: int | None, port: int) -> int:
     """Start everything on this machine: the embedded server, a worker, a supervisor and Flower."""
     from runner.cli.together import run_together
 
-    with open_store() as store:
-        say(f"Redis at {redact_url(store.url)}")
+    with ExitStack() as stack:
+        stores = _opened(named_servers(), stack)
+        for store in stores:
+            say(f"Redis at {redact_url(store.url)}")
         parts = {
             "worker": ["worker", *(["--concurrency", str(concurrency)] if concurrency else [])],
             "supervisor": ["supervisor"],
             "flower": ["flower", "--port", str(port)],
         }
-        return run_together(parts, tend=store.tend)
+
+        def tend() -> None:
+            for store in stores:
+                store.tend()
+
+        return run_together(parts, tend=tend)

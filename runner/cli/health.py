@@ -8,7 +8,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.core.errors import Exit, UsageError
+from runner.core.errors import Exit, StoreUnreachable, UsageError
+from runner.providers.redis.address import several
 from runner.providers.redis.connection import check, connect
 from runner.providers.redis.workers import WorkerInfo, Workers
 
@@ -30,29 +31,39 @@ def worker_health(which: str) -> Health:
     Raises `UsageError` where that is none, or not one alone, and `StoreUnreachable`.
     """
     host, pid = _address(which)
-    workers = _workers()
-    now = workers.now()
-    found: dict[str, WorkerInfo] = {}
-    for worker in sorted(workers.registered(), key=lambda worker: worker.lapses_at):  # a number may come again
-        fields = worker.fields
-        here = which != SELF or not Path("/proc/self").exists() or Path(f"/proc/{fields.get('pid')}").exists()
-        if fields.get("host") == host and "pid" in fields and pid in (0, fields["pid"]) and here:
-            found[f"{host}:{fields['pid']}"] = worker
-    together = which == SELF and len({_process(worker.fields["pid"])[1] for worker in found.values()}) == 1
+    found: dict[str, tuple[WorkerInfo, int]] = {}
+    away: StoreUnreachable | None = None
+    for url in several(os.environ.get("RUNNER_REDIS_URL", "")):
+        try:
+            workers = _workers(url)
+        except StoreUnreachable as error:
+            away = error
+            continue
+        now = workers.now()
+        for worker in sorted(workers.registered(), key=lambda worker: worker.lapses_at):  # a number may come again
+            fields = worker.fields
+            here = which != SELF or not Path("/proc/self").exists() or Path(f"/proc/{fields.get('pid')}").exists()
+            if fields.get("host") == host and "pid" in fields and pid in (0, fields["pid"]) and here:
+                found[f"{host}:{fields['pid']}"] = worker, worker.lapses_at - now
+    together = which == SELF and len({_process(worker.fields["pid"])[1] for worker, _ in found.values()}) == 1
     if len(found) > 1 and not together:
         raise UsageError(f"several workers run on {host}; choose one: --worker {' or --worker '.join(sorted(found))}")
+    all_well = [_health(name, *one, here=host == socket.gethostname()) for name, one in found.items()]
+    if (ill := next((one for one in all_well if not one.ok), None)) is not None:
+        return ill
+    if away is not None:
+        raise away
     if not found:
         name = f"on {host} whose processes are visible here" if which == SELF else which
         return Health(f"no worker is registered {name}", ok=False, exit_code=int(Exit.FAILED))
-    all_well = [_health(name, worker, now, here=host == socket.gethostname()) for name, worker in found.items()]
-    return next((one for one in all_well if not one.ok), all_well[0])
+    return all_well[0]
 
 
-def _health(name: str, worker: WorkerInfo, now: int, *, here: bool) -> Health:
-    wrong = _lapsed(worker, now) or (_stopped(worker.fields["pid"]) if here else "")
-    left = (worker.lapses_at - now) / 1000
+def _health(name: str, worker: WorkerInfo, left: int, *, here: bool) -> Health:
+    lapsed = f"no heartbeat; its lease expired {-left / 1000:.1f} s ago" if left < 0 else ""
+    wrong = lapsed or (_stopped(worker.fields["pid"]) if here else "")
     return Health(
-        f"{name}: {wrong or f'alive; its lease is valid for {left:.1f} s more'}",
+        f"{name}: {wrong or f'alive; its lease is valid for {left / 1000:.1f} s more'}",
         ok=not wrong,
         exit_code=int(Exit.FAILED) if wrong else 0,
     )
@@ -67,8 +78,7 @@ def _address(which: str) -> tuple[str, int]:
     return host, int(pid)
 
 
-def _workers() -> Workers:
-    url = os.environ.get("RUNNER_REDIS_URL")
+def _workers(url: str) -> Workers:
     if not url:
         from runner.client.store import open_store  # the embedded server's: it brings much along
 
@@ -76,12 +86,6 @@ def _workers() -> Workers:
     client = connect(url)
     check(client, url)
     return Workers(client)
-
-
-def _lapsed(worker: WorkerInfo, now: int) -> str:
-    return (
-        f"no heartbeat; its lease expired {(now - worker.lapses_at) / 1000:.1f} s ago" if worker.lapses_at < now else ""
-    )
 
 
 def _stopped(pid: int) -> str:

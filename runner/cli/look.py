@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options, spending, tasks
-from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, tell
+from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, say, tell
 from runner.cli.submit import asked, follow
 from runner.client import Client
+from runner.core.errors import Exit
 from runner.core.plain_text import json_text
 from runner.providers.records import COUNTERS, BranchRecord, Event, RunRecord
 
@@ -32,12 +33,15 @@ def runs(limit: int, as_json: bool) -> int:
     """List the newest runs."""
     with Client() as client:
         found = client.runs(limit)
+    for line in client.away:
+        say(f"error: its runs are not listed: {line}")
+    code = int(Exit.UNREACHABLE) if client.away else 0
     if as_json:
         print_json([_run_json(run) for run in found])
-        return 0
+        return code
     if not found:
         tell("no runs yet: runner submit crew.py")
-        return 0
+        return code
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("run", "crew", "status", "started", "took", "recoveries"):
         table.add_column(head, no_wrap=head == "run")
@@ -52,7 +56,7 @@ def runs(limit: int, as_json: bool) -> int:
             str(run.recoveries or ""),
         )
     out.print(table)
-    return 0
+    return code
 
 
 def _run_json(run: Any) -> dict[str, Any]:
@@ -73,6 +77,7 @@ def _run_json(run: Any) -> dict[str, Any]:
 def show(run_id: str, branch: str | None, as_json: bool) -> int:
     """Show RUN as it stands now: its branches, and the tasks of one."""
     with Client() as client:
+        client = client.of(run_id)
         store, run_id = client.store.runs, client.id_of(run_id)
         run = store.get(run_id)
         plan = store.plan(run_id)
@@ -174,6 +179,7 @@ def _branch_table(lines: list[BranchRecord]) -> Table:
 def wait(run_id: str, branch: str | None, timeout: float | None, as_json: bool) -> int:
     """Wait for RUN; the exit code says how it ended, as submit's does."""
     with only(clean=True) as write, Client() as client:
+        client = client.of(run_id)
         handle = client.run(run_id, branch)
         record = handle.record
         if handle.status == "running":

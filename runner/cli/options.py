@@ -89,23 +89,34 @@ def _setting(name: str, variable: str, metavar: str, help: str) -> Callable[[F],
 
 
 redis_url = _setting(
-    "--redis-url", "RUNNER_REDIS_URL", "URL", "Redis for state (RUNNER_REDIS_URL). Default: an embedded server."
+    "--redis-url",
+    "RUNNER_REDIS_URL",
+    "URL",
+    "Redis for state (RUNNER_REDIS_URL); several: URL,URL. Default: an embedded server.",
 )
 broker_url = _setting(
     "--broker-url", "RUNNER_BROKER_URL", "URL", "Celery's broker (RUNNER_BROKER_URL). Default: the Redis for state."
 )
 queue = _setting("--queue", "RUNNER_QUEUE", "Q", "The Celery queue (RUNNER_QUEUE). Default: runner.")
+partition = click.option(
+    "--partition",
+    type=Count(min=1),
+    metavar="I",
+    help="Of several servers in --redis-url, serve the one that is named there as number I only.",
+)
 run_id = click.argument("run_id", type=TEXT, metavar="RUN")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, and nothing else.")
 detach = click.option("--detach", is_flag=True, help="Exit without waiting.")
 
 
 def check_broker() -> None:
-    """Raise `StoreUnreachable` unless a broker that was named answers."""
+    """Raise `StoreUnreachable` unless the brokers that were named answer, and `UsageError` for one that is none."""
     if os.environ.get("RUNNER_BROKER_URL"):
-        from runner.tasks.broker import CeleryBroker  # Celery takes a while to import
+        from runner.client.store import named_servers
+        from runner.tasks.broker import check  # Celery takes a while to import
 
-        CeleryBroker().check()
+        for server in named_servers():
+            check(server.broker)
 
 
 def read_inputs(pairs: tuple[str, ...], file: str | None) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def resume(
                 raise UsageError(f"{run_id} is a batch: --checkpoint, --branch and --detach are for one run")
             again = client.resume_many(run_id, accept_code_change=accept_code_change, keep_code=keep_code)
             return each.follow(again, run_id, None, write, not as_json, f"runner resume {run_id}")
+        client = client.of(run_id)
         run_id = client.id_of(run_id)
         handle = client.resume(
             run_id,
@@ -72,6 +73,7 @@ def resume(
 def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     """Stop RUN, all its branches. Tasks in flight stop at once; what is recorded stays, and it can be resumed."""
     with Client() as client:
+        client = client.of(run_id)
         run_id = client.id_of(run_id)
         client.run(run_id, branch).cancel(reason)
     if as_json:
@@ -108,6 +110,7 @@ def answer(
 ) -> int:
     """Answer what RUN asked a person. What it did before that is not done again."""
     with only(clean=True) as write, Client() as client:
+        client = client.of(run_id)
         run_id = client.id_of(run_id)
         if text is None and not approve and reject is None:
             run = client.run(run_id, branch)

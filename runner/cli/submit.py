@@ -17,7 +17,7 @@ from runner.cli import options, packing, spending
 from runner.cli.display import Display
 from runner.cli.stdio import counted, only, reading, say
 from runner.client import Client, RunHandle, RunResult
-from runner.client.batch import AT_ONCE, submit_batch
+from runner.client.batch import AT_ONCE
 from runner.client.files import write_files
 from runner.client.submission import KEEP, Prepared, prepare
 from runner.core.errors import BadInput, Exit, LeadsOutside, MissingDependency, UsageError
@@ -125,11 +125,11 @@ def submit(
         configured()  # what is wrong with the prices is said before anything is paid
         options.check_broker()
         with Client() as client:
-            if models == "offline" and client.store.membership is not None:  # the worker is here, and needs it
+            if models == "offline" and client.embedded:  # the worker is here, and needs it
                 _make_ready()
             if source is not None:
-                batch = submit_batch(
-                    client, prepared, many.lines(source, str(each), inputs), many.id_of(prepared, key, digest), at_once,
+                batch = client.submit_batch(
+                    prepared, many.lines(source, str(each), inputs), many.id_of(prepared, key, digest), at_once,
                     max_checkpoints=max_checkpoints, checkpoint_on=list(checkpoint_on), keep=keep, models=models,
                 )  # fmt: skip
                 title = f"{prepared.plan.crew}  {batch.id}"

@@ -17,7 +17,7 @@ MARGIN = 20.0  #: seconds that a part gets to end, over what its tasks in flight
 _PR_SET_PDEATHSIG = 1
 
 
-def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], None]) -> int:
+def run_together(commands: Mapping[str, Sequence[str]], *, tend: Callable[[], object]) -> int:
     """Until a signal, or until one of them exits; then all are asked to stop. Returns the exit code.
 
     What a part prints goes to stderr with its name before each line.

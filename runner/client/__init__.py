@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from runner.client.client import Client
     from runner.client.handle import RunHandle, RunResult
-    from runner.client.partitions import PartitionedClient
     from runner.client.submission import Prepared, prepare
 
 _HOMES = {
-    "Client": "client",
-    "PartitionedClient": "partitions",
+    "Client": "partitions",  # with which it may be one of several stores
     "Prepared": "submission",
     "RunHandle": "handle",
     "RunResult": "handle",
     "prepare": "submission",
 }
 
-__all__ = ["Client", "PartitionedClient", "Prepared", "RunHandle", "RunResult", "prepare"]
+__all__ = ["Client", "Prepared", "RunHandle", "RunResult", "prepare"]
 
 
 def __getattr__(name: str) -> Any:

@@ -43,6 +43,8 @@ class Batch:
     leaves what is active running, and submits no more.
     """
 
+    stopped = False  #: whether who follows it, in another thread, is to stop
+
     def __init__(self, client: "Client", id: str, at_once: int, begin: Callable[[int], Begun | None]) -> None:
         self.id = id
         self._client, self._at_once, self._begin = client, at_once, begin
@@ -59,7 +61,7 @@ class Batch:
         runs, batches = self._client.store.runs, self._client.store.batches
         after = batches.last_ended(self.id)
         more = True
-        while True:
+        while not self.stopped:
             while more and len(self._active) < self._at_once:
                 begun = self._begin(self._at_once - len(self._active))
                 more = begun is not None
@@ -98,47 +100,39 @@ class Batch:
         return found
 
 
-def submit_batch(
+def new_runs(prepared: Prepared, inputs: Iterable[Numbered], batch: str) -> Iterator[NewRun]:
+    """The runs of these inputs, each with its number. Raises `BadInput`."""
+    for number, given in inputs:
+        values = prepared.given(given)
+        prepared.refuse_missing(values)
+        text = stored(values)
+        run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
+        beginning = prepared.reader.initial_state(values) if prepared.plan.grows else None
+        yield NewRun(run_id, number, text, json.dumps(beginning, ensure_ascii=False) if beginning is not None else "")
+
+
+def submission(
     client: "Client",
     prepared: Prepared,
-    inputs: Iterable[Numbered],
+    source: Iterator[NewRun],
     batch: str,
-    at_once: int = AT_ONCE,
     *,
     max_checkpoints: int | None = None,
     checkpoint_on: list[str] | None = None,
     queue: str | None = None,
     keep: float = KEEP,
     models: str = "",
-) -> Batch:
-    """The batch with this id, of these inputs, each with its number."""
+) -> Callable[[int], Begun | None]:
+    """What submits the next few of these runs. Those that were submitted before stay as they are."""
     name = queue_name(queue or default_queue())
     fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, name, keep, models)
-    return Batch(client, batch, at_once, submission(client, prepared, inputs, fields, batch))
-
-
-def submission(
-    client: "Client",
-    prepared: Prepared,
-    inputs: Iterable[Numbered],
-    fields: dict[str, str],
-    batch: str,
-) -> Callable[[int], Begun | None]:
-    """What submits the next few of these inputs. Those that were submitted before stay as they are."""
-    source = iter(inputs)
-
-    def new_run(number: int, given: Mapping[str, Any]) -> NewRun:
-        values = prepared.given(given)
-        prepared.refuse_missing(values)
-        text = stored(values)
-        run_id = "r-" + hashlib.sha256(f"{batch}|{number}|{text}".encode()).hexdigest()[:12]
-        beginning = prepared.reader.initial_state(values) if prepared.plan.grows else None
-        return NewRun(run_id, number, text, json.dumps(beginning, ensure_ascii=False) if beginning is not None else "")
+    taken: list[NewRun] = []  # and not accepted yet
 
     def begin(room: int) -> Begun | None:
-        runs = [new_run(number, given) for number, given in islice(source, min(room, CHUNK))]
+        runs = [*taken] or list(islice(source, min(room, CHUNK)))
         if not runs:
             return None
+        taken[:] = runs
         batches = client.store.batches
         answers = client.accept(prepared, lambda: batches.create(batch, prepared.plan, fields, runs))
         if "taken" in answers:
@@ -148,6 +142,7 @@ def submission(
         client.ensure_worker(fields["queue"], prepared.plan)
         there = [run.id for run, answer in zip(runs, answers, strict=True) if answer == "exists"]
         over = {run_id for run_id, status in zip(there, batches.statuses(there), strict=True) if status and status.over}
+        taken.clear()
         return [(run.number, run.id, run.id not in over) for run in runs]
 
     return begin

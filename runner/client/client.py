@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from runner.bundles import bundle
 from runner.bundles.target import parse_target
 from runner.client import comparing, flow_standing, forking, local_worker
-from runner.client.batch import AT_ONCE, Batch, batch_id_for, resumption, submit_batch
+from runner.client.batch import AT_ONCE, Batch, Numbered, batch_id_for, new_runs, resumption, submission
 from runner.client.forking import Edit
 from runner.client.handle import RunHandle, RunResult
-from runner.client.store import Store, open_store
+from runner.client.store import Store, named_urls, open_store
 from runner.client.submission import KEEP, Prepared, code_digest, prepare, run_fields, run_id_for
 from runner.core import fault_points, settings
 from runner.core.diff import Diff, compare
@@ -30,6 +30,7 @@ from runner.flows.feedback import choose, verdict
 from runner.providers.records import CheckpointRecord, RunRecord
 from runner.providers.redis import forks, scripts
 from runner.providers.redis.dynamic_plan import GrowingBranch
+from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.protocol import name_of
 
@@ -52,12 +53,20 @@ class Client:
     """Submits, inspects, resumes and forks the runs of a store. Use it in a ``with``, or close it.
 
     ``redis_url`` names the store's Redis (default: ``RUNNER_REDIS_URL``, or else the embedded server, whose data is in
-    ``state_dir``). Methods may be called from any thread. Wherever one takes a ``run_id``, the key that a run was
-    submitted with will do. All raise `NotFound` for a run or branch that is not there, and `StoreUnreachable`.
+    ``state_dir``); several, with commas between them, are one store. Methods may be called from any thread. Wherever
+    one takes a ``run_id``, the key that a run was submitted with will do. All raise `NotFound` for a run or branch that
+    is not there, and `StoreUnreachable`.
     """
 
-    def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:
-        self.store: Store = open_store(redis_url, state_dir=state_dir)
+    partitioned: ClassVar[type["Client"]]  #: of several servers (`runner.client.partitions`)
+    away: tuple[str, ...] = ()  #: which servers the last list of runs lacks, each in a sentence
+
+    def __new__(cls, redis_url: str | None = None, **_: Any) -> "Client":
+        """That of several servers, where several are named."""
+        return super().__new__(cls if cls is not Client or len(named_urls(redis_url)) < 2 else cls.partitioned)
+
+    def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None, part: Part = ALONE) -> None:
+        self.store: Store = open_store(redis_url, state_dir=state_dir, part=part).confirm()
         scripts.preload_scripts(self.store.client, *forks.SCRIPTS)  # who forks has a person waiting
         self._known_bundles: set[str] = set()
         self._looked_for_worker = 0.0
@@ -73,6 +82,15 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+    def of(self, run: str) -> "Client":  # noqa: ARG002 - there is one store
+        """The client of the store that has a run, by its id or the key that it was submitted with."""
+        return self
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the store is the embedded server."""
+        return self.store.membership is not None
 
     # -- submitting
 
@@ -129,7 +147,11 @@ class Client:
         """
         prepared = target if isinstance(target, Prepared) else prepare(str(target))
         batch = batch_id_for(id if id is not None else secrets.token_hex(8))
-        return submit_batch(self, prepared, enumerate(inputs, 1), batch, at_once, **options)
+        return self.submit_batch(prepared, enumerate(inputs, 1), batch, at_once, **options)
+
+    def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
+        """The same of inputs with their numbers, and of a batch that has an id."""
+        return Batch(self, id, at_once, submission(self, prepared, new_runs(prepared, inputs, id), id, **how))
 
     def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
         """Resume the runs of a batch that failed or were cancelled; ``how`` is as for `resume`. Raises `NotFound`."""

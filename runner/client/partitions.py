@@ -1,91 +1,107 @@
-"""Several stores as one: each run lives whole on one of them, its partition, and every call about it goes there."""
+"""Several servers as one store: each run lives whole on one of them, and every call about it goes there."""
 
-import hashlib
+import queue
 import re
-from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
+from runner.client.batch import AT_ONCE, Batch, Begun, Numbered, new_runs, resumption, submission
 from runner.client.client import Client, new_run_id
-from runner.client.handle import RunHandle
-from runner.client.submission import run_id_for
-from runner.core.errors import StoreUnreachable, UsageError
+from runner.client.handle import RunHandle, RunResult
+from runner.client.store import named_urls
+from runner.client.submission import Prepared, run_id_for
+from runner.core.diff import Diff
+from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.core.redaction import redact_url
-from runner.providers.records import RunRecord
-from runner.providers.redis.address import identity
+from runner.providers.records import CheckpointRecord, NewRun, RunRecord
 from runner.providers.redis.connection import reach
-from runner.providers.redis.runs import Runs
+from runner.providers.redis.partitions import Part, confirm, place_of, places_of, settle
+from runner.providers.redis.patience import TRANSIENT_ERRORS
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+__all__ = ["Client", "PartitionedClient"]
 
 _RUN_ID = re.compile(r"r-[0-9a-f]{12}")
-_BETWEEN = re.compile(r",(?=[a-z+]+://)")  # between sentinels there are commas, too
+AHEAD = 10_000  #: inputs of a batch that are read for a server which takes none: after these, others wait, too
+LOOK = 0.5  #: seconds until a server that is away, or a batch that is to stop, is looked at again
 
 
-def split(urls: str) -> tuple[str, ...]:
-    """The URLs in a text that has commas between them. Raises `UsageError` if two of them are one store."""
-    found = tuple(one.strip() for one in _BETWEEN.split(urls.strip()))
-    if len({identity(one) for one in found}) < len(found):
-        raise UsageError("two of the store's URLs lead to one database: each partition needs its own")
-    return found
+class PartitionedClient(Client):
+    """A `Client` of several servers, which is what `Client` is where several are named.
 
-
-def ranked(run_id: str, urls: Iterable[str]) -> list[str]:
-    """The URLs, the run's own partition first.
-
-    Neither their order nor their passwords count, and another URL takes only the runs that it comes first for (the
-    highest random weight): a run that is older than the last partition is at its second place, and so on.
-    """
-    return sorted(urls, key=lambda url: hashlib.sha256(f"{identity(url)}|{run_id}".encode()).digest(), reverse=True)
-
-
-class PartitionedClient:
-    """The verbs of `Client`, over several stores. What it returns works as what `Client` returns.
-
-    A store that does not answer keeps its own runs waiting; new runs without an ``id`` of their own go to the others.
+    A server that does not answer keeps its own runs waiting, and calls about them raise `StoreUnreachable`; new runs
+    without an ``id`` of their own go to the others.
     """
 
-    def __init__(self, urls: Iterable[str]) -> None:
-        self.urls = tuple(urls)
-        self._open: dict[str, Client] = {}
-
-    def __enter__(self) -> "PartitionedClient":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
+    def __init__(self, redis_url: str | None = None, *, state_dir: Path | None = None) -> None:  # noqa: ARG002
+        self.urls = named_urls(redis_url)
+        self._clients: dict[int, Client] = {}
+        self._lock = threading.RLock()
+        self._counts: tuple[int, ...] = ()
 
     def close(self) -> None:
-        """Close the connections to all partitions."""
-        for client in self._open.values():
+        """Close the connections to all servers."""
+        for client in self._clients.values():
             client.close()
-        self._open.clear()
+        self._clients.clear()
 
-    def at(self, url: str) -> Client:
-        """The client of one partition. Raises `StoreUnreachable` if its store does not answer now."""
-        if url not in self._open:
-            self._open[url] = Client(url)
-        client = self._open[url]
-        reach(client.store.watcher, f"Redis at {redact_url(url)}", url, "--redis-url")
+    @property
+    def embedded(self) -> bool:
+        """It is none of several."""
+        return False
+
+    def at(self, place: int) -> Client:
+        """The client of one server, by its place. Raises `StoreUnreachable` if it does not answer now.
+
+        Raises `UsageError` if that is not its place, or there are more servers by now.
+        """
+        url, part = self.urls[place], Part(place, len(self.urls))
+        with self._lock:
+            if place not in self._clients:
+                self._clients[place] = Client(url, part=part)
+        client = self._clients[place]
+        ask = partial(confirm, client.store.watcher, url, part)
+        counts = reach(client.store.watcher, f"Redis at {redact_url(url)}", url, "--redis-url", ask)
+        self._counts = counts or self._settle()
         return client
 
-    def of(self, run: str) -> Client:
-        """The client of the partition that has a run, by its id or the key that it was submitted with.
+    def _settle(self) -> tuple[int, ...]:
+        """Each server gets to know its place: all have to answer."""
+        with self._lock:
+            for place, url in enumerate(self.urls):
+                if place not in self._clients:
+                    self._clients[place] = Client(url, part=Part(place, len(self.urls)))
+            return settle([(url, self._clients[place].store.client) for place, url in enumerate(self.urls)])
 
-        A run that none has belongs to the first of `ranked`. Raises `StoreUnreachable` if it may be where nothing
-        answers.
+    def of(self, run: str) -> Client:
+        """The client of the server that has a run, by its id or the key that it was submitted with.
+
+        A run that none has belongs to that where it would be created. Raises `StoreUnreachable` if it may be where
+        nothing answers.
         """
         try:
             run_id = run if _RUN_ID.fullmatch(run) else run_id_for(run)
         except UsageError:  # no run was submitted with it
             run_id = run
-        own, *others = ranked(run_id, self.urls)
-        away: StoreUnreachable | None = None
-        for url in (own, *others):
+        many = len(self.urls)
+        own = place_of(run_id, many)
+        left, away = [own], None
+        for place in left:
             try:
-                client = self.at(url)
-                if Runs(client.store.watcher).existing([run_id]):
+                client = self.at(place)
+                if client.store.runs.existing([run_id]):
                     return client
             except StoreUnreachable as error:
                 away = away or error
+            if place == own:
+                left += [one for one in places_of(run_id, self._counts or range(1, many + 1)) if one != own]
         if away is not None:
             raise StoreUnreachable(f"run {run_id} may be there: {away}")
         return self.at(own)
@@ -93,35 +109,76 @@ class PartitionedClient:
     def submit(self, target: Any, inputs: Any = None, *, id: str | None = None, **options: Any) -> RunHandle:
         """As `Client.submit`.
 
-        With an ``id`` that no partition in reach has, it raises `StoreUnreachable` while one is away: the run may be
-        there, and would be done twice.
+        With an ``id`` it raises `StoreUnreachable` while a server is away that may have it: the run would be done
+        twice.
         """
         if id is not None:
             return self.of(id).submit(target, inputs, id=id, **options)
         away: StoreUnreachable | None = None
-        for url in ranked(new_run_id(), self.urls):
+        first = place_of(new_run_id(), len(self.urls))
+        for place in (*range(first, len(self.urls)), *range(first)):
             try:
-                client = self.at(url)
+                client = self.at(place)
             except StoreUnreachable as error:
                 away = away or error
                 continue
-            return client.submit(target, inputs, new_id=self.ids_of(url), **options)
-        raise away or UsageError("no store is named")
+            return client.submit(target, inputs, new_id=partial(self.new_id, place), **options)
+        raise away or UsageError("no server is named")
 
-    def ids_of(self, url: str) -> Callable[[], str]:
-        """What makes ids of runs that belong to the partition at ``url``."""
+    def new_id(self, place: int) -> str:
+        """An id of a run that belongs to one server."""
+        while place_of(run_id := new_run_id(), len(self.urls)) != place:
+            pass
+        return run_id
 
-        def new_id() -> str:
-            while True:
-                run_id = new_run_id()
-                if ranked(run_id, self.urls)[0] == url:
-                    return run_id
+    def submit_batch(self, prepared: Prepared, inputs: Iterable[Numbered], id: str, at_once: int, **how: Any) -> Batch:
+        """As `Client.submit_batch`: each run goes to its server, of which each has its share of ``at_once``."""
+        self.at(0)  # says now what is wrong with the servers' places
+        found = PartitionedBatch(self, id, at_once)
+        dealt = _Dealt(new_runs(prepared, inputs, id), partial(found.patiently, self._place_now), len(self.urls))
 
-        return new_id
+        def begin_at(place: int) -> Callable[[int], Begun | None]:
+            return partial(found.patiently, submission(self.at(place), prepared, dealt.of(place), id, **how))
+
+        found.begin_at = begin_at
+        return found
+
+    def resume_many(self, batch: str, *, at_once: int = AT_ONCE, **how: bool) -> Batch:
+        """As `Client.resume_many`."""
+        found = PartitionedBatch(self, batch, at_once)
+        found.begin_at = lambda place: resumption(self.at(place), batch, **how)
+        return found
+
+    def _place_now(self, run_id: str) -> int:
+        """Where a run of a batch is, or is to be: it may have been submitted when there were fewer servers."""
+        own, *others = places_of(run_id, self._counts)
+        return next((one for one in others if self.at(one).store.runs.existing([run_id])), own)
+
+    def id_of(self, run: str) -> str:
+        """As `Client.id_of`."""
+        return self.of(run).id_of(run)
 
     def run(self, run_id: str, branch: str | None = None) -> RunHandle:
         """As `Client.run`."""
         return self.of(run_id).run(run_id, branch)
+
+    def runs(self, limit: int = 50) -> list[RunRecord]:
+        """As `Client.runs`, of the servers that answer; ``away`` says which do not. Raises if none does."""
+        found: list[RunRecord] = []
+        away: list[StoreUnreachable] = []
+        for place in range(len(self.urls)):
+            try:
+                found += self.at(place).runs(limit)
+            except StoreUnreachable as error:
+                away.append(error)
+        if len(away) == len(self.urls):
+            raise away[0]
+        self.away = tuple(map(str, away))
+        return sorted(found, key=lambda run: run.created_at, reverse=True)[:limit]
+
+    def checkpoints(self, run_id: str, branch: str | None = None) -> list[CheckpointRecord]:
+        """As `Client.checkpoints`."""
+        return self.of(run_id).checkpoints(run_id, branch)
 
     def resume(self, run_id: str, **how: Any) -> RunHandle:
         """As `Client.resume`."""
@@ -135,13 +192,102 @@ class PartitionedClient:
         """As `Client.fork`."""
         return self.of(run_id).fork(run_id, **how)
 
-    def runs(self, limit: int = 50) -> tuple[list[RunRecord], list[str]]:
-        """List the newest ``limit`` runs of all partitions, newest first; and in words which partitions are away."""
-        found: list[RunRecord] = []
-        away: list[str] = []
-        for url in self.urls:
+    def diff(self, run_id: str, a: str, b: str) -> Diff:
+        """As `Client.diff`."""
+        return self.of(run_id).diff(run_id, a, b)
+
+
+class _Dealt:
+    """The runs of a batch, each for the server that it belongs to. Those that are read for another one wait for it."""
+
+    def __init__(self, source: Iterator[NewRun], place_of: Callable[[str], int | None], many: int) -> None:
+        self._source, self._place_of = source, place_of
+        self._waiting: list[deque[NewRun]] = [deque() for _ in range(many)]
+        self._taken = threading.Condition()
+
+    def of(self, place: int) -> Iterator[NewRun]:
+        """Those of one server."""
+        own = self._waiting[place]
+        while True:
+            with self._taken:
+                while not own:
+                    if any(len(one) >= AHEAD for one in self._waiting):
+                        self._taken.wait()
+                        continue
+                    run = next(self._source, None)
+                    if run is None or (other := self._place_of(run.id)) is None:
+                        return
+                    self._waiting[other].append(run)
+                run = own.popleft()
+                self._taken.notify_all()
+            yield run
+
+
+class PartitionedBatch(Batch):
+    """A batch on several servers: a thread follows each, and waits while its server is away."""
+
+    begin_at: Callable[[int], Callable[[int], Begun | None]]
+    """What begins the next few runs of the server at a place."""
+
+    def __init__(self, client: PartitionedClient, id: str, at_once: int) -> None:
+        super().__init__(client, id, at_once, lambda _: None)
+        self._many, self._client_at = len(client.urls), client.at
+        self._parts: dict[int, Batch] = {}
+        self._over: queue.SimpleQueue[tuple[int, RunResult] | BaseException | None] = queue.SimpleQueue()
+
+    @property
+    def active(self) -> int:
+        """How many runs are active."""
+        return sum(part.active for part in list(self._parts.values()))
+
+    def __iter__(self) -> Iterator[tuple[int, RunResult]]:
+        """As that of `Batch`, in the order in which runs are over."""
+        for place in range(self._many):
+            threading.Thread(target=self._follow, args=(place,), name=f"batch-{place}", daemon=True).start()
+        unknown: list[NotFound] = []
+        try:
+            left = self._many
+            while left:
+                found = self._over.get()
+                if isinstance(found, tuple):
+                    yield found
+                    continue
+                if isinstance(found, NotFound):
+                    unknown.append(found)
+                elif found is not None:
+                    raise found
+                left -= 1
+        finally:
+            self.stopped = True
+            for part in list(self._parts.values()):
+                part.stopped = True
+        if len(unknown) == self._many:
+            raise unknown[0]
+
+    def _follow(self, place: int) -> None:
+        share = max((self._at_once + self._many - 1 - place) // self._many, 1)
+        try:
+            begin = self.patiently(self.begin_at, place)
+            if begin is None:
+                return
+            part = Batch(self._client_at(place), self.id, share, begin)
+            self._parts[place] = part
+            part.stopped = self.stopped
+            for found in part:
+                self._over.put(found)
+        except BaseException as error:  # it is raised where the batch is followed
+            self._over.put(error)
+            return
+        self._over.put(None)
+
+    def patiently(self, call: Callable[[T], U], given: T) -> U | None:
+        """What ``call`` gives, however long a server is away meanwhile; None if the batch is to stop."""
+        while not self.stopped:
             try:
-                found += self.at(url).runs(limit)
-            except StoreUnreachable as error:
-                away.append(str(error))
-        return sorted(found, key=lambda run: run.created_at, reverse=True)[:limit], away
+                return call(given)
+            except (StoreUnreachable, *TRANSIENT_ERRORS):
+                time.sleep(LOOK)
+        return None
+
+
+Client.partitioned = PartitionedClient

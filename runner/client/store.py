@@ -4,10 +4,15 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from runner.client import embedded
+from runner.core.errors import UsageError
+from runner.providers.redis import partitions
+from runner.providers.redis.address import several
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.connection import Client, check, connect, refusing, waiting
+from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.patience import format_store_error
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
@@ -26,6 +31,12 @@ class Store:
     watcher: Client
     membership: embedded.Membership | None = None
     state_dir: Path = field(default_factory=embedded.default_state_dir)
+    part: Part = ALONE
+
+    def confirm(self) -> "Store":
+        """Raise `UsageError` if the server knows that it is another one of several. Returns the store."""
+        partitions.confirm(self.client, self.url, self.part)
+        return self
 
     @property
     def runs(self) -> Runs:
@@ -66,10 +77,49 @@ class Store:
         self.close()
 
 
-def open_store(redis_url: str | None = None, *, state_dir: Path | None = None) -> Store:
+def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
+    """The servers of the state: of ``redis_url``, else of ``RUNNER_REDIS_URL``; none for the embedded server."""
+    url = redis_url or os.environ.get("RUNNER_REDIS_URL")
+    return several(url) if url else ()
+
+
+class Server(NamedTuple):
+    """One server of the state, and its broker. ``url`` is "" for the embedded one, ``broker`` where it is itself."""
+
+    url: str = ""
+    broker: str = ""
+    part: Part = ALONE
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process is told that serves it alone."""
+        given = {"RUNNER_REDIS_URL": self.url, "RUNNER_BROKER_URL": self.broker}
+        return {name: value for name, value in given.items() if value}
+
+    def open(self) -> Store:
+        """Its store. Raises `StoreUnreachable`."""
+        return open_store(self.url, part=self.part)
+
+
+def named_servers(partition: int | None = None) -> list[Server]:
+    """The servers of the state, or number ``partition`` of them, counted from 1. Raises `UsageError`."""
+    urls = named_urls() or ("",)
+    brokers = several(os.environ.get("RUNNER_BROKER_URL", ""))
+    if brokers != ("",) and len(brokers) != len(urls):
+        raise UsageError(f"{len(urls)} servers and {len(brokers)} brokers are named: each server needs its own broker")
+    found = [
+        Server(url, broker, Part(place, len(urls)))
+        for place, (url, broker) in enumerate(zip(urls, brokers * (len(urls) // len(brokers)), strict=True))
+    ]
+    if partition is not None and not 1 <= partition <= len(found):
+        raise UsageError(f"--partition {partition}: there are {len(found)} servers")
+    return found if partition is None else [found[partition - 1]]
+
+
+def open_store(redis_url: str | None = None, *, state_dir: Path | None = None, part: Part = ALONE) -> Store:
     """Open the state's Redis: ``redis_url``, else ``RUNNER_REDIS_URL``, else the embedded server of ``state_dir``.
 
-    Raises `StoreUnreachable` with the address tried.
+    It is one of several if ``part`` says so. Raises `StoreUnreachable` with the address tried.
     """
     url = redis_url or os.environ.get("RUNNER_REDIS_URL")
     folder = state_dir or embedded.default_state_dir()
@@ -79,4 +129,4 @@ def open_store(redis_url: str | None = None, *, state_dir: Path | None = None) -
         url = membership.url
     client = waiting(url)
     check(client, url)
-    return Store(url, client, connect(url), membership, folder)
+    return Store(url, client, connect(url), membership, folder, part)

@@ -280,6 +280,3 @@ class Broker(Protocol):
 
     def depth(self, queue: str) -> int | None:
         """How many messages wait in a queue; 0 where there is none of this name, None where it does not answer."""
-
-    def check(self) -> None:
-        """Raise `StoreUnreachable` unless it answers and lets us in."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from runner.client.embedded import find_binary
+from runner.providers.redis.address import several
 from runner.providers.redis.connection import Client, connect
 from runner.providers.redis.workers import Workers
 from runner.testing import leftovers
@@ -186,6 +187,7 @@ class WorkerProcess:
 class Fleet:
     """Starts workers on one Redis, and kills those that are left when it ends (or its ``with`` does).
 
+    Of several servers in ``url`` the first is where a worker is looked for.
     ``settings`` are environment variables for all of them; other ``RUNNER_…`` variables do not reach them.
     ``python`` is their interpreter: another may have other packages, and take longer until a worker is ready.
     """
@@ -222,7 +224,7 @@ class Fleet:
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         leftovers.end_with_us(process.pid)
-        one = WorkerProcess(process, log, connect(self.url))
+        one = WorkerProcess(process, log, connect(several(self.url)[0]))
         self.workers.append(one)
         return one.ready(self.starts_within) if wait else one
 

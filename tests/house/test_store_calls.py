@@ -38,6 +38,7 @@ CATCHING = {
     "providers/redis/workers.py",
     "providers/redis/provider.py",
     "runner/client/client.py",
+    "runner/client/partitions.py",
     "runner/client/checkpoints/fleet.py",
     "runner/cli/__init__.py",
     "runner/cli/diagnosis.py",

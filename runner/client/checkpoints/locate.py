@@ -41,6 +41,7 @@ def opened(where: str) -> Iterator[Source]:
         from runner.client.checkpoints.fleet import RunSource
 
         with Client() as client:
+            client = client.of(where)
             yield RunSource(client, client.id_of(where))
         return
     from runner.client.checkpoints.stored import StoredSource

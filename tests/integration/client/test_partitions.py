@@ -1,20 +1,23 @@
-"""Several servers, each a partition: where a run goes, where it is found, and what one server that is down means."""
+"""Several servers: where a run goes, where it is found, and what one server that is down means."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from runner.client.partitions import PartitionedClient, ranked, split
+from runner.client import Client, prepare
+from runner.client.partitions import PartitionedClient
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
-from runner.testing import RedisServer
+from runner.providers.redis.address import several
+from runner.providers.redis.partitions import place_of, places_of
+from runner.testing import Fleet, RedisServer
 
 CREW = """
     from runner import Crew, Task
     crew = Crew(tasks=[Task(name="write", run=lambda ctx: "done")])
 """
-URLS = [f"redis://h{number}:6379/0" for number in range(3)]
 IDS = [f"r-{number:012x}" for number in range(3000)]
 
 
@@ -25,61 +28,114 @@ def servers() -> Iterator[list[RedisServer]]:
         yield [a, b, c]
 
 
-def test_runs_spread_evenly_and_a_url_added_takes_only_what_it_gets() -> None:
-    before = {run_id: ranked(run_id, URLS)[0] for run_id in IDS}
-    assert all(900 < count < 1100 for count in Counter(before.values()).values())
-    more = "redis://h3:6379/0"
-    after = {run_id: ranked(run_id, [more, *URLS]) for run_id in IDS}
-    assert all(now[0] in (before[run_id], more) for run_id, now in after.items())
-    assert all(now[1] == before[run_id] for run_id, now in after.items() if now[0] == more)
+def of(*servers: RedisServer) -> PartitionedClient:
+    """A client of these servers."""
+    client = Client(",".join(server.url for server in servers))
+    assert isinstance(client, PartitionedClient)
+    return client
 
 
-def test_a_password_and_the_order_do_not_move_a_run() -> None:
-    other = ["redis://:secret@h2:6379/0", *URLS[:2]]
-    for run_id in IDS[:50]:
-        assert ranked(run_id, other)[0].endswith(ranked(run_id, URLS)[0].removeprefix("redis://"))
+def test_runs_spread_evenly_and_a_server_added_takes_only_what_it_gets() -> None:
+    assert all(900 < count < 1100 for count in Counter(place_of(run_id, 3) for run_id in IDS).values())
+    for run_id in IDS:
+        assert place_of(run_id, 4) in (place_of(run_id, 3), 3)
+        assert places_of(run_id, [3, 4])[-1] == place_of(run_id, 3)
+        assert places_of(run_id, [3]) == [place_of(run_id, 3)]
 
 
-def test_urls_are_split_at_schemes_and_one_database_is_refused_twice() -> None:
+def test_urls_are_split_at_schemes_and_one_is_refused_twice() -> None:
     sentinels = "redis+sentinel://h1,h2,h3/main/0"
-    assert split(f"{sentinels},redis://a") == (sentinels, "redis://a")
-    with pytest.raises(UsageError, match="one database"):
-        split("redis://a,redis://:secret@a:6379/0")
+    assert several(f"{sentinels}, redis://a") == (sentinels, "redis://a")
+    with pytest.raises(UsageError, match="twice"):
+        several("redis://:secret@a,redis://:secret@a")
 
 
 def test_each_run_is_found_wherever_it_is_and_lists_are_merged(
     servers: list[RedisServer], write_crew: Callable[..., Path]
 ) -> None:
-    crew, urls = write_crew(CREW), [server.url for server in servers]
-    with PartitionedClient(urls[:2]) as two, PartitionedClient(urls) as three:
+    crew = prepare(str(write_crew(CREW)))
+    with Client(servers[0].url) as one:
+        first = [one.submit(crew, id=f"first {n}").id for n in range(6)]
+    with of(*servers[:2]) as two:
+        assert [two.submit(crew, id=f"first {n}").created for n in range(6)] == [False] * 6
         old = [two.submit(crew).id for _ in range(6)] + [two.submit(crew, id=f"key {n}").id for n in range(3)]
-        assert [three.run(run_id).id for run_id in old] == old  # also those that would be on the third now
-        assert [three.submit(crew, id=f"key {n}").created for n in range(3)] == [False] * 3
-        new = three.submit(crew).id
-        listed, away = three.runs()
-        assert ({run.id for run in listed}, away) == ({*old, new}, [])
-        assert [run.created_at for run in listed] == sorted((run.created_at for run in listed), reverse=True)
-        assert len(three.runs(limit=4)[0]) == 4
-        with pytest.raises(NotFound):
-            three.run("r-000000000000")
+        with of(*servers) as three:
+            assert [three.run(run_id).id for run_id in first + old] == first + old  # also those now of another server
+            assert [three.submit(crew, id=f"key {n}").created for n in range(3)] == [False] * 3
+            new = three.submit(crew).id
+            listed = three.runs()
+            assert ({run.id for run in listed}, three.away) == ({*first, *old, new}, ())
+            assert [run.created_at for run in listed] == sorted((run.created_at for run in listed), reverse=True)
+            assert len(three.runs(limit=4)) == 4
+            with pytest.raises(NotFound):
+                three.run("r-000000000000")
+        with pytest.raises(UsageError, match=r"is server [12] of 3, and is named as server [12] of 2"):
+            two.submit(crew, id="another key")  # which it would look for in two places only
+
+
+def test_servers_that_are_named_otherwise_are_refused(
+    servers: list[RedisServer], write_crew: Callable[..., Path]
+) -> None:
+    crew, (a, b, c) = prepare(str(write_crew(CREW))), servers
+    with of(a, b) as client:
+        client.submit(crew)
+    with of(b, a) as client, pytest.raises(UsageError, match="in the same order everywhere"):
+        client.runs()
+    with pytest.raises(UsageError, match="is server 1 of 2, and is named alone"):
+        Client(a.url)
+    with Client(c.url) as alone:
+        alone.submit(crew)
+    with of(a, b, c) as client, pytest.raises(UsageError, match="has runs of its own: name it as the first"):
+        client.runs()
+    again = f"unix://{a.folder}/../{a.folder.name}/s.sock"
+    with Client(f"{a.url},{again}") as client, pytest.raises(UsageError, match="is server 1 of 2"):
+        client.runs()
 
 
 def test_with_a_server_down_its_runs_are_named_unreachable_and_the_others_go_on(
     servers: list[RedisServer], write_crew: Callable[..., Path]
 ) -> None:
-    crew, urls = write_crew(CREW), [server.url for server in servers]
-    with PartitionedClient(urls) as client:
-        there = {url: client.at(url).submit(crew, new_id=client.ids_of(url)).id for url in urls}
+    crew = prepare(str(write_crew(CREW)))
+    with of(*servers) as client:
+        there = [client.at(place).submit(crew, new_id=lambda at=place: client.new_id(at)).id for place in range(3)]
         servers[0].kill()
-        for url in urls[1:]:
-            assert client.run(there[url]).id == there[url]
-        with pytest.raises(StoreUnreachable, match=f"run {there[urls[0]]} may be there: Redis at .* cannot be reached"):
-            client.run(there[urls[0]])
+        for run_id in there[1:]:
+            assert client.run(run_id).id == run_id
+        with pytest.raises(StoreUnreachable, match=f"run {there[0]} may be there: Redis at .* cannot be reached"):
+            client.run(there[0])
         new = [client.submit(crew).id for _ in range(4)]
-        with pytest.raises(StoreUnreachable, match="may be there"):  # done before, perhaps: not twice
-            client.submit(crew, id="a key")
-        listed, away = client.runs()
-        assert {run.id for run in listed} == {there[urls[1]], there[urls[2]], *new}
-        assert len(away) == 1
+        keys = [f"key {number}" for number in range(30)]
+        taken = []
+        for key in keys:
+            try:
+                taken.append(client.submit(crew, id=key).id)
+            except StoreUnreachable:  # done before, perhaps: not twice
+                continue
+        assert 10 < len(taken) < 28  # those of the others are
+        listed = client.runs()
+        assert {run.id for run in listed} == {*there[1:], *new, *taken}
+        assert len(client.away) == 1
         servers[0].start()
-        assert client.run(there[urls[0]]).id == there[urls[0]]
+        assert client.run(there[0]).id == there[0]
+
+
+def test_the_command_line_finds_runs_on_all_servers_and_says_which_is_away(
+    servers: list[RedisServer], write_crew: Callable[..., Path]
+) -> None:
+    with of(*servers) as client, Fleet(",".join(client.urls)) as fleet:
+        crew = prepare(str(write_crew(CREW)))
+        ids = [client.at(place).submit(crew, new_id=lambda at=place: client.new_id(at)).id for place in range(3)]
+        told = fleet.runner("runs", "--json")
+        assert {run["run_id"] for run in json.loads(told.stdout)} == set(ids)
+        assert fleet.runner("cancel", ids[2]).returncode == 0
+        assert json.loads(fleet.runner("show", ids[2], "--json").stdout)["status"] == "cancelled"
+        servers[1].kill()
+        told = fleet.runner("runs", "--json")
+        assert ({run["run_id"] for run in json.loads(told.stdout)}, told.returncode) == ({ids[0], ids[2]}, 4)
+        assert servers[1].url in told.stderr
+        told = fleet.runner("show", ids[1])
+        assert (told.returncode, servers[1].url in told.stderr) == (4, True)
+        found = json.loads(fleet.runner("doctor", "--json").stdout)
+        assert {one["what"]: one["ok"] for one in found if one["what"].startswith("Redis,")} == {
+            "Redis, 1 of 3": True, "Redis, 2 of 3": False, "Redis, 3 of 3": True,
+        }  # fmt: skip

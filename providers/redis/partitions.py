@@ -1,0 +1,88 @@
+"""Which of several servers a run lives on, and what each of them knows of the others.
+
+Servers have places, counted from 0: their order where they are named. Each stores ``PLACE/COUNT,COUNT``: its own place,
+and how many servers there are now and were before. Who names them otherwise is refused: it would look for runs, and
+for what was submitted with a key, at another place. More may be added at the end.
+"""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from runner.core.errors import UsageError
+from runner.core.redaction import redact_url
+from runner.providers.redis import keys
+from runner.providers.redis.connection import Client
+
+_KEY = keys.key("partition_key", home=keys.home())
+
+
+class Part(NamedTuple):
+    """One server of ``many``."""
+
+    place: int
+    many: int
+
+
+ALONE = Part(0, 1)
+
+
+def place_of(run_id: str, count: int) -> int:
+    """Where a run lives that was created when there were so many servers.
+
+    The highest random weight decides: one more server takes those runs alone that it comes first for.
+    """
+    return max(range(count), key=lambda place: hashlib.sha256(f"{place}|{run_id}".encode()).digest())
+
+
+def places_of(run_id: str, counts: Collection[int]) -> list[int]:
+    """Where a run may live, first where it is created now; ``counts`` is how many servers there ever were."""
+    return list(dict.fromkeys(place_of(run_id, count) for count in sorted(counts, reverse=True)))
+
+
+def confirm(client: Client, url: str, part: Part) -> tuple[int, ...]:
+    """How many servers there ever were, now included; empty if this one does not know (`settle`). One round trip.
+
+    Raises `UsageError` if it is not that one of so many.
+    """
+    known = _known(client)
+    if known is None:
+        return (1,) if part.many == 1 else ()
+    place, counts = known
+    if place != part.place or max(counts) > part.many:
+        named = f"as server {part.place + 1} of {part.many}" if part.many > 1 else "alone"
+        raise UsageError(
+            f"Redis at {redact_url(url)} is server {place + 1} of {max(counts)}, and is named {named}: name all of "
+            "them, in the same order everywhere, with commas between them"
+        )
+    return counts if max(counts) == part.many else ()
+
+
+def settle(servers: Sequence[tuple[str, Client]]) -> tuple[int, ...]:
+    """Have each of these servers know its place among them. Returns how many there ever were.
+
+    Raises `UsageError` if one of them has another place, or runs of its own that would not be looked for there.
+    """
+    count = len(servers)
+    counts, new = {count}, set[int]()
+    for place, (url, client) in enumerate(servers):
+        confirm(client, url, Part(place, count))
+        known = _known(client)
+        if known is not None:
+            counts.update(known[1])
+            continue
+        new.add(place)
+        if client.exists(keys.key("runs_key", home=keys.home())):
+            if place:
+                raise UsageError(f"Redis at {redact_url(url)} has runs of its own: name it as the first of the servers")
+            counts.add(1)
+    found = tuple(sorted(counts))
+    for place, (url, client) in enumerate(servers):
+        if not client.set(_KEY, f"{place}/{','.join(map(str, found))}", nx=place in new):
+            confirm(client, url, Part(place, count))  # it is named twice, or by another program, too
+    return found
+
+
+def _known(client: Client) -> tuple[int, tuple[int, ...]] | None:
+    place, _, counts = (client.get(_KEY) or "").partition("/")
+    return (int(place), tuple(map(int, counts.split(",")))) if counts else None
