@@ -13,7 +13,7 @@ from runner.providers.config import CheckpointConfig
 
 
 class Adapter(Protocol):
-    """One kind of crew.
+    """One kind of crew. A class of its own inherits from this what its kind has nothing of.
 
     An adapter with ``disposable = True`` has a process for each task, which ends after it; one with ``remembers =
     True`` has the crew file loaded for each task, because its objects remember what they were asked. One with
@@ -28,26 +28,32 @@ class Adapter(Protocol):
     def plan(self, crew: Any, name: str) -> Plan:
         """The crew's plan; ``name`` is for a crew that has none. Raises `BadCrew`."""
 
-    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
+    def checkpoints(self, crew: Any) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
         """When the crew wants checkpoints on the fleet; None for never."""
+        return None
 
     def perform(self, crew: Any, work: Work) -> str:
         """Do one task and return its output as it is to be stored (see `runner.core.output.dump`)."""
 
-    def warm(self, crew: Any, key: str) -> None:
+    def warm(self, crew: Any, key: str) -> None:  # noqa: ARG002 - the port's names
         """Load what the task needs and its code does not import: that is not to cost the task's own time."""
+        return
 
-    def source(self, crew: Any, key: str) -> object:
-        """What the events of a task come from: the task, as the crew's code has it."""
+    def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's names
+        """What the events of a task come from: the task, as the crew's code has it; where it has none, the crew."""
+        return crew
 
-    def retry(self, crew: Any, key: str) -> tuple[int, float]:
-        """How many attempts may follow a failed one, and the first delay in seconds."""
+    def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
+        """How many attempts may follow a failed one, and the first delay in seconds; by default none."""
+        return 0, 0.0
 
-    def output_files(self, crew: Any) -> dict[str, str]:
+    def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
         """The files that tasks want their output in, by task."""
+        return {}
 
-    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
+    def models(self, crew: Any) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
         """What the code declares outputs to be, by task; of a flow by method."""
+        return {}
 
 
 class GrowingAdapter(Adapter, Protocol):

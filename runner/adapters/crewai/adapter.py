@@ -11,11 +11,12 @@ from pydantic import BaseModel
 from runner.bundles import script
 from runner.bundles.program import Program
 from runner.core.plan import Plan, PlannedTask
+from runner.engine.adapter import Adapter
 from runner.engine.work import Work
 from runner.providers.config import CheckpointConfig
 
 
-class CrewAIAdapter:
+class CrewAIAdapter(Adapter):
     """Plans and performs crews of CrewAI: a crew, or a class with ``@CrewBase``."""
 
     name = "crewai"
@@ -49,13 +50,6 @@ class CrewAIAdapter:
         made = build.made(crew)
         return planned.by_key(made).get(key, made)
 
-    def warm(self, crew: Any, key: str) -> None:
-        """Nothing: CrewAI imports what it needs."""
-
-    def retry(self, crew: Any, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """None: CrewAI itself asks an agent again when it fails."""
-        return 0, 0.0
-
     def output_files(self, crew: Any) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
         from runner.adapters.crewai import build, planned
@@ -80,7 +74,7 @@ class CrewAIAdapter:
 CREWAI = CrewAIAdapter()
 
 
-class CrewAIProgramAdapter:
+class CrewAIProgramAdapter(Adapter):
     """Plans and performs what does more than one kickoff: a function, a method, or a file as a script, as one task."""
 
     name = "crewai-program"
@@ -93,29 +87,6 @@ class CrewAIProgramAdapter:
     def plan(self, crew: Program, name: str) -> Plan:
         """One task, that is called as the function is. Its kickoffs say themselves which inputs they need."""
         return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
-
-    def checkpoints(self, crew: Program) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
-        """None: crews that it kicks off keep theirs as they do in one process."""
-        return None
-
-    def source(self, crew: Program, key: str) -> object:  # noqa: ARG002 - the port's names
-        """The program."""
-        return crew
-
-    def warm(self, crew: Program, key: str) -> None:
-        """Nothing: CrewAI imports what it needs."""
-
-    def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """None: in one process it is not called again."""
-        return 0, 0.0
-
-    def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
-        """None: it writes its files itself."""
-        return {}
-
-    def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
-        """None: what it returns is the run's."""
-        return {}
 
     def perform(self, crew: Program, work: Work) -> str:
         """Do all of it."""

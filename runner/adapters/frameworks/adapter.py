@@ -7,21 +7,19 @@ the task restarts, its own code runs again, pays for nothing that was paid for, 
 from collections import OrderedDict
 from typing import Any
 
-from pydantic import BaseModel
-
 from runner.adapters.frameworks.framework import AgentFramework
 from runner.core.plan import Plan
 from runner.crews.adapter import NATIVE
 from runner.crews.context import TaskContext
 from runner.crews.crew import Crew
 from runner.crews.task import Task
+from runner.engine.adapter import Adapter
 from runner.engine.work import Work
-from runner.providers.config import CheckpointConfig
 
 KEPT = 32  #: agents of which the crews are kept, like bundles
 
 
-class AgentAdapter:
+class AgentAdapter(Adapter):
     """Performs agents of one framework, each as the one task of a crew of ours."""
 
     remembers = True
@@ -39,32 +37,13 @@ class AgentAdapter:
         """One task, which needs the inputs that the agent does."""
         return NATIVE.plan(self._crew(crew), name)
 
-    def checkpoints(self, crew: Any) -> CheckpointConfig | None:
-        """None but those of every run."""
-        return NATIVE.checkpoints(self._crew(crew))
-
     def perform(self, crew: Any, work: Work) -> str:
         """Run the agent."""
         return NATIVE.perform(self._crew(crew), work)
 
-    def warm(self, crew: Any, key: str) -> None:
-        """Nothing: its clients are its own."""
-
     def source(self, crew: Any, key: str) -> object:
         """The task."""
         return NATIVE.source(self._crew(crew), key)
-
-    def retry(self, crew: Any, key: str) -> tuple[int, float]:
-        """None."""
-        return NATIVE.retry(self._crew(crew), key)
-
-    def output_files(self, crew: Any) -> dict[str, str]:
-        """None."""
-        return NATIVE.output_files(self._crew(crew))
-
-    def models(self, crew: Any) -> dict[str, type[BaseModel]]:
-        """None: what it gives says so itself."""
-        return NATIVE.models(self._crew(crew))
 
     def _crew(self, agent: Any) -> Crew:
         found = self._crews.get(id(agent))

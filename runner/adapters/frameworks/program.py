@@ -8,8 +8,6 @@ import threading
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from pydantic import BaseModel
-
 from runner.adapters.frameworks.framework import as_output
 from runner.bundles import script
 from runner.bundles.program import Program
@@ -18,14 +16,14 @@ from runner.core.class_names import Names
 from runner.core.errors import TaskError
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import EVERYTHING
+from runner.engine.adapter import Adapter
 from runner.engine.work import Work
-from runner.providers.config import CheckpointConfig
 
 _written: ContextVar[io.StringIO | None] = ContextVar("runner_program_wrote", default=None)
 _lock = threading.Lock()
 
 
-class ProgramAdapter:
+class ProgramAdapter(Adapter):
     """Plans and performs programs."""
 
     name = "program"
@@ -38,29 +36,6 @@ class ProgramAdapter:
     def plan(self, crew: Program, name: str) -> Plan:
         """One task, called as the function is."""
         return Plan(crew=name, tasks=(PlannedTask("main" if crew.name == script.NAME else crew.name),))
-
-    def checkpoints(self, crew: Program) -> CheckpointConfig | None:  # noqa: ARG002 - the port's names
-        """None but those of every run."""
-        return None
-
-    def source(self, crew: Program, key: str) -> object:  # noqa: ARG002 - the port's names
-        """The program."""
-        return crew
-
-    def warm(self, crew: Program, key: str) -> None:
-        """Nothing: it imports what it needs."""
-
-    def retry(self, crew: Program, key: str) -> tuple[int, float]:  # noqa: ARG002 - the port's names
-        """None: in one process it is not called again."""
-        return 0, 0.0
-
-    def output_files(self, crew: Program) -> dict[str, str]:  # noqa: ARG002 - the port's names
-        """None: it writes its files itself."""
-        return {}
-
-    def models(self, crew: Program) -> dict[str, type[BaseModel]]:  # noqa: ARG002 - the port's names
-        """None: what it returns is the run's."""
-        return {}
 
     def perform(self, crew: Program, work: Work) -> str:
         """Do all of it. Its output is what it returns; of one that returns nothing, what it printed."""

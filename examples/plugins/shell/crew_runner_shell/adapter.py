@@ -2,8 +2,6 @@
 
 import subprocess
 
-from pydantic import BaseModel
-
 from crew_runner_shell import ShellCrew
 from runner.core import output
 from runner.core.errors import BadCrew, TaskError
@@ -11,10 +9,9 @@ from runner.core.plan import Plan, PlannedTask
 from runner.engine.adapter import Adapter
 from runner.engine.plugin import AdapterPlugin
 from runner.engine.work import Work
-from runner.providers.config import CheckpointConfig
 
 
-class ShellAdapter:
+class ShellAdapter(Adapter):
     """Plans and performs crews of commands."""
 
     name = "shell"
@@ -34,28 +31,6 @@ class ShellAdapter:
     def perform(self, crew: ShellCrew, work: Work) -> str:
         """Run the command as a step, so that it is not run again when the task goes on elsewhere."""
         return output.dump(work.journal.step("command", _run, (crew.commands[work.key],), {}), None)
-
-    def checkpoints(self, crew: ShellCrew) -> CheckpointConfig | None:
-        """None but those that ``runner submit`` asks for."""
-
-    def warm(self, crew: ShellCrew, key: str) -> None:
-        """Nothing to load."""
-
-    def source(self, crew: ShellCrew, key: str) -> object:
-        """Events come from the crew."""
-        return crew
-
-    def retry(self, crew: ShellCrew, key: str) -> tuple[int, float]:
-        """A command that fails is not tried again."""
-        return 0, 0.0
-
-    def output_files(self, crew: ShellCrew) -> dict[str, str]:
-        """None."""
-        return {}
-
-    def models(self, crew: ShellCrew) -> dict[str, type[BaseModel]]:
-        """None: outputs are text."""
-        return {}
 
 
 def _run(command: str) -> str:
