@@ -41,13 +41,14 @@ def _call(
 def doubtful(begun: Counters, left: Counters | None) -> Counters:
     """What of the steps that were begun is in doubt.
 
-    ``left`` are the calls of models that had left the process, where that is known: one that was begun and never left
-    is in no doubt; and steps and tools of which the note may be missing.
+    ``left`` are the calls of models, and where it has an entry for tools also those, that had left the process: one
+    that was begun and never left is in no doubt. Its tokens say of how many of each the note may be missing. And it has
+    steps of which the note may be missing.
     """
     if left is None:
         return begun
-    found = Counters()
+    found, kinds = Counters(), {"model", *(entry.kind for entry in left if entry.kind == "tool")}
     for entry in begun.keys() | left.keys():
         noted, out = max(begun[entry], 0), max(left[entry], 0)
-        found[entry] = min(noted, out) if entry.kind == "model" else max(noted, out)
+        found[entry] = min(noted + left.tokens[entry], out) if entry.kind in kinds else max(noted, out)
     return found

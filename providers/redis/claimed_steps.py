@@ -9,7 +9,7 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
 from runner.journal.recorder import DoneStep
-from runner.journal.task_marks import Log, SentCalls
+from runner.journal.task_marks import HALF, Log, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage, quiet_watch
@@ -72,13 +72,14 @@ class ClaimedSteps:
     ) -> None:
         """Note that a step begins: one that runs without a note could not be counted as in doubt.
 
-        A call of a model, or a tool, begins when the store has the note. A step costs no round trip: nothing waits for
-        the answer, where the store was heard a moment ago. Else the process may have been frozen, and its claim lost,
-        or the store may refuse for now. A step for which the last record reserved a note sends none.
+        It costs no round trip: nothing waits for the answer, where the store was heard a moment ago. Else the process
+        may have been frozen, and its claim lost, or the store may refuse for now. A call of a model, or a tool, waits
+        also where nobody could read that it left. A step for which the last record reserved a note sends none.
         Raises `ClaimLost`.
         """
         with self._lock:
-            self._open.subtract(supersedes)
+            for one in supersedes:
+                self._open[one] -= 1
             self._open[entry] += 1
             if not intent_only:
                 self._out.count(entry, 1)
@@ -87,14 +88,17 @@ class ClaimedSteps:
                 self._reserved = False
                 self._out.unnoted(self._open)
                 return
-            if entry.kind != "step" or not self._soon:
+            begun = self._open.text()
+            leaves = entry.kind != "step"
+            if self._soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
+                self._out.ahead |= leaves
+                self._note_open(text_of_one(entry))
+            else:
                 self._between = (entry, -1)
                 self._note_surely()
                 self._between = (None, 0)
-            else:
-                self._note_open(text_of_one(entry))
             if self._log is not None:  # the note is on its way: what is remembered of it is looked for
-                self._log.began(self._open.text())
+                self._log.began(begun)
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent."""
@@ -117,6 +121,7 @@ class ClaimedSteps:
         does not come soon, the note is withdrawn. A process that dies meanwhile has said whether it came.
         """
         with self._lock:
+            self._confirm()
             reserved = entry == STEP and self._soon and self._out.is_read and self._open[STEP] > 0
             begun = self._open.text() if reserved else ""
             if entry is not None:
@@ -157,6 +162,7 @@ class ClaimedSteps:
     ) -> None:
         """Record what steps side by side gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
+            self._confirm()
             counted = sum(one.counts for one in done)
             self._open[STEP] = max(self._open[STEP] - counted - dropped, 0) + begins
             self._between = (STEP, counted - begins)
@@ -218,6 +224,15 @@ class ClaimedSteps:
                 if self._log is not None:
                     self._log.began(self._open.text())
             return True
+
+    def _confirm(self) -> None:
+        """The notes of what left are in the store before that says less is under way: a record that nobody heard of
+        would count as one of them."""
+        if self._out.ahead:
+            self._line.settle()
+            if self._line.reconnected:
+                self._note_surely()
+            self._out.confirmed()
 
     def _note_open(self, new: str = "") -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.

@@ -82,21 +82,21 @@ class Counters(Counter[AccountKey]):
 
     def text(self) -> str:
         """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
-        found = [_line(one, many, self.tokens[one]) for one, many in self.items() if many > 0]
-        return f"[{', '.join(found)}]" if found else ""
+        found = ""
+        for one, many in self.items():
+            if many > 0:
+                found += f"{', ' if found else '['}{_beginning(one)}, {many}, {self.tokens[one]}]"
+        return f"{found}]" if found else ""
 
 
-def text_of(many: Mapping[AccountKey, int]) -> str:
-    """Of a tally of so many of each, which took no tokens; `[]` for none."""
-    return f"[{', '.join([_line(one, count, 0) for one, count in many.items() if count > 0])}]"
-
-
+@lru_cache(maxsize=256)
 def text_of_one(entry: AccountKey) -> str:
     """The text of counters with one such step."""
-    return f"[{_line(entry, 1, 0)}]"
+    return f"[{line_of(entry, 1, 0)}]"
 
 
-def _line(entry: AccountKey, many: int, tokens: int) -> str:
+def line_of(entry: AccountKey, many: int, tokens: int) -> str:
+    """One line of that text."""
     return f"{_beginning(entry)}, {many}, {tokens}]"
 
 

@@ -353,10 +353,12 @@ class Journal(Turns):
 
     def _begin(self, frame: Frame, watch: StepObserver | None) -> None:
         with self.cancel_scope.write():
-            self.enter(frame)
+            self.enter(frame, intent_only=frame.entry is not None and frame.entry.kind == "tool")
             if watch is not None:
                 watch.began()
         fault_points.reached("step begun, not done")
+        if frame.entry is not None and frame.entry.kind == "tool":
+            self.mark_sent(frame.entry)
 
     def _supersede_enclosing(self, outer: Frame | None) -> None:
         """A call that is replayed stands for the steps around it, as it did when it was made."""

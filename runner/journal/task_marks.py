@@ -13,10 +13,11 @@ promoted, a backup was put back. What it had acknowledged and does not know any 
 and what it costs, only those can tell to whom it was acknowledged. They remember it in a ring, of which the oldest
 lines go when it is full.
 
-A call is noted in the store before it goes out, or a kill could hide it. A process that is killed between the two
-leaves a note of a call that was never sent. The worker that reclaims its task on the same machine sees this here, and
-counts it as what it is: not made. Who cannot look counts it as in doubt. While the store refuses, or is away, a process
-says here also which steps it may not know of. This part is in a file, which outlives the worker.
+A call, or the use of a tool, is noted in the store before it goes out, or a kill could hide it. A process that is
+killed between the two leaves a note of what was never sent. The worker that reclaims its task on the same machine sees
+this here, and counts it as what it is: not made. Who cannot look counts it as in doubt. What left before its note was
+confirmed is said to have, and counts even if the note never came. While the store refuses, or is away, a process says
+here also which steps it may not know of. This part is in a file, which outlives the worker.
 """
 
 import contextlib
@@ -35,7 +36,7 @@ from typing import Any, NamedTuple
 
 from runner.core.clock import SYSTEM, Clock
 from runner.core.held_files import unheld
-from runner.core.ledger import AccountKey, Counters, text_of
+from runner.core.ledger import STEP, AccountKey, Counters, line_of
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
@@ -259,30 +260,40 @@ _LENGTH = struct.Struct("=H")
 _SLOT = _SLOT_HEAD.size + 2 * HALF
 _SIZE = 2 * CHILDREN * _SLOT  # what is never written takes no room
 
+_TOOLS_TOO = line_of(AccountKey("tool"), 0, 0)
+"""Stands first where the tools that left are said as well: versions of before say the calls of models alone."""
+
 _sent: mmap.mmap | None = None
 
 
 class SentCalls:
-    """The calls of models of one claim that have left the process, or may have. ``say`` is told, if there is one."""
+    """The calls of models, and the uses of tools, of one claim that have left for where they are done, or may have.
+    ``say`` is told, if there is one."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
         self._token, self._say = token, say
         self._out: dict[AccountKey, int] = {}
         self._unsure: dict[AccountKey, int] | None = None
         self._unnoted: dict[AccountKey, int] = {}
+        self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
         self.is_read = say is not None
         """Whether who takes the task back may read it."""
         self._tell()
 
     def count(self, entry: AccountKey, many: int) -> None:
         """So many more of a kind are out."""
-        if entry.kind == "model":
+        if entry.kind != "step":
             self._out[entry] = max(self._out.get(entry, 0) + many, 0)
             self._tell()
 
+    def confirmed(self) -> None:
+        """The store has the notes that were sent ahead."""
+        self.ahead = False
+        self._tell()
+
     def unsure(self, begun: Counters) -> None:
-        """The store may not know of these steps. Who takes the task back counts them: calls of models by what left."""
-        self._unsure = _no_models(begun)
+        """The store may not know of these steps. Who takes the task back counts them: what leaves, by what left."""
+        self._unsure = _steps(begun)
         self._tell()
 
     def sure(self) -> None:
@@ -293,17 +304,22 @@ class SentCalls:
 
     def unnoted(self, begun: Counters | None) -> None:
         """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
-        self._unnoted = _no_models(begun) if begun else {}
+        self._unnoted = _steps(begun) if begun else {}
         self._tell()
 
     def _tell(self) -> None:
         if self._say is not None:
-            every = self._out | (self._unsure or self._unnoted)
-            self._say(f"{self._token} {text_of(every)}" if every else f"{self._token} []")
+            text = _TOOLS_TOO
+            for entry, many in self._out.items():
+                if many:
+                    text += f", {line_of(entry, many, many if self.ahead else 0)}"
+            for entry, many in (self._unsure or self._unnoted).items():
+                text += f", {line_of(entry, many, 0)}"
+            self._say(f"{self._token} [{text}]")
 
 
-def _no_models(begun: Counters) -> dict[AccountKey, int]:
-    return {entry: many for entry, many in begun.items() if entry.kind != "model"}
+def _steps(begun: Counters) -> dict[AccountKey, int]:
+    return {STEP: begun[STEP]} if begun[STEP] > 0 else {}
 
 
 def share_sent(worker: str, store: str) -> str:

@@ -7,8 +7,8 @@
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
--- process, where it is known: a token, and the calls of models of that claim that had left the process, as entries of the
--- account. dead: "1" if these processes are known to be dead, so that they have begun no step since.
+-- process, where it is known: a token, and what of that claim had left the process, as entries of the account (see release.lua).
+-- dead: "1" if these processes are known to be dead, so that they have begun no step since.
 -- Returns {1 if it was done, references of the tasks handed back}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Set
 from dataclasses import replace
@@ -331,10 +332,13 @@ class Operations(RuleBasedStateMachine):
 
     def begin_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
         """Nobody waits for the answer to a person's step, so who lost the claim does it all the same, and learns that
-        later. A call of a model, or a tool, waits."""
+        later. A call of a model, or a tool, waits where the store was not heard a moment ago."""
         redis, memory = self._task(claim)
+        heard = redis._heard
+        redis._heard = heard if entry is STEP else -math.inf
         due = _answer(lambda: memory.begin_step(entry))
         found = _answer(lambda: redis.begin_step(entry))
+        redis._heard = max(heard, redis._heard)
         self.line.execute_command("PING")  # nobody waits for a step's begin; the test does
         if due is REFUSED and entry is STEP:
             self.too_late[claim.job.run_id] += 1

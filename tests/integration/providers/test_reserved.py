@@ -1,5 +1,6 @@
 """The record of a step reserves the note of the next one: one script for a step, and what is in doubt stays exact."""
 
+import json
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,7 @@ from runner.testing import eventually
 
 from .driver import Driver, plan_of
 
-GPT = AccountKey("model", "A", "gpt")
+GPT, TOOL = AccountKey("model", "A", "gpt"), AccountKey("tool")
 
 
 class Scene:
@@ -28,6 +29,7 @@ class Scene:
 
     def __init__(self, driver: Driver, *, watched: bool = True) -> None:
         self.driver, self.said, self.logs = driver, "", Logs(1)
+        self.heard: list[str] = []
         self.run = driver.submit(plan_of("a"))
         claim = driver.take()["a"]
         log = self.logs.log(0)
@@ -39,6 +41,7 @@ class Scene:
 
     def _say(self, text: str) -> None:
         self.said = text
+        self.heard.append(text)
 
     def step(self) -> None:
         self.steps += 1
@@ -98,7 +101,7 @@ def test_steps_side_by_side_are_all_in_doubt(scene: Scene, side_by_side: int) ->
     for _ in range(side_by_side):
         scene.task.begin_step()
     scene.task.record_step("s#2", "1", replayed=0)
-    scene.task.begin_step(GPT)
+    scene.task.begin_step(GPT, intent_only=True)
     scene.task.mark_sent(GPT)
     scene.die()
     assert scene.in_doubt == side_by_side - 1 + 1
@@ -198,3 +201,83 @@ def test_where_steps_come_the_look_for_the_next_waits_for_no_command(scene: Scen
         looking.start()
         looking.join(10)
         assert found == [False]
+
+
+# -- what leaves: its note is sent ahead where it can be read that it left
+
+
+@pytest.mark.parametrize("entry", [GPT, TOOL])
+@pytest.mark.parametrize("arrives", ["the note arrived", "the note was lost"])
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_of_what_was_noted_ahead_what_left_is_in_doubt(
+    scene: Scene, entry: AccountKey, arrives: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if arrives == "the note was lost":
+        monkeypatch.setattr(scene.driver.line, "send_nowait", lambda *_: None)
+    for _ in range(3):
+        scene.task.begin_step(entry, intent_only=True)
+    for _ in range(left):
+        scene.task.mark_sent(entry)
+    scene.die()
+    run = scene.driver.runs.get(scene.run)
+    assert (run.in_doubt, run.tools_in_doubt) == ((left, 0) if entry is GPT else (0, left))
+    assert run.replayed_tokens == 0
+
+
+@pytest.mark.parametrize("entry", [GPT, TOOL])
+def test_a_record_that_nobody_heard_of_is_in_no_doubt(scene: Scene, entry: AccountKey) -> None:
+    """What is said of a process that dies before it hears: one left, and that is recorded."""
+    scene.task.begin_step(entry, intent_only=True)
+    scene.task.mark_sent(entry)
+    noted = scene.said
+    scene.task.record_step("s#2", "1", replayed=0, entry=entry)
+    left = json.loads(scene.said.partition(" ")[2])
+    assert left == json.loads(noted.partition(" ")[2])[:1], "nothing is out any more"
+    confirmed = [one for one in scene.heard if one.endswith(f'"{entry.model}", 1, 0]]')]
+    assert confirmed, "before the record it said that the note is there"
+    scene.said = confirmed[-1]
+    scene.die()
+    run = scene.driver.runs.get(scene.run)
+    assert (run.in_doubt, run.tools_in_doubt) == (0, 0)
+
+
+@pytest.mark.parametrize("refused", ["once", "and its line is lost"])
+def test_a_note_that_the_store_did_not_take_is_there_before_the_record(scene: Scene, refused: str) -> None:
+    if refused == "once":
+        scene.driver.redis.script_flush()
+    scene.task.begin_step(GPT, intent_only=True)
+    scene.task.mark_sent(GPT)
+    if refused != "once":
+        scene.driver.line.close()
+    assert '"gpt", 1, 1]' in scene.said
+    scene.task.record_step("s#2", "1", replayed=0, entry=GPT)
+    scene.task.begin_step(GPT, intent_only=True)
+    scene.task.mark_sent(GPT)
+    scene.die()
+    run = scene.driver.runs.get(scene.run)
+    assert (run.in_doubt, run.paid) == (1, 2)
+
+
+def test_a_call_of_a_claim_that_is_lost_is_in_doubt(scene: Scene) -> None:
+    """It is made all the same, where the store was heard a moment ago."""
+    scene.die()
+    scene.task.begin_step(GPT, intent_only=True)
+    scene.task.mark_sent(GPT)
+    scene.driver.line.settle()
+    assert scene.in_doubt == 1
+    with pytest.raises(ClaimLost):
+        scene.task.record_step("s#2", "1", replayed=0, entry=GPT)
+    assert scene.in_doubt == 1
+
+
+def test_where_nobody_can_read_what_left_its_note_is_waited_for(driver: Driver) -> None:
+    scene = Scene(driver, watched=False)
+    scene.task.begin_step(GPT, intent_only=True)
+    assert driver.line._unread == 0
+
+
+def test_what_an_older_process_said_counts_its_tools_as_they_were_noted(scene: Scene) -> None:
+    scene.task.begin_step(TOOL)
+    scene.said = f"{scene.claim.token} []"
+    scene.die()
+    assert scene.driver.runs.get(scene.run).tools_in_doubt == 1
