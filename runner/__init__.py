@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from runner.client import Client, RunHandle
     from runner.core.idempotency import idempotency_key
     from runner.core.output import LiteAgentOutput, TaskOutput
-    from runner.crews.context import TaskContext
+    from runner.crews.context import ConditionalTask, Task, TaskContext
     from runner.crews.crew import Crew, CrewOutput, Process
-    from runner.crews.task import ConditionalTask, Task
     from runner.events import BaseEvent, CheckpointEventType, EventBus, EventRecord, event_bus, resume_task_scope
     from runner.flows import Flow, and_, human_feedback, listen, or_, router, start
     from runner.journal.tool_uses import durable
@@ -70,11 +69,10 @@ runtime.wire(crews="runner.crews.kickoff", flows="runner.flows.engine", flow_sna
 _LATER = {
     "Agent": "runner.agents",
     "CheckpointConfig": "runner.providers.config",
-    "TaskContext": "runner.crews.context",
     **dict.fromkeys(("Crew", "CrewOutput", "Process"), "runner.crews.crew"),
     **dict.fromkeys(("LLM", "BaseLLM"), "runner.llm.llm"),
     **dict.fromkeys(("LiteAgentOutput", "TaskOutput"), "runner.core.output"),
-    **dict.fromkeys(("ConditionalTask", "Task"), "runner.crews.task"),
+    **dict.fromkeys(("ConditionalTask", "Task", "TaskContext"), "runner.crews.context"),
     **dict.fromkeys(("BaseTool", "tool"), "runner.agents.tools"),
     **dict.fromkeys(("Client", "RunHandle"), "runner.client"),
     **dict.fromkeys(("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"), "runner.providers"),

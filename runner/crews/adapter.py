@@ -16,10 +16,9 @@ from runner.core.output import TaskOutput
 from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import native_task, planning
-from runner.crews.context import TaskContext
+from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew, Process
 from runner.crews.human_review import reviewed
-from runner.crews.task import ConditionalTask, Task
 from runner.crews.validation import refuse_staff, refuse_task
 from runner.engine.work import Work
 from runner.llm.llm import LLM, BaseLLM, model_for

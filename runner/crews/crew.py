@@ -11,9 +11,9 @@ from runner.agents import Agent
 from runner.core import live_objects
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.runtime import engine_of
+from runner.crews.context import Task
 from runner.crews.planning import KEY as PLANNING
 from runner.crews.planning import planner_task
-from runner.crews.task import Task
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
 from runner.providers.config import CheckpointConfig, Setting

@@ -11,9 +11,8 @@ from runner.core.errors import ClaimLost, Interrupted
 from runner.core.output import TaskOutput
 from runner.core.redaction import redact
 from runner.crews import planning
-from runner.crews.context import TaskContext
+from runner.crews.context import ConditionalTask, Task, TaskContext
 from runner.crews.crew import Crew
-from runner.crews.task import ConditionalTask, Task
 from runner.engine.attempt import until_passed
 from runner.engine.work import Work
 from runner.events.bus import event_bus

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from runner.agents import Agent
-from runner.crews.task import Task
+from runner.crews.context import Task
 
 KEY = "planning"
 """What the task is called that makes the plan."""

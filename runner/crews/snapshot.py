@@ -16,8 +16,8 @@ from runner.core import output as outputs
 from runner.core.errors import BadCheckpoint, BadInput
 from runner.core.output import TaskOutput
 from runner.core.plan.dependencies import EDITED, EVERYTHING, ReadSet
+from runner.crews.context import ConditionalTask, Task
 from runner.crews.crew import Crew, Process
-from runner.crews.task import ConditionalTask, Task
 from runner.snapshots.progress import Progress, TaskProgress
 
 # -- values

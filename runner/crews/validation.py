@@ -4,8 +4,8 @@ from runner.agents import Agent
 from runner.agents.tools import as_tools
 from runner.core.errors import BadCrew
 from runner.crews import native_task
+from runner.crews.context import ConditionalTask, Task
 from runner.crews.crew import Crew, Process
-from runner.crews.task import ConditionalTask, Task
 from runner.llm.llm import model_for
 
 

@@ -56,8 +56,8 @@ PATHS: dict[str, tuple[str, ...]] = {
             *("reasoning", "system", "task", "tool_usage", "a2a", "env", "hook", "observation", "skill"),
         )
     },
-    "task": ("crews.task",),
-    "tasks.conditional_task": ("crews.task",),
+    "task": ("crews.context",),
+    "tasks.conditional_task": ("crews.context",),
     "tasks.task_output": ("core.output",),
     "tools": ("agents.tools",),
     "types": (),

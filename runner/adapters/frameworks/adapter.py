@@ -10,9 +10,8 @@ from typing import Any
 from runner.adapters.frameworks.framework import AgentFramework
 from runner.core.plan import Plan
 from runner.crews.adapter import NATIVE
-from runner.crews.context import TaskContext
+from runner.crews.context import Task, TaskContext
 from runner.crews.crew import Crew
-from runner.crews.task import Task
 from runner.engine.adapter import Adapter
 from runner.engine.work import Work
 

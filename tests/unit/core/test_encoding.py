@@ -409,7 +409,7 @@ def test_names_are_those_of_the_code_and_of_nothing_else() -> None:
         "os.system",
         "Report.__init__",
         "object",
-        "runner.crews.task.Task",
+        "runner.crews.context.Task",
         "subprocess.Popen",
     ):
         assert NAMES.find(name) is None
