@@ -77,16 +77,15 @@ def _queue(name: str) -> Any:
     return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]
 
 
-def make_app() -> Celery:
-    """A configured app with the one task that there is."""
-    app = Celery("runner", set_as_current=True)
+def settings() -> dict[str, Any]:
+    """The app's, as the environment has them when they are first needed: the parent of workers sets it as it forks."""
     queue = os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
-    app.conf.update(
-        broker_url=broker_url(),
-        broker_use_ssl=transport_security(),
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
-        broker_transport_options={
+    return {
+        "broker_url": broker_url(),
+        "broker_use_ssl": transport_security(),
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {
             # The store's claims and its own resend are the recovery; kombu's is kept far away.
             "visibility_timeout": 86_400,
             "socket_keepalive": True,
@@ -95,32 +94,32 @@ def make_app() -> Celery:
             **transport_options(),
             "client_name": os.environ.get("RUNNER_WORKER_ID", "runner") + ":celery",
         },
-        accept_content=["json"],
-        task_serializer="json",
-        result_serializer="json",
-        event_serializer="json",
-        task_ignore_result=True,
-        task_store_errors_even_if_ignored=False,
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "result_serializer": "json",
+        "event_serializer": "json",
+        "task_ignore_result": True,
+        "task_store_errors_even_if_ignored": False,
         # On the state's Redis messages are not acknowledged at all: redelivery by the broker would only run things
         # twice, and keeping book of what is unacknowledged is most of what a message costs. A lost one is sent again
         # from the store.
-        task_acks_late=False,
-        task_queues=[_queue(one) for one in served(queue, pools())],
-        worker_prefetch_multiplier=1,
+        "task_acks_late": False,
+        "task_queues": [_queue(one) for one in served(queue, pools())],
+        "worker_prefetch_multiplier": 1,
         # A job waiting behind a long one in a worker could run elsewhere.
-        worker_disable_prefetch=True,
-        worker_consumer="runner.tasks.transport:Consumer",
-        worker_hijack_root_logger=True,
-        worker_redirect_stdouts=False,
-        worker_send_task_events=False,
-        task_send_sent_event=False,
-        task_default_queue=queue,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_proc_alive_timeout=60.0,
-        worker_lost_wait=0.1,
-        enable_utc=True,
-    )
-    return app
+        "worker_disable_prefetch": True,
+        "worker_consumer": "runner.tasks.transport:Consumer",
+        "worker_hijack_root_logger": True,
+        "worker_redirect_stdouts": False,
+        "worker_send_task_events": False,
+        "task_send_sent_event": False,
+        "task_default_queue": queue,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_proc_alive_timeout": 60.0,
+        "worker_lost_wait": 0.1,
+        "enable_utc": True,
+    }
 
 
-app = make_app()
+app = Celery("runner", set_as_current=True)
+app.add_defaults(settings)

@@ -26,7 +26,7 @@ from runner.engine.environments import Environments
 from runner.providers.redis.protocol import queue_of
 from runner.tasks.app import pools
 from runner.tasks.broker import CeleryBroker
-from runner.tasks.parent import REQUESTS
+from runner.tasks.child import REQUESTS
 
 log = logging.getLogger(__name__)
 

@@ -1,28 +1,37 @@
 """The parent of a worker: restarts it when it dies, passes on what it is asked, and never leaves it behind alone."""
 
 import contextlib
-import ctypes
+import gc
+import importlib
 import json
+import logging
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from runner.core.settings import WorkerSettings
+from runner.tasks.child import REQUESTS, end_with_parent
 
 QUICK = 10.0  #: a worker that lived shorter than this many seconds is restarted with a pause
 LONGEST_PAUSE = 10.0
 GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not tell
-REQUESTS = "RUNNER_ENVIRONMENTS_FD"  #: where a worker reads which descriptor takes its requests
-_PR_SET_PDEATHSIG = 1
-_MAIN = ("-P", "-m", "runner.tasks.worker")  # -P: what lies in the working directory is not ours
-_BUILDER = ("-P", "-m", "runner.tasks.environment")
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_WITH_THE_FIRST = (
+    "celery.apps.worker", "celery.app.control", "celery.app.events", "celery.app.log", "celery.app.routes",
+    "celery.backends.base", "celery.worker.autoscale", "celery.worker.components", "celery.worker.strategy",
+    "celery.worker.consumer.delayed_delivery", "billiard.popen_fork", "billiard.sharedctypes", "encodings.idna",
+)  # fmt: skip
+"""What Celery's worker would import when it needs it, each for itself."""
+_BUILDER = ("-P", "-m", "runner.tasks.environment")  # -P: what lies in the working directory is not ours
 
 
 def run(
@@ -53,8 +62,9 @@ def run(
         for one in workers:  # once is enough; whoever asks a third time means it
             one.send(signal.SIGTERM if len(asked) < 3 else signal.SIGKILL)
 
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in _ENDING:
         signal.signal(signum, ask)
+    _import()
     while not asked:
         for one in workers:
             one.start()
@@ -67,7 +77,7 @@ def run(
             settings = _in_environment(parts, request)
             name = f"{settings['RUNNER_PART']} {settings['RUNNER_ENVIRONMENT']}"
             if not any(one.name == name for one in workers):
-                workers.append(_Kept(settings, (heard,), _BUILDER, name))
+                workers.append(_Kept(settings, (heard,), name))
         pending = not all(one.runs for one in workers)
         ended = [one for one in workers if one.has_ended()]
         if until is not None and not pending and all(one.code == 0 for one in ended) and until():
@@ -91,13 +101,11 @@ def run(
 
 
 class _Kept:
-    """One worker that is kept running."""
+    """One worker that is kept running; one with a ``name`` is in another environment."""
 
-    def __init__(
-        self, environment: Mapping[str, str], passed: Sequence[int], command: Sequence[str] = _MAIN, name: str = ""
-    ) -> None:
-        self._environment, self._passed, self._command, self.name = environment, passed, command, name
-        self._child: subprocess.Popen[bytes] | None = None
+    def __init__(self, environment: Mapping[str, str], passed: Sequence[int], name: str = "") -> None:
+        self._environment, self._passed, self.name = environment, passed, name
+        self._pid = 0
         self._started = self._due = 0.0
         self._pause, self._quick_deaths = 0.1, 0
         self._told = False
@@ -107,26 +115,26 @@ class _Kept:
     @property
     def due(self) -> float:
         """In how many seconds it is to be started; infinite while it runs."""
-        return float("inf") if self._child is not None else self._due - time.monotonic()
+        return float("inf") if self._pid else self._due - time.monotonic()
 
     def start(self) -> None:
         """Start it, if it does not run and its pause is over."""
         if self.due > 0:
             return
         self._started, self._told = time.monotonic(), False
-        self._child = subprocess.Popen(
-            [sys.executable, *self._command],
-            env=self._environment,
-            pass_fds=self._passed,
-            preexec_fn=end_with_parent if sys.platform == "linux" else None,
-        )
+        sys.stdout.flush()
+        sys.stderr.flush()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # a fork that is told meanwhile is no parent
+        self._pid = os.fork() or _become(self._environment, self._passed, builder=bool(self.name))
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         with contextlib.suppress(OSError, AttributeError):  # no such call (macOS)
-            self.pidfd = os.pidfd_open(self._child.pid)
+            self.pidfd = os.pidfd_open(self._pid)
 
     def send(self, signum: int) -> None:
         """Send it a signal, if it runs."""
-        if self._child is not None:
-            self._child.send_signal(signum)
+        if self._pid:
+            with contextlib.suppress(ProcessLookupError):  # it is just being waited for
+                os.kill(self._pid, signum)
             self._told = True
 
     def ask(self) -> None:
@@ -136,9 +144,10 @@ class _Kept:
 
     def has_ended(self) -> bool:
         """Whether it ran, and ended since the last look. Its exit code is in ``code``."""
-        if self._child is None or (code := self._child.poll()) is None:
+        ended, status = os.waitpid(self._pid, os.WNOHANG) if self._pid else (0, 0)
+        if not ended:
             return False
-        self.code, self._child = code, None
+        self._pid, self.code = 0, os.waitstatus_to_exitcode(status)
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
@@ -162,7 +171,62 @@ class _Kept:
     @property
     def runs(self) -> bool:
         """Whether it was started, and is not known to have ended."""
-        return self._child is not None
+        return bool(self._pid)
+
+
+def _import() -> None:
+    """Import what all workers do: they share the memory of it, and start at once."""
+    _leave_working_directory()
+    from runner.crews import adapter  # noqa: F401
+    from runner.tasks import shared_thread, worker  # noqa: F401
+
+    for name in _WITH_THE_FIRST:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collector that walked through it in a worker would give that a copy of it all
+
+
+def _leave_working_directory() -> None:
+    """Import nothing of what lies beside the command, or where it was given: as ``python -P``."""
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)[0]
+    beside = {"", str(Path.cwd()), str(Path(sys.argv[0]).resolve().parent)}
+    if sys.path[0] in beside and sys.path[0] != named:
+        del sys.path[0]
+
+
+def _become(environment: Mapping[str, str], passed: Sequence[int], *, builder: bool) -> NoReturn:
+    """In a fork: be a worker, or one that builds its environment first. No way leads back."""
+    try:
+        end_with_parent()
+        for signum in signal.valid_signals():
+            if callable(signal.getsignal(signum)):
+                signal.signal(signum, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        if builder:
+            for one in passed:
+                os.set_inheritable(one, True)
+            os.execve(sys.executable, [sys.executable, *_BUILDER], environment)
+        _close_all_but({0, 1, 2, *passed})
+        os.environ.clear()
+        os.environ.update(environment)
+        from runner.tasks import worker
+
+        sys.argv, sys.modules["__main__"] = [str(worker.__file__)], worker
+        logging.root.handlers.clear()
+        worker.main()
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)
+
+
+def _close_all_but(kept: set[int]) -> None:
+    """Let go of the parent's files: its locks are its own. Their numbers stay taken, as objects still have them."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in [int(one.name) for one in Path("/dev/fd").iterdir()]:
+        if number not in kept:
+            with contextlib.suppress(OSError):
+                os.dup2(nothing, number, inheritable=False)
 
 
 def _requests(wanted: int) -> list[str]:
@@ -212,9 +276,3 @@ def _end(workers: Sequence[_Kept], poll: float) -> None:
         running = [one for one in workers if one.runs]
         if running:
             _wait(running, poll)
-
-
-def end_with_parent(signum: int = signal.SIGTERM) -> None:
-    """Linux: a parent that is killed takes this process along; a worker that is asked to end hands its tasks back."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signum)

@@ -24,7 +24,7 @@ from celery.concurrency.asynpool import Worker as AsynWorker
 
 from runner.engine import adapters
 from runner.tasks import request
-from runner.tasks.parent import end_with_parent
+from runner.tasks.child import end_with_parent
 
 LAST_JOB, CONTINUES = 31, 32  #: what a child tells its pool, beside what billiard's own tell: 0 to 4, and Celery's: 15
 

@@ -1,10 +1,19 @@
-"""The worker process proper: ``python -m runner.tasks.worker``. `runner worker` starts it under a parent."""
+"""The worker process proper: a fork of its parent, `runner worker`, or ``python -m runner.tasks.worker``."""
 
 import logging
 import os
 import socket
 import sys
 import uuid
+
+from runner.bundles import relative_paths
+from runner.core.settings import cache_dir
+from runner.engine import adapters
+from runner.providers.redis.connection import connect
+from runner.providers.redis.protocol import served
+from runner.providers.redis.workers import Workers
+from runner.tasks import environments, jobs, steps
+from runner.tasks.app import app, pools, state_url
 
 POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
 """The pools that are not Celery's."""
@@ -13,13 +22,6 @@ POOLS = {"shared": "runner.tasks.shared_thread:TaskPool"}
 def main() -> None:
     """Run Celery's worker with our boot steps; settings come from the environment that the parent set."""
     os.environ["RUNNER_WORKER_ID"] = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
-    # The identity must stand before the app reads it.
-    from runner.bundles import relative_paths
-    from runner.core.settings import cache_dir
-    from runner.providers.redis.protocol import served
-    from runner.tasks import environments, jobs, steps
-    from runner.tasks.app import app, pools, state_url
-
     steps.install(app)
     level = os.environ.get("RUNNER_LOGLEVEL", "INFO")
     if level != "DEBUG":
@@ -33,9 +35,6 @@ def main() -> None:
         jobs.process(on_main_thread=False).stops.install_pauses()
         relative_paths.enter(cache_dir())
         relative_paths.install()
-    from runner.providers.redis.connection import connect
-    from runner.providers.redis.workers import Workers
-
     try:
         watched = Workers(connect(state_url())).watched()
     except Exception:  # Redis is away: Flower turns events on itself, a little later
@@ -75,8 +74,6 @@ def _preload() -> None:
 
     If nothing is said, what most crews need: the rest is imported with the first that needs it.
     """
-    from runner.engine import adapters
-
     log, said = logging.getLogger(__name__), set()
     chosen = os.environ.get("RUNNER_PRELOAD")
     for name in adapters.preloaded() if chosen is None else chosen.split(","):

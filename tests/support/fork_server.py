@@ -38,9 +38,8 @@ IMPORTED = "PYTHON_IMPORTED"
 """A variable of our own: what a server imports besides, for processes that have it."""
 
 _COMMAND = ["-m", "runner"]
-_MAIN = ["-P", "-m", "runner.tasks.worker"]
 
-# What a worker and the verbs have imported; not `runner.tasks`, whose app is made for the environment that it finds.
+# What a worker and the verbs have imported.
 _LISTING = """
 import sys
 import runner.tasks.jobs, runner.tasks.pool, runner.tasks.steps, runner.tasks.worker
@@ -228,7 +227,7 @@ def main(number: int) -> None:
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
     listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
-        if not name.startswith(("runner.tasks", "__")):
+        if not name.startswith("__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     for name in (*_OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
@@ -333,14 +332,12 @@ def _code(text: str) -> None:
 
 
 class _InPlace(subprocess.Popen[Any]):
-    """In such a process: a worker proper, and what reads crew files, are forked of it where they would be started."""
+    """In such a process: what reads crew files is forked of it where it would be started."""
 
     def __init__(self, args: Any, *more: Any, **options: Any) -> None:
         words = [] if isinstance(args, (str, bytes)) else list(args)
         self._program: Callable[[], Any] | None = None
-        if words == [sys.executable, *_MAIN] and "runner.tasks.app" not in sys.modules:
-            self._program, self._argv = partial(_module, _MAIN[-1]), _MAIN[-1:]
-        elif words[:3] == [sys.executable, "-c", _READS] and threading.active_count() == 1:
+        if words[:3] == [sys.executable, "-c", _READS] and threading.active_count() == 1:
             self._program, self._argv = partial(_code, _READS), ["-c", *words[3:]]
         super().__init__(args, *more, **options)
 

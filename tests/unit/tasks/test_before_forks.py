@@ -7,7 +7,7 @@ from runner.engine import observers
 from runner.journal import task_marks
 from runner.providers.redis import scripts
 from runner.tasks import jobs, pool
-from runner.tasks.parent import end_with_parent
+from runner.tasks.child import end_with_parent
 
 
 def test_all_scripts_and_observers_are_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from runner.cli.fleet import worker as command
 from runner.client import Client, prepare
 from runner.testing import ModelRequest, ModelServer, RedisServer
+from runner.testing.fleet import children_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -57,6 +59,9 @@ def test_all_wait_at_once_and_a_kill_hands_all_over(
     with ModelServer(answer) as models:
         # Given a worker with the settings that it has by itself, and runs of one agent each
         worker = fleet.start("--pool", "auto", **models.environment)
+        # They are forks of the one that imported for all of them
+        said = {Path(f"/proc/{pid}/cmdline").read_bytes() for pid in (worker.pid, *children_of(worker.pid))}
+        assert len(said) == 1
         crew = prepare(str(crew_of(WRITER)))
         runs = [client.submit(crew, {"n": str(n)}) for n in range(AGENTS)]
 
