@@ -159,7 +159,7 @@ class Executor:
             return Lost(error=failed)
         if isinstance(cancel_scope.stopping, Interrupted) or (self._stops.draining and _exits(failed)):
             return Release(error=failed)  # what it raised came of being interrupted
-        if journal.asked is not None and isinstance(failed, Exception):
+        if journal.asked is not None and isinstance(failed, Exception | BaseExceptionGroup):
             return _ask(journal.asked)  # a framework told it as an error of its own
         if cancel_scope.stopping is None:
             journal.ended_by(failed)

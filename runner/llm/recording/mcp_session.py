@@ -1,13 +1,17 @@
 """Uses of the tools of MCP servers are steps, whichever framework makes them: each passes ``ClientSession.call_tool``.
 
-One that is made for the use of a tool that is a step already is no other step.
+One that is made for the use of a tool that is a step already is no other step. What a server asks the user meanwhile
+(elicitation), the run asks a person, where the author's code answers nothing itself: the tool is used again with the
+answer.
 """
 
+import functools
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from runner.core.errors import InputRequired
 from runner.journal import steps
 from runner.journal.enclosing import current_journal
 from runner.journal.steps import current_step
@@ -15,8 +19,63 @@ from runner.journal.tool_uses import Use, record_uses
 
 
 def install(module: Any) -> None:
-    """Have the uses of its sessions recorded, once in a process."""
-    record_uses(module.ClientSession, "call_tool", _about)
+    """Have the uses of its sessions recorded, and people asked, once in a process."""
+    session = module.ClientSession
+    if not hasattr(session.call_tool, "records_uses") and hasattr(module, "_default_elicitation_callback"):
+        _ask_people(module, session)
+    record_uses(session, "call_tool", _about)
+
+
+def _ask_people(module: Any, session: Any) -> None:
+    made, called = session.__init__, session.call_tool
+
+    @functools.wraps(made)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        if self._elicitation_callback is module._default_elicitation_callback and current_journal() is not None:
+            self._elicitation_callback = functools.partial(_elicited, self, module)
+
+    @functools.wraps(called)
+    async def call_tool(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await called(self, *args, **kwargs)
+        finally:  # its server heard that the user went away
+            if (asked := vars(self).pop("_runner_asked", None)) is not None:
+                raise asked
+
+    session.__init__, session.call_tool = init, call_tool
+
+
+async def _elicited(session: Any, module: Any, context: Any, params: Any) -> Any:
+    found = current_journal()
+    schema = getattr(params, "requestedSchema", None) or getattr(params, "requested_schema", None)
+    if found is None or schema is None:  # a page that the user has to open is no question of a run
+        return await module._default_elicitation_callback(context, params)
+    wanted = schema.get("properties") or {}
+    about = {"schema": schema} if wanted else {"emit": ["accept", "decline"]}
+    try:
+        answer = found[0].answer(params.message, lambda _: None, about)
+    except InputRequired as asked:
+        session._runner_asked = asked
+        return module.types.ElicitResult(action="cancel")
+    content = _content(answer, wanted)
+    if content is None:
+        return module.types.ElicitResult(action="decline")
+    return module.types.ElicitResult(action="accept", content=content)
+
+
+def _content(answer: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The fields that a person gave: a JSON object, or the value of the only one; None if they decline."""
+    if answer.partition(":")[0].strip().casefold() == "decline":
+        return None
+    try:
+        given = json.loads(answer)
+    except ValueError:
+        given = answer
+    if isinstance(given, dict) or not wanted:
+        return given if isinstance(given, dict) else {}
+    name, about = next(iter(wanted.items()))
+    return {name: answer if about.get("type", "string") == "string" else given}
 
 
 def _about(session: Any, name: str, arguments: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Use | None:  # noqa: ARG001

@@ -191,6 +191,43 @@ if __name__ == "__main__":
     asyncio.run(main())
 """
 
+ELICITS = """
+import asyncio
+
+import mcp
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+from runner import Crew, Task
+
+server = MCPServer("journeys", log_level="CRITICAL")
+
+
+class When(BaseModel):
+    hour: int
+
+
+class Where(BaseModel):
+    place: str
+    hotel: bool
+
+
+@server.tool()
+async def book(ctx: Context) -> str:
+    with open("TRACE", "a") as file:
+        file.write("used\\n")
+    hour = (await ctx.elicit("When?", When)).data.hour
+    where = (await ctx.elicit("Where?", Where)).data
+    return f"{hour} {where.place} {where.hotel}"
+
+
+async def use():
+    async with mcp.Client(server, mode="legacy") as client:
+        return (await client.call_tool("book", {})).content[0].text
+
+
+crew = Crew(tasks=[Task(name="book", run=lambda _: asyncio.run(use()))])
+"""
+
 TRIP = """
 from typing import TypedDict
 
@@ -343,3 +380,19 @@ def test_people_in_a_team_of_autogen_are_asked(models: ModelServer, fleet: Any, 
         waiting = client.answer(waiting.run_id, text=answer).wait(150)
     # Then the team goes on with each answer, and its model was asked once
     assert (waiting.result, len(models.log)) == ("APPROVE", 1), waiting.error
+
+
+def test_what_an_mcp_server_asks_its_user_is_asked(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a task that uses a server's tool, which asks twice
+    file, trace = tmp_path / "crew.py", tmp_path / "trace"
+    file.write_text(ELICITS.replace("TRACE", str(trace)))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # Then the run waits, and the tool is used again with each answer
+    waiting = client.submit(file).wait(150)
+    assert [one.message for one in waiting.asked] == ["When?"], waiting.error
+    waiting = client.answer(waiting.run_id, text="12").wait(150)
+    assert [one.message for one in waiting.asked] == ["Where?"], waiting.error
+    result = client.answer(waiting.run_id, text='{"place": "Rome", "hotel": true}').wait(150)
+    assert result.outputs == {"book": "12 Rome True"}, result.error
+    assert trace.read_text().split() == ["used"] * 3
+    assert (result.ledger["tools"]["paid"], result.ledger["tools"]["in_doubt"]) == (1, 2)
