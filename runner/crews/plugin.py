@@ -10,6 +10,7 @@ class CrewPlugin(AdapterPlugin):
     """Crews of ours."""
 
     names = ("native",)
+    relative_paths = False
 
     def adapter_of(self, thing: object) -> Adapter | None:
         """The plugin for crews. Where they were not imported, nothing is one."""

@@ -43,6 +43,12 @@ def is_disposable(name: str) -> bool:
     return name in disposable()
 
 
+@functools.cache
+def has_own_folder(name: str) -> bool:
+    """Whether tasks of the adapter of this name work in a copy of the project, where a process does one at a time."""
+    return all(plugin.relative_paths for plugin in _of(name))
+
+
 def own_models(name: str) -> str:
     """Why nothing can stand in for the models of crews of this kind; "" if it can."""
     return next((plugin.own_models for plugin in _of(name)), "")

@@ -200,18 +200,20 @@ class Signatures:
 
 
 class AttemptFolder:
-    """The folder of one attempt. ``place`` is where it is made when it is first needed."""
+    """The folder of one attempt. ``place`` is where it is made when it is first needed; ``alone``: its process does
+    nothing else meanwhile."""
 
-    def __init__(self, claim: Claim, store: Store, code: CodeCache, place: Path) -> None:
+    def __init__(self, claim: Claim, store: Store, code: CodeCache, place: Path, *, alone: bool = False) -> None:
         self._claim = claim
         self._store = store
         self._code = code
-        self._is_copy = adapters.is_disposable(claim.adapter)
+        self._has_process = adapters.is_disposable(claim.adapter)
+        self._is_copy = self._has_process or (alone and adapters.has_own_folder(claim.adapter))
         self._work = Workdir(place, self._begin, may_hold)
         self._refused: list[str] = []
 
     def enter(self, journal: Journal) -> Path | None:
-        """Have the task's code find it. Returns the copy that is the working directory, if it is one."""
+        """Have the task's code find it. Returns the copy that it is loaded from, if it has a process of its own."""
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
@@ -221,7 +223,7 @@ class AttemptFolder:
             TaskFiles(lambda: copy or self._code.root(self._claim.bundle), lambda: self._work.folder)
         )
         journal.keep_files(self._work)
-        return copy
+        return copy if self._has_process else None
 
     def left(self) -> dict[str, Content]:
         """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""

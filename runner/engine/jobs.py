@@ -151,6 +151,11 @@ class JobExecutor:
         if self._environments.failure:
             raise EnvironmentFailed(self._environments.failure)
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this process does one task at a time."""
+        return self._retire is not None
+
     def home(self, job: Job) -> Home:
         """Where the run keeps on this machine what is in no store."""
         store = self.store
@@ -211,7 +216,8 @@ class JobAttempt(Attempt):
         )
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         self._jobs, self._store = jobs, store
-        self._folder = AttemptFolder(claim, store, jobs.code, task_files.new_place(jobs.workdirs, jobs.worker))
+        place = task_files.new_place(jobs.workdirs, jobs.worker)
+        self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)
         self._source: object = None

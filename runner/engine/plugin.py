@@ -24,6 +24,9 @@ class AdapterPlugin(Framework):
     disposable: bool = False
     """Whether each task of its crews gets a process of its own, which ends after it."""
 
+    relative_paths: bool = True
+    """Whether relative paths are those of the project: its tasks work in a copy, where a process does one at a time."""
+
     own_models: str = ""
     """Why nothing can stand in for the models of its crews (``--demo``, ``--offline``); "" if it can."""
 

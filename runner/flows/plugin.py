@@ -10,6 +10,7 @@ class FlowPlugin(AdapterPlugin):
     """Flows of ours."""
 
     names = ("flow",)
+    relative_paths = False
 
     def adapter_of(self, thing: object) -> Adapter | None:
         """The plugin for flows. Where they were not imported, nothing is one."""

@@ -61,6 +61,29 @@ def test_a_quickstart_that_runs_its_agent_is_one_task_and_gives_what_it_prints(
 
 
 @pytest.mark.parametrize("runs_itself", [False, True])
+def test_relative_paths_are_those_of_the_project(
+    runs_itself: bool, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given a tool that reads a file beside its agent's, and appends to another
+    (tmp_path / "notes.txt").write_text("note")
+    file = written(tmp_path, "pydantic-ai", models)
+    code = file.read_text().replace(
+        'return f"part {i}"', "print(i, file=open('seen.txt', 'a'))\n    return open('notes.txt').read() + f' {i}'"
+    )
+    assert "notes.txt" in code
+    file.write_text(code + ("\nprint('It is', agent.run_sync('Dig.').output)\n" if runs_itself else ""))
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    # When it is run, twice by one process
+    for _ in range(2):
+        result = client.submit(file, {} if runs_itself else {"prompt": "Dig."}).wait(150)
+        # Then it finds what it finds alone, and what it wrote is kept, not in the bundle
+        assert result.status == "completed", result.error
+        assert models.log[-1].results == ["note 0", "note 1", "note 2"]
+        left = {one.path: one.data for one in client.run(result.run_id).files()}
+        assert left == {"seen.txt": b"0\n1\n2\n"}
+
+
+@pytest.mark.parametrize("runs_itself", [False, True])
 def test_structured_output_of_a_class_beside_the_file_is_json(
     runs_itself: bool, fleet: Any, client: Client, tmp_path: Path
 ) -> None:
