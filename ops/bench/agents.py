@@ -28,6 +28,14 @@ agent = Agent(role="writer", goal="write", backstory="writes", llm="openai/m")
 crew = Crew(agents=[agent], tasks=[Task(name="write", description="Write number {n}.", agent=agent)])
 """
 
+CREWAI = """
+from crewai import Agent, Crew, Task
+
+agent = Agent(role="writer", goal="write", backstory="writes", llm="openai/gpt-4o-mini")
+task = Task(name="write", description="Write number {n}.", expected_output="text", agent=agent)
+crew = Crew(agents=[agent], tasks=[task])
+"""
+
 
 async def serve(delay: float) -> None:
     """Answer each call after ``delay`` seconds; ``GET /`` tells the calls, and how many waited at a time."""
@@ -84,12 +92,12 @@ def memory(pids: list[int]) -> float:
 
 
 def seconds(pids: list[int]) -> float:
-    """The processor time of these processes."""
+    """The processor time of these processes, and of those that they forked and that have ended."""
     told = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
-    return sum(float(fields[11]) + float(fields[12]) for fields in told) / os.sysconf("SC_CLK_TCK")
+    return sum(float(one) for fields in told for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(agents: int, delay: float, *arguments: str, kill: bool = False) -> dict[str, float]:
+def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, kill: bool = False) -> dict[str, float]:
     """Have so many agents at work on one worker with these arguments; with ``kill``, on another when it was killed."""
     code = [sys.executable, __file__, "--serve", "--delay", str(delay)]
     with (
@@ -102,9 +110,10 @@ def measure(agents: int, delay: float, *arguments: str, kill: bool = False) -> d
         address = f"http://127.0.0.1:{model.stdout.readline().strip()}"
         settings = {"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "none"}
         crew = Path(folder, "crew.py")
-        crew.write_text(CREW)
+        crew.write_text(crew_file)
         try:
             with Fleet(redis.url, settings=settings) as fleet:
+                fleet.starts_within = 300.0  # where it imports CrewAI
                 worker = fleet.start(*(arguments or ("--pool", "auto")))
                 prepared = prepare(str(crew))
                 client.submit(prepared, {"n": "0"}).wait(60 + delay)
@@ -143,10 +152,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--delay", type=float, default=20.0)
+    parser.add_argument("--crewai", action="store_true", help="agents of CrewAI: needs crew-runner[crewai]")
     parser.add_argument("--kill", action="store_true", help="kill the worker with -9 when all are in flight")
     parser.add_argument("--serve", action="store_true", help="be the model's server")
     given, rest = parser.parse_known_args()
     if given.serve:
         asyncio.run(serve(given.delay))
     else:
-        print(json.dumps(measure(given.agents, given.delay, *rest, kill=given.kill)))
+        crew_file = CREWAI if given.crewai else CREW
+        print(json.dumps(measure(given.agents, given.delay, *rest, crew_file=crew_file, kill=given.kill)))

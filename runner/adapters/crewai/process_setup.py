@@ -9,7 +9,6 @@ import importlib.metadata
 import importlib.util
 import os
 import signal
-import ssl
 import sys
 import tempfile
 import time
@@ -34,14 +33,15 @@ QUIET = {
 #: What CrewAI keeps in a person's home; a run has its own.
 APART = (".crewai", ".config/crewai", ".cache/crewai", ".local/share/crewai")
 
-#: What a task of nearly every crew imports beside CrewAI itself, of which OpenAI's client is half a second.
+#: What a task of nearly every crew imports beside CrewAI itself, of which OpenAI's client is half a second. CrewAI has
+#: OpenAI count the tokens before a call.
 USUAL = (
     "crewai.agents.agent_executor",
     "crewai.llms.cache",
     "crewai.llms.providers.openai.completion",
     "crewai.skills.tool",
     "httpcore",
-    "openai.resources",
+    "openai.resources.responses.input_tokens",
     "runner.adapters.crewai.adapter",
     "runner.adapters.crewai.build",
     "runner.adapters.crewai.discovery",
@@ -53,12 +53,6 @@ USUAL = (
 #: What a flow imports besides, for the memory that it makes: a second and a half. Not LanceDB itself, which starts
 #: threads, and a fork would have none of them.
 OF_FLOWS = ("lance_namespace_urllib3_client", "lance_namespace")
-
-#: Models that pydantic completes when one of them is first made: events, and what OpenAI's client gives.
-COMPLETED = {"crewai.events.base_events": "BaseEvent", "openai.types.chat.chat_completion": "ChatCompletion"}
-
-#: Where a person may have other certificates.
-CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 
 LOCK_POLL = 0.01
 
@@ -106,57 +100,10 @@ def preload(adapter: str) -> None:
         for name in (*USUAL, *(OF_FLOWS if adapter == "crewai-flow" else ())):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-        for module, name in COMPLETED.items():
-            with contextlib.suppress(Exception):
-                _complete(vars(importlib.import_module(module))[name])
         with contextlib.suppress(Exception):
-            _share_certificates()
-        with contextlib.suppress(Exception):
-            _make_agent()
+            importlib.import_module("runner.adapters.crewai.made_once").make()
     gc.collect()
     gc.freeze()  # it stays: forks share it, and it is not collected again
-
-
-def _complete(model: Any) -> None:
-    """Have pydantic complete a model, and those that are made of it."""
-    model.model_rebuild(raise_errors=False)
-    for made_of_it in model.__subclasses__():
-        _complete(made_of_it)
-
-
-def _share_certificates() -> None:
-    """Read once which certificates clients of httpx trust by default: else each client of a model does, for 30 ms.
-
-    Again where they are others, or others are in the same file.
-    """
-    import certifi
-
-    default: Any = importlib.import_module("httpx._transports.default")
-    make = default.create_ssl_context
-    known: dict[tuple[object, ...], ssl.SSLContext] = {}
-
-    def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
-        if verify is not True or cert or "SSLKEYLOGFILE" in os.environ:
-            return make(verify, cert, trust_env)
-        asked = [os.environ.get(name) for name in CERTIFICATES] if trust_env else []
-        place = Path(next(filter(None, asked), certifi.where()))
-        key = (ssl.SSLContext, place, place.stat().st_mtime_ns if place.exists() else None)
-        if key not in known:
-            known[key] = make(verify, cert, trust_env)
-        return known[key]
-
-    default.create_ssl_context = create_ssl_context
-    create_ssl_context()
-
-
-def _make_agent() -> None:
-    """Make an agent, and what does its work, but let it do none: much of CrewAI is made when it is first used.
-
-    No crew, which would keep something in its home.
-    """
-    from crewai import LLM, Agent
-
-    Agent(role="-", goal="-", backstory="-", llm=LLM(model="openai/gpt-4o-mini", api_key="-")).create_agent_executor()
 
 
 def prepare(home: Home) -> None:
