@@ -53,6 +53,7 @@ from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
 from runner.flows.on_loop import awaited, on_loop
+from runner.flows.patch import merge
 from runner.flows.pending import from_pending as from_pending
 from runner.journal.cancellation.timing import timed
 from runner.journal.enclosing import nest
@@ -358,7 +359,7 @@ class Merging:
         execution, outcome, tasks = self.attempt.execution, self.outcome, self.attempt.tasks
         call, flow = execution.call, tasks.flow
         with tasks.lock, flow._lock:
-            patch, paths = states.merge(
+            patch, paths = merge(
                 states.fields(execution.base), states.fields(flow.committed_state), states.fields(execution.state)
             )
             states.put(flow.committed_state, patch)

@@ -125,10 +125,7 @@ class Flow(FlowLog, Generic[S]):
     @property
     def state(self) -> S:
         """The state: inside a method its own copy, elsewhere what all that are done have made of it."""
-        found = execution.within(self)
-        if found is None and len(self._at_work) == 1:
-            # A thread that a method started itself has no context; with one method at work there is no doubt.
-            found = next(iter(self._at_work.values()), None)
+        found = self._execution()
         return typing.cast(S, found.state if found is not None else self.committed_state)
 
     @property
@@ -340,11 +337,15 @@ class Flow(FlowLog, Generic[S]):
             raise ValueError("from_checkpoint and restore_from_state_id cannot be combined: leave one of them out")
         return apply_checkpoint(self, config)
 
-    def _inside(self, what: str) -> execution.Execution:
+    def _execution(self) -> execution.Execution | None:
         found = execution.within(self)
         if found is None and len(self._at_work) == 1:
+            # A thread that a method started itself has no context; with one method at work there is no doubt.
             found = next(iter(self._at_work.values()), None)
-        if found is None:
+        return found
+
+    def _inside(self, what: str) -> execution.Execution:
+        if (found := self._execution()) is None:
             raise RuntimeError(f"{type(self).__name__}.{what}() is for the methods of a flow, while they run")
         return found
 

@@ -17,7 +17,7 @@ A call's key is its method's name, from the second turn on with the turn: ``revi
 """
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from runner.core.errors import BadFlow, FlowLoop
@@ -44,16 +44,7 @@ class Call:
 
     def to_data(self) -> dict[str, Any]:
         """As JSON."""
-        found: dict[str, Any] = {"key": self.key, "method": self.method}
-        if self.by:
-            found["by"] = self.by
-        if self.signal:
-            found["signal"] = self.signal
-        if self.trail:
-            found["trail"] = dict(self.trail)
-        if self.round:
-            found["round"] = self.round
-        return found
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name))}
 
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> "Call":

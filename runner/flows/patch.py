@@ -1,8 +1,8 @@
 """What a method changed in a state of JSON, small enough to keep: what was set, added, removed; by key in dicts.
 
 `apply_patch` to the state that the method began with gives the state it ended with; to one that others have changed
-since, it merges by the rules of `runner.flows.state.merge`. Kept with each output, patches make the state of any
-position.
+since, it merges: see `runner.flows.state`. Kept with each output, patches make the state of any position. In this
+process the same rules `merge` live values.
 
 A patch is a list: ``["s", value]`` sets, ``["a", items]`` appends to a list, ``["d", {key: patch}]`` goes into a dict,
 ``["x"]`` removes.
@@ -11,6 +11,9 @@ A patch is a list: ``["s", value]`` sets, ``["a", items]`` appends to a list, ``
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import BaseModel
+
+from runner.flows import state as states
 from runner.flows.state import MISSING, same
 
 Patch = list[Any]
@@ -22,11 +25,9 @@ def diff(base: Any, mine: Any) -> Patch | None:
         return None
     if mine is MISSING:
         return ["x"]
-    if isinstance(mine, dict):
-        known = base if isinstance(base, dict) else {}
-        found = {key: diff(known.get(key, MISSING), mine.get(key, MISSING)) for key in {**known, **mine}}
-        return ["d", {key: patch for key, patch in found.items() if patch is not None}]
-    if isinstance(mine, list):
+    if type(mine) is dict:
+        return ["d", diff_all(base if isinstance(base, dict) else {}, mine)]
+    if type(mine) is list:
         items = base if isinstance(base, list) else []
         if len(mine) >= len(items) and same(mine[: len(items)], items):
             return ["a", mine[len(items) :]]
@@ -49,9 +50,19 @@ def apply_patch(patch: Patch, theirs: Any, base: Any, path: str, conflicts: list
             conflicts.append(path)
         return known + patch[1]
     mine = MISSING if kind == "x" else patch[1]
+    if untouched:
+        return mine
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        return _into(diff_all(base if isinstance(base, dict) else {}, mine), theirs, base, path, conflicts)
+    if isinstance(mine, BaseModel) and type(theirs) is type(mine) is type(base):
+        old, new = dict(base), dict(mine)  # by field
+        return mine.model_copy(update=_into(diff_all(old, new), dict(theirs), old, path, conflicts))
+    if isinstance(mine, set) and isinstance(theirs, set):
+        known_items = base if isinstance(base, set) else set()
+        return (theirs | (mine - known_items)) - (known_items - mine)
     # Two that counted up to the same number each lost sight of the other; two that set the same flag agree.
     counted = isinstance(mine, int | float) and not isinstance(mine, bool)
-    if not untouched and (counted or not same(theirs, mine)):
+    if counted or not same(theirs, mine):
         conflicts.append(path)
     return mine
 
@@ -76,6 +87,19 @@ def diff_all(base: Mapping[str, Any], mine: Mapping[str, Any]) -> dict[str, Patc
     """What makes ``mine`` of ``base``, by field."""
     found = {name: diff(base.get(name, MISSING), mine.get(name, MISSING)) for name in {**base, **mine}}
     return {name: patch for name, patch in found.items() if patch is not None}
+
+
+def merge(
+    base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any]
+) -> tuple[states.Patch, list[str]]:
+    """What a method that began with ``base`` and ended with ``mine`` changes in ``theirs``, and where both changed it.
+
+    Conflicts are paths, as in ``"report.title"``. What nobody else changed is the method's own object.
+    """
+    others = {name for name in theirs if not same(theirs[name], base.get(name, MISSING))}
+    found, conflicts = apply_all(diff_all(base, mine), theirs, base)
+    own = {name: mine[name] for name in found if name in mine and name not in others}
+    return states.changes(theirs, {**found, **own}), conflicts
 
 
 def _into(patches: Mapping[str, Patch], theirs: Any, base: Any, path: str, conflicts: list[str]) -> dict[str, Any]:

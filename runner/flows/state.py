@@ -153,16 +153,6 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Patch:
     )
 
 
-def merge(base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> tuple[Patch, list[str]]:
-    """What a method that began with ``base`` and ended with ``mine`` changes in ``theirs``, and where both changed it.
-
-    Conflicts are paths, as in ``"report.title"``.
-    """
-    conflicts: list[str] = []
-    merged = _merge_keys(base, theirs, mine, "", conflicts)
-    return changes(theirs, merged), conflicts
-
-
 def same(one: Any, other: Any) -> bool:
     """Whether two values are equal and of one type, all the way down, also where they cannot be compared as such."""
     if one is other:
@@ -247,50 +237,3 @@ def _dump_value(found: dict[str, Any], name: str, value: Any, refuse: Callable[[
         found[name] = to_jsonable_python(value)
     except Exception:
         refuse(name, value)
-
-
-def _merge_keys(
-    base: Mapping[str, Any], theirs: Mapping[str, Any], mine: Mapping[str, Any], path: str, conflicts: list[str]
-) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
-    for key in _in_order(theirs, mine):
-        value = _merge(
-            base.get(key, MISSING), theirs.get(key, MISSING), mine.get(key, MISSING), f"{path}{key}", conflicts
-        )
-        if value is not MISSING:
-            merged[key] = value
-    return merged
-
-
-def _merge(base: Any, theirs: Any, mine: Any, path: str, conflicts: list[str]) -> Any:
-    if same(mine, base):
-        return theirs
-    if same(theirs, base):
-        return mine
-    if isinstance(theirs, dict) and isinstance(mine, dict):
-        return _merge_keys(base if isinstance(base, dict) else {}, theirs, mine, f"{path}.", conflicts)
-    if isinstance(mine, BaseModel) and type(theirs) is type(mine) is type(base):
-        return mine.model_copy(
-            update=_merge_keys(dict(base), dict(theirs), dict(mine), f"{path}.", conflicts)  # dict() is by field
-        )
-    if isinstance(theirs, list) and isinstance(mine, list):
-        known = base if isinstance(base, list) else []
-        if _begins(theirs, known) and _begins(mine, known):
-            return theirs + mine[len(known) :]
-    if isinstance(theirs, set) and isinstance(mine, set):
-        known_items = base if isinstance(base, set) else set()
-        return (theirs | (mine - known_items)) - (known_items - mine)
-    # Two that counted up to the same number each lost sight of the other; two that set the same flag agree.
-    counted = isinstance(mine, int | float) and not isinstance(mine, bool)
-    if same(theirs, mine) and not counted:
-        return mine
-    conflicts.append(path)
-    return mine
-
-
-def _begins(items: list[Any], with_: list[Any]) -> bool:
-    return len(items) >= len(with_) and all(same(one, other) for one, other in zip(items, with_, strict=False))
-
-
-def _in_order(*mappings: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for mapping in mappings for name in mapping))

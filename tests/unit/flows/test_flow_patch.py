@@ -1,6 +1,7 @@
 """Patches of a state, and where a flow stands after what was committed."""
 
 import json
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,8 @@ from runner.core.plan.expansion import Committed
 from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.definition import FlowDefinition
 from runner.flows.history import Standing, standing_after
-from runner.flows.patch import apply_all, diff_all
-from runner.flows.state import Patch, merge, put, same
+from runner.flows.patch import apply_all, diff_all, merge
+from runner.flows.state import MISSING, put, same
 
 
 def test_small_changes_are_small():
@@ -37,17 +38,57 @@ values = st.recursive(
 states = st.dictionaries(st.sampled_from("pq"), values, max_size=2)
 
 
+def by_rule(base: Any, theirs: Any, mine: Any, path: str, conflicts: list[str]) -> Any:
+    """What is to come of a value that two changed, said a second time."""
+    if same(mine, base):
+        return theirs
+    if same(theirs, base):
+        return mine
+    if isinstance(theirs, dict) and isinstance(mine, dict):
+        known = base if isinstance(base, dict) else {}
+        found = {}
+        for key in dict.fromkeys([*theirs, *mine]):
+            value = by_rule(
+                known.get(key, MISSING), theirs.get(key, MISSING), mine.get(key, MISSING), f"{path}.{key}", conflicts
+            )
+            if value is not MISSING:
+                found[key] = value
+        return found
+    if isinstance(theirs, list) and isinstance(mine, list):
+        known = base if isinstance(base, list) else []
+        if same(theirs[: len(known)], known) and same(mine[: len(known)], known):
+            return theirs + mine[len(known) :]
+    if isinstance(theirs, set) and isinstance(mine, set):
+        items = base if isinstance(base, set) else set()
+        return (theirs | (mine - items)) - (items - mine)
+    if not same(theirs, mine) or (isinstance(mine, int) and not isinstance(mine, bool)):
+        conflicts.append(path)
+    return mine
+
+
 @settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(states, states, states)
-def test_patches_merge_as_states_do(base, theirs, mine):
+def test_patches_merge_by_the_rule(base, theirs, mine):
     patches = json.loads(json.dumps(diff_all(base, mine)))
     assert same(apply_all(patches, base)[0], mine)
     found, conflicts = apply_all(patches, theirs, base)
-    patch, expected = merge(base, theirs, mine)
-    merged = dict(theirs)
-    put(merged, Patch(patch.put, patch.gone))
-    assert same(found, merged)
-    assert sorted(conflicts) == sorted(expected)
+    expected: list[str] = []
+    assert same({"": found}, {"": by_rule(base, theirs, mine, "", expected)})
+    assert sorted(conflicts) == sorted(one.removeprefix(".") for one in expected)
+
+
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
+@given(*[st.dictionaries(st.sampled_from("pq"), st.one_of(values, st.sets(st.integers(0, 3))), max_size=2)] * 3)
+def test_live_values_merge_by_the_rule(base, theirs, mine):
+    patch, conflicts = merge(base, theirs, mine)
+    found = dict(theirs)
+    put(found, patch)
+    expected: list[str] = []
+    assert same(found, by_rule(base, theirs, mine, "", expected))
+    assert sorted(conflicts) == sorted(one.removeprefix(".") for one in expected)
+    for name in mine.keys() & patch.put.keys():
+        if same(theirs.get(name, MISSING), base.get(name, MISSING)):
+            assert found[name] is mine[name]
 
 
 # -- where it stands

@@ -8,8 +8,9 @@ from pydantic import BaseModel, Field
 
 from runner.core.errors import BadFlow, BadInput
 from runner.flows import state as states
+from runner.flows.patch import merge
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER, describe, model_of, rebuild
-from runner.flows.state import FlowState, Patch, changes, create, dump, fields, give, load, merge, put, same, twin
+from runner.flows.state import FlowState, Patch, changes, create, dump, fields, give, load, put, same, twin
 
 
 class Report(BaseModel):
