@@ -11,6 +11,7 @@ from runner.agents.mcp.servers import as_servers
 from runner.agents.unsupported import refuse_unsupported
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
+from runner.core.private import Private
 from runner.core.runtime import engine_of
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
@@ -98,19 +99,8 @@ class Agent(BaseModel):
     def crew(self, crew: Any) -> None:
         self._crew = Link(crew)
 
-    @property
-    def pace(self) -> RateLimiter:
-        """Counts its calls where it is asked without a crew."""
-        return self._pace
-
-    @property
-    def kickoff_event_id(self) -> str | None:
-        """The event that its last kickoff started with."""
-        return self._kickoff_event_id
-
-    @kickoff_event_id.setter
-    def kickoff_event_id(self, event_id: str | None) -> None:
-        self._kickoff_event_id = event_id
+    pace = Private[RateLimiter]("_pace", "Counts its calls where it is asked without a crew.")
+    kickoff_event_id = Private[str | None]("_kickoff_event_id", "The event that its last kickoff started with.")
 
     def kickoff(
         self,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from runner.agents import Agent
 from runner.core import live_objects
 from runner.core.output import TaskOutput, UsageMetrics
+from runner.core.private import Private
 from runner.core.runtime import engine_of
 from runner.crews.context import Task
 from runner.crews.planning import KEY as PLANNING
@@ -93,24 +94,10 @@ class Crew(BaseModel):
         for agent in self.staff:
             agent.crew = self
 
-    @property
-    def usage_metrics(self) -> UsageMetrics | None:
-        """What its last kickoff in this process spent."""
-        return self._usage_metrics
-
-    @usage_metrics.setter
-    def usage_metrics(self, usage: UsageMetrics) -> None:
-        self._usage_metrics = usage
-
-    @property
-    def pace(self) -> RateLimiter:
-        """Counts its calls in this process."""
-        return self._pace
-
-    @property
-    def is_data(self) -> bool:
-        """Whether it came out of a checkpoint and met no code."""
-        return self._is_data
+    usage_metrics = Private[UsageMetrics | None]("_usage_metrics", "What its last kickoff in this process spent.")
+    pace = Private[RateLimiter]("_pace", "Counts its calls in this process.")
+    is_data = Private[bool]("_is_data", "Whether it came out of a checkpoint and met no code.")
+    kickoff_event_id = Private[str | None]("_kickoff_event_id", "The event that its last kickoff started with.")
 
     @property
     def everyone(self) -> list[Agent]:
@@ -188,15 +175,6 @@ class Crew(BaseModel):
     def file_keys(self) -> None:
         """Look again which task has which key: a copy of a crew has tasks of its own."""
         self._by_key = dict(zip(self.task_keys, self.all_tasks, strict=True))
-
-    @property
-    def kickoff_event_id(self) -> str | None:
-        """The event that its last kickoff started with."""
-        return self._kickoff_event_id
-
-    @kickoff_event_id.setter
-    def kickoff_event_id(self, event_id: str | None) -> None:
-        self._kickoff_event_id = event_id
 
     def kickoff(
         self,

@@ -15,21 +15,9 @@ if TYPE_CHECKING:
 class FlowLog:
     """The methods that are done and what came of them; what is asked, and what is at work."""
 
-    has_terminal: bool
-    input_files: dict[str, Any]
-    bodies: dict[str, tuple[Any, states.State, states.State]]
     last_human_feedback: HumanFeedbackResult | None
-    human_feedback_history: list[HumanFeedbackResult]
-    input_history: list[dict[str, Any]]  #: what `ask` asked in this process, and what was answered
-
-    inputs: dict[str, Any]
-    given: Any
-
-    _state: Any
-    _method_outputs: list[Any]
     _completed_methods: set[str]
-    _method_execution_counts: dict[str, int]
-    _kickoff_event_id: str | None
+    _state: Any
 
     @property
     def method_outputs(self) -> list[Any]:
@@ -49,15 +37,6 @@ class FlowLog:
     def completed_methods(self, names: Set[str]) -> None:
         self._reset()
         self._completed_methods = set(names)
-
-    @property
-    def kickoff_event_id(self) -> str | None:
-        """The id of the event with which this kickoff began."""
-        return self._kickoff_event_id
-
-    @kickoff_event_id.setter
-    def kickoff_event_id(self, event_id: str | None) -> None:
-        self._kickoff_event_id = event_id
 
     @property
     def pending_feedback(self) -> PendingFeedbackContext | None:
@@ -103,23 +82,24 @@ class FlowLog:
             self._left_out: set[str] = set()
             self._running = False
             self.has_terminal = True
-            self.inputs, self.given = {}, {}
-            self.input_files = {}
+            self.inputs: dict[str, Any] = {}
+            self.given: Any = {}
+            self.input_files: dict[str, Any] = {}
         self._machine: Machine | None = None
-        self._method_outputs = []
+        self._method_outputs: list[Any] = []
         self._entries: dict[str, dict[str, Any]] = {}
         self._completed_methods = set()
-        self._method_execution_counts = {}
+        self._method_execution_counts: dict[str, int] = {}
         self._at_work: dict[str, Execution] = {}
         self._steps: dict[str, dict[str, str]] = {}
         self._asked: dict[str, HumanFeedbackPending] = {}
-        self.bodies = {}
+        self.bodies: dict[str, tuple[Any, states.State, states.State]] = {}
         self._finished_events: dict[str, str] = {}
-        self._kickoff_event_id = None
+        self.kickoff_event_id: str | None = None  #: of the event with which this kickoff began
         self._is_restored = False
-        self.input_history = []
+        self.input_history: list[dict[str, Any]] = []  #: what `ask` asked in this process, and what was answered
         self.last_human_feedback = None
-        self.human_feedback_history = []
+        self.human_feedback_history: list[HumanFeedbackResult] = []
 
 
 def _output_of(entry: Any) -> Any:

@@ -94,7 +94,7 @@ def merge(
 ) -> tuple[states.Patch, list[str]]:
     """What a method that began with ``base`` and ended with ``mine`` changes in ``theirs``, and where both changed it.
 
-    Conflicts are paths, as in ``"report.title"``. What nobody else changed is the method's own object.
+    Conflicts are paths, as in ``"report.title"``. What no other changed is the method's own object.
     """
     others = {name for name in theirs if not same(theirs[name], base.get(name, MISSING))}
     found, conflicts = apply_all(diff_all(base, mine), theirs, base)

@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from runner.core.compatibility import VERSION_KEY
 from runner.core.errors import BadCheckpoint, one_line
+from runner.core.private import Private
 from runner.events.bus import event_bus
 from runner.events.record import EventRecord
 from runner.events.system_events import (
@@ -65,76 +66,19 @@ class RuntimeState(RootModel[list[Any]]):
 
     # -- what it is
 
-    @property
-    def event_record(self) -> EventRecord:
-        """What happened, up to now."""
-        return self._event_record
-
-    @property
-    def lock(self) -> StateLock:
-        """Held while an event is recorded, and while a picture is taken."""
-        return self._lock
-
-    @property
-    def progress(self) -> dict[int, Progress]:
-        """How far its kickoffs are, by the identity of the entity."""
-        return self._progress
-
-    @property
-    def in_flight(self) -> set[int]:
-        """The restored entities that wait, as data, for their code to be kicked off again, by identity."""
-        return self._in_flight
-
-    @property
-    def forked(self) -> bool:
-        """Whether it left the branch that it was on."""
-        return self._forked
-
-    @property
-    def holds(self) -> Holds:
-        """The checkpoints that it stands on while its kickoff lasts."""
-        return self._holds
-
-    @property
-    def restored(self) -> bool:
-        """Whether it came from a checkpoint."""
-        return self._restored
-
-    @property
-    def provider(self) -> BaseProvider:
-        """Where `checkpoint` writes to."""
-        return self._provider
-
-    @provider.setter
-    def provider(self, provider: BaseProvider) -> None:
-        self._provider = provider
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        """The checkpoint written or restored last."""
-        return self._checkpoint_id
-
-    @checkpoint_id.setter
-    def checkpoint_id(self, checkpoint_id: str | None) -> None:
-        self._checkpoint_id = checkpoint_id
-
-    @property
-    def parent_id(self) -> str | None:
-        """The parent of the next checkpoint."""
-        return self._parent_id
-
-    @parent_id.setter
-    def parent_id(self, checkpoint_id: str | None) -> None:
-        self._parent_id = checkpoint_id
-
-    @property
-    def branch(self) -> str:
-        """The branch that checkpoints are written on."""
-        return self._branch
-
-    @branch.setter
-    def branch(self, branch: str) -> None:
-        self._branch = branch
+    event_record = Private[EventRecord]("_event_record", "What happened, up to now.")
+    lock = Private[StateLock]("_lock", "Held while an event is recorded, and while a picture is taken.")
+    progress = Private[dict[int, Progress]]("_progress", "How far its kickoffs are, by the identity of the entity.")
+    in_flight = Private[set[int]](
+        "_in_flight", "The restored entities that wait, as data, for their code to be kicked off again, by identity."
+    )
+    forked = Private[bool]("_forked", "Whether it left the branch that it was on.")
+    holds = Private[Holds]("_holds", "The checkpoints that it stands on while its kickoff lasts.")
+    restored = Private[bool]("_restored", "Whether it came from a checkpoint.")
+    provider = Private[BaseProvider]("_provider", "Where `checkpoint` writes to.")
+    checkpoint_id = Private[str | None]("_checkpoint_id", "The checkpoint written or restored last.")
+    parent_id = Private[str | None]("_parent_id", "The parent of the next checkpoint.")
+    branch = Private[str]("_branch", "The branch that checkpoints are written on.")
 
     def register(self, entity: Any) -> None:
         """Have an entity in it, once. An agent of a crew that is in it is part of that crew."""
