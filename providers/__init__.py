@@ -1,9 +1,11 @@
 """Everything that stores; this folder installs as ``runner.providers``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if __name__ != "runner.providers":
     raise ImportError(f"import runner.providers, not {__name__}: see CONTRIBUTING.md, Layout")
+
+from runner.core.runtime import names_from
 
 if TYPE_CHECKING:
     from runner.providers.base import BaseProvider, CheckpointInfo, CheckpointNotFound, CheckpointTorn
@@ -23,22 +25,14 @@ __all__ = [
     "detect_provider",
 ]
 
-_HOMES = {
-    "BaseProvider": "base",
-    "CheckpointInfo": "base",
-    "CheckpointNotFound": "base",
-    "CheckpointTorn": "base",
-    "JsonProvider": "json",
-    "RedisProvider": "redis.provider",
-    "SqliteProvider": "sqlite",
-    "detect_provider": "detect",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # Each when it is asked for: JSON files need neither Redis nor SQLite.
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"runner.providers.{_HOMES[name]}"), name)
+# Each when it is asked for: JSON files need neither Redis nor SQLite.
+__getattr__ = names_from(
+    __name__,
+    {
+        "runner.providers.base": "BaseProvider CheckpointInfo CheckpointNotFound CheckpointTorn",
+        "runner.providers.detect": "detect_provider",
+        "runner.providers.json": "JsonProvider",
+        "runner.providers.redis.provider": "RedisProvider",
+        "runner.providers.sqlite": "SqliteProvider",
+    },
+)

@@ -1,6 +1,6 @@
 """Run crews of AI agents on a fleet of Celery workers, so that nothing that was paid for is ever lost."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.adapters.crewai import import_paths
 from runner.core import runtime
@@ -66,30 +66,22 @@ import_paths.install()
 runtime.wire(crews="runner.crews.kickoff", flows="runner.flows.engine", flow_snapshots="runner.flows.entity")
 
 # Each comes when it is asked for: a crew file needs no Redis, and `runner worker` no crew.
-_LATER = {
-    "Agent": "runner.agents",
-    "CheckpointConfig": "runner.providers.config",
-    **dict.fromkeys(("Crew", "CrewOutput", "Process"), "runner.crews.crew"),
-    **dict.fromkeys(("LLM", "BaseLLM"), "runner.llm.llm"),
-    **dict.fromkeys(("LiteAgentOutput", "TaskOutput"), "runner.core.output"),
-    **dict.fromkeys(("ConditionalTask", "Task", "TaskContext"), "runner.crews.context"),
-    **dict.fromkeys(("BaseTool", "tool"), "runner.agents.tools"),
-    **dict.fromkeys(("Client", "RunHandle"), "runner.client"),
-    **dict.fromkeys(("BaseProvider", "JsonProvider", "RedisProvider", "SqliteProvider"), "runner.providers"),
-    **dict.fromkeys(
-        ("BaseEvent", "CheckpointEventType", "EventBus", "EventRecord", "event_bus", "resume_task_scope"),
-        "runner.events",
-    ),
-    **dict.fromkeys(("Flow", "and_", "human_feedback", "listen", "or_", "router", "start"), "runner.flows"),
-    "RuntimeState": "runner.snapshots",
-    "durable": "runner.journal.tool_uses",
-    "idempotency_key": "runner.core.idempotency",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'runner' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(_LATER[name]), name)
+__getattr__ = runtime.names_from(
+    __name__,
+    {
+        "runner.agents": "Agent",
+        "runner.agents.tools": "BaseTool tool",
+        "runner.client": "Client RunHandle",
+        "runner.core.idempotency": "idempotency_key",
+        "runner.core.output": "LiteAgentOutput TaskOutput",
+        "runner.crews.context": "ConditionalTask Task TaskContext",
+        "runner.crews.crew": "Crew CrewOutput Process",
+        "runner.events": "BaseEvent CheckpointEventType EventBus EventRecord event_bus resume_task_scope",
+        "runner.flows": "Flow and_ human_feedback listen or_ router start",
+        "runner.journal.tool_uses": "durable",
+        "runner.llm.llm": "LLM BaseLLM",
+        "runner.providers": "BaseProvider JsonProvider RedisProvider SqliteProvider",
+        "runner.providers.config": "CheckpointConfig",
+        "runner.snapshots": "RuntimeState",
+    },
+)

@@ -1,9 +1,10 @@
-"""Who performs a ``kickoff()``: the classes that authors use know it by a name, not by an import.
+"""What is known by a name, and imported when it is first asked for: the names of a package, the engine of a kickoff.
 
 The engines of crews, agents and flows import those classes. `runner` itself wires the two together, once, by the names
 of modules: an engine is imported when the first kickoff asks for it.
 """
 
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -18,3 +19,15 @@ def wire(**engines: str) -> None:
 def engine_of(kind: str) -> Any:
     """The module that performs the kickoffs of this kind. Raises `KeyError` where none is wired."""
     return import_module(_engines[kind])
+
+
+def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package; ``homes`` are modules, each with the names that are found in it, by blanks."""
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def find(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(home_of[name]), name)
+
+    return find

@@ -3,27 +3,22 @@
 Public as `runner.testing`. The standard library is all it needs.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from runner.core.runtime import names_from
 
 if TYPE_CHECKING:
     from runner.modelserver.answers import Answer, Call, Rule, Script
     from runner.modelserver.request import ModelRequest
     from runner.modelserver.server import ModelServer
 
-_HOMES = {
-    "Answer": "runner.modelserver.answers",
-    "Call": "runner.modelserver.answers",
-    "ModelRequest": "runner.modelserver.request",
-    "ModelServer": "runner.modelserver.server",
-    "Rule": "runner.modelserver.answers",
-    "Script": "runner.modelserver.answers",
-}
-
 __all__ = ["Answer", "Call", "ModelRequest", "ModelServer", "Rule", "Script"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'runner.modelserver' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)  # a server is imported by who starts one
+__getattr__ = names_from(
+    __name__,
+    {
+        "runner.modelserver.answers": "Answer Call Rule Script",
+        "runner.modelserver.request": "ModelRequest",
+        "runner.modelserver.server": "ModelServer",  # a server is imported by who starts one
+    },
+)

@@ -36,6 +36,7 @@ from runner.testing import AdapterConformance       # and for what a package add
 
 from typing import TYPE_CHECKING, Any
 
+from runner.core.runtime import names_from
 from runner.modelserver import Answer, Call, ModelRequest, ModelServer, Rule
 
 if TYPE_CHECKING:
@@ -51,14 +52,6 @@ if TYPE_CHECKING:
         ObserverConformance,
     )
     from runner.testing.store_conformance import StoreConformance
-
-_PLUGINS = (
-    "AdapterConformance",
-    "CallExample",
-    "CallParserConformance",
-    "CommandConformance",
-    "ObserverConformance",
-)
 
 __all__ = [
     "AdapterConformance",
@@ -88,36 +81,28 @@ __all__ = [
     "eventually",
 ]
 
+_find = names_from(
+    __name__,
+    {
+        "runner.testing.clock": "ManualClock",
+        "runner.testing.conformance": "ProviderConformance",
+        "runner.testing.fault_proxy": "Command Cut Delay Fault FaultProxy Lose Refuse",
+        "runner.testing.fleet": "Fleet RedisServer WorkerProcess children_of eventually",
+        "runner.testing.plugins": (
+            "AdapterConformance CallExample CallParserConformance CommandConformance ObserverConformance"
+        ),
+        "runner.testing.store_conformance": "StoreConformance",
+    },
+)
+_SUITES = (
+    *("conformance", "plugins", "pruning", "store_branches", "store_claims", "store_conformance", "store_driver"),
+    *("store_endings", "writers"),
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("Fleet", "RedisServer", "WorkerProcess", "children_of", "eventually"):
-        from runner.testing import fleet
+    if name.endswith(("Conformance", "CallExample")):
+        import pytest
 
-        return getattr(fleet, name)
-    if name in ("Command", "Cut", "Delay", "Fault", "FaultProxy", "Lose", "Refuse"):
-        from runner.testing import fault_proxy
-
-        return getattr(fault_proxy, name)
-    if name == "ManualClock":
-        from runner.testing import clock
-
-        return clock.ManualClock
-    if name not in ("ProviderConformance", "StoreConformance", *_PLUGINS):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import pytest
-
-    if name in _PLUGINS:
-        pytest.register_assert_rewrite("runner.testing.plugins")
-        from runner.testing import plugins
-
-        return getattr(plugins, name)
-    if name == "StoreConformance":
-        parts = ("driver", "claims", "endings", "branches", "conformance")
-        pytest.register_assert_rewrite(*(f"runner.testing.store_{part}" for part in parts))
-        from runner.testing.store_conformance import StoreConformance
-
-        return StoreConformance
-    pytest.register_assert_rewrite(*(f"runner.testing.{name}" for name in ("conformance", "pruning", "writers")))
-    from runner.testing.conformance import ProviderConformance
-
-    return ProviderConformance
+        pytest.register_assert_rewrite(*(f"runner.testing.{suite}" for suite in _SUITES))
+    return _find(name)
