@@ -143,7 +143,8 @@ def tried(name: str, python: Path, target: str, words: list[str]) -> dict[str, A
 def plain(text: str) -> str:
     """Without what changes from one run to the next: ids, times, colours, how wide a terminal is."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-    text = re.sub(r"\d+(\.\d+)?( seconds|s\b)", "", text)
+    text = re.sub(r"\d+(\.\d+)?( seconds|s\b)|datetime\.datetime\([^()]*\)", "", text)
+    text = re.sub(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "", text)
     return " ".join(text.split())
 
 
