@@ -155,15 +155,19 @@ class Namespace:
         """The names that ``sys.modules`` holds for this bundle."""
         return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
 
-    def unexecuted(self, name: str) -> ModuleType:
-        """A module of this bundle, in its place, none of whose code was run; the packages around it are imported."""
+    def unexecuted(self, name: str) -> tuple[ModuleType, bool]:
+        """A module of this bundle, in its place, and whether its code was run: the packages around it are imported, and
+        one of them may import it."""
         full = f"{self.name}.{name}"
+        sys.modules.pop(full, None)
         importlib.import_module(full.rpartition(".")[0])
+        if full in sys.modules:
+            return sys.modules[full], True
         spec = importlib.util.find_spec(full)
         assert spec is not None
         module = sys.modules[full] = importlib.util.module_from_spec(spec)
         module.__dict__["__builtins__"] = self.builtins
-        return module
+        return module, False
 
     def drop(self) -> None:
         """Forget all modules; objects that still use them keep working."""

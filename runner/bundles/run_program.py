@@ -27,7 +27,8 @@ def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str
 def _done(root: Path, module: str, called: str, key: str) -> object:
     """In modules that are imported for real: what they kick off is kicked off, as in one process."""
     if called == script.NAME:
-        script.run_file(loader.space_for(key, root).unexecuted(module))
+        found, was_run = loader.space_for(key, root).unexecuted(module)
+        (script.run if was_run else script.run_file)(found)
         return None
     value: Any = loader.load(root, module, key=key, live=True)
     for name in called.split("."):

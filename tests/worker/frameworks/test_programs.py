@@ -83,6 +83,19 @@ def test_relative_paths_are_those_of_the_project(
         assert left == {"seen.txt": b"0\n1\n2\n"}
 
 
+def test_a_script_that_its_package_imports_runs_once(
+    models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given a script in a package that imports it
+    (package := tmp_path / "digging").mkdir()
+    file = written(package, "pydantic-ai", models)
+    file.write_text(f"{file.read_text()}\nagent.run_sync('Dig.')\nif __name__ == '__main__':\n    print('end')\n")
+    (package / "__init__.py").write_text("from . import agent\n")
+    fleet.start("--concurrency", "1", "--pool", "prefork")
+    result = client.submit(file).wait(150)
+    assert (result.outputs, models.paid) == ({"main": "end"}, 4), result.error
+
+
 @pytest.mark.parametrize("runs_itself", [False, True])
 def test_structured_output_of_a_class_beside_the_file_is_json(
     runs_itself: bool, fleet: Any, client: Client, tmp_path: Path
