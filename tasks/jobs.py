@@ -63,6 +63,7 @@ class Process:
         self._threads = itertools.count()
         self._local = threading.local()
         self._environments = environments.here()
+        self._own_broker = own_broker()
 
     def _mark(self, claims: Iterable[Claim], trigger: str) -> None:
         """On a connection of its own: it may come in the middle of anything."""
@@ -84,7 +85,7 @@ class Process:
     def do(self, job: Job) -> Decision | Refusal | None:
         """Do one job; None if it broke off. Then the claim is given back: no task hangs on a living process."""
         try:
-            return self._executor().do(job)
+            return self._executor().do(job, self._kept().queue)
         except Exception:
             log.exception(
                 "job %s.%s attempt %d failed inside the runner; handing its task back",
@@ -104,13 +105,17 @@ class Process:
             self._kept().executor = None  # it may hold a claim that was handed back
             return None
 
-    def next(self, queue: str) -> Message | None:
-        """What this process continues with: what its last commit claimed, else the oldest message of this queue."""
+    def may_take(self, queue: str) -> None:
+        """Its next commits may take what waits in this queue; "" for none."""
+        retires = self._on_main_thread and pool.retires()
+        self._kept().queue = queue if self._own_broker and not retires else ""
+
+    def next(self) -> Message | None:
+        """What this process continues with: what its last commit claimed, else the oldest message of its queue."""
         if (claim := self._executor().next) is not None:
             return message_of(claim.job, claim.crew)
-        if not queue or self.stops.draining or (self._on_main_thread and pool.retires()) or not own_broker():
-            return None
-        return self._store().take(queue)
+        queue = self._kept().queue
+        return self._store().take(queue) if queue and not self.stops.draining else None
 
     def _store(self) -> RedisStore:
         """One for each thread: a line is for one caller at a time, unless it is there for many."""
@@ -231,14 +236,17 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
     try:
         ends = time.monotonic() + here.settings.time_slice
         queue = (request.get("delivery_info") or {}).get("routing_key") or ""
+        here.may_take(queue)
         ended = trace(uuid, args, kwargs, request)
-        while (message := here.next(queue if ended.info is None and time.monotonic() < ends else "")) is not None:
+        while True:
+            here.may_take(queue if ended.info is None and time.monotonic() < ends else "")
+            if (message := here.next()) is None:
+                return ended
             shown = argument_text(**message.arguments)
             if request.get(WATCHED):
                 here.tell(uuid, ended.runtime, message.id, message.name, shown)
             about = {"id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments}
             ended = trace(message.id, (), message.arguments, {**request, **about, "kwargsrepr": shown})
-        return ended
     finally:
         here.stops.has_message = False
 

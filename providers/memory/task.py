@@ -200,6 +200,7 @@ class MemoryTask:
         used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it, also a second time."""
         self._note_open_again()
@@ -212,7 +213,7 @@ class MemoryTask:
         ready = [planned for planned in unlocks if planned.may_run(branch.outputs)]
         going = self._unlock(run, ready, process) if run.goes_on(self._name) else None
         status = self._after(run)
-        self._continue(run, going, process)
+        self._continue(going or self._waiting(run, process, queue), process)
         return status
 
     @atomic
@@ -225,6 +226,7 @@ class MemoryTask:
         used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         self._note_open_again()
@@ -239,7 +241,7 @@ class MemoryTask:
         run.planned += len(expansion.ready)
         going = self._unlock(run, expansion.ready, process) if run.goes_on(self._name) else None
         self._after(run)
-        self._continue(run, going, process)
+        self._continue(going or self._waiting(run, process, queue), process)
         return True
 
     @atomic
@@ -398,9 +400,24 @@ class MemoryTask:
             unlock(self._memory, run, self._name, planned)
         return replace(self._job, task=ready[0].key, attempt=attempt) if continues else None
 
-    def _continue(self, run: Run, job: Job | None, process: str) -> None:
+    def _waiting(self, run: Run, process: str, queue: str) -> Job | None:
+        """The oldest job of a queue, taken out of it, if the process may do it next: see ``waiting.lua``."""
+        waiting = self._memory.queues[queue] if queue else ()
+        if not (process and waiting and self._claim.worker in self._memory.workers):
+            return None
+        job = waiting[0]
+        other, task = self._memory.run(job.run_id), self._memory.task(job)
+        if other is None or task is None or other is run or not other.goes_on(job.branch):
+            return None
+        alike = all(run.fields.get(name) == other.fields.get(name) for name in ("adapter", "environment"))
+        fits = alike and task.state is TaskState.queued and task.attempt == job.attempt
+        return self._memory.queues[queue].popleft() if fits else None
+
+    def _continue(self, job: Job | None, process: str) -> None:
         if job is not None:
-            task = run.branches[self._name].tasks[job.task]
+            run, task = self._memory.run(job.run_id), self._memory.task(job)
+            assert run is not None
+            assert task is not None
             where = {"worker": self._claim.worker, "process": process}
             take(self._memory, run, job, task, **where, nonce=uuid.uuid4().hex)
             self.next = given(run, job, task)

@@ -101,10 +101,11 @@ class ClaimedTask(ClaimedSteps):
         used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it."""
         ready = specifications(unlocks)
-        return self._commit(output, ready, "", replayed=replayed, used=used, ms=ms, process=process)
+        return self._commit(output, ready, "", replayed=replayed, used=used, ms=ms, process=process, queue=queue)
 
     def expand(
         self,
@@ -115,12 +116,14 @@ class ClaimedTask(ClaimedSteps):
         used: ReadSet = NOTHING,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
         expanded = {"version": version, "put": expansion.put, "gone": expansion.gone, "notes": expansion.notes}
         ready = json.dumps([specification(task, 1) for task in expansion.ready], ensure_ascii=False)
         text = json.dumps(expanded, ensure_ascii=False)
-        answer = self._commit(expansion.output, ready, text, replayed=replayed, used=used, ms=ms, process=process)
+        how: dict[str, Any] = {"replayed": replayed, "used": used, "ms": ms, "process": process, "queue": queue}
+        answer = self._commit(expansion.output, ready, text, **how)
         return answer != "changed"
 
     def _commit(
@@ -133,6 +136,7 @@ class ClaimedTask(ClaimedSteps):
         used: ReadSet,
         ms: int | None,
         process: str,
+        queue: str,
     ) -> str:
         with self._lock:
             self._note_open_again()
@@ -152,7 +156,8 @@ class ClaimedTask(ClaimedSteps):
             expansion=expansion,
             stamp=stamp(),
             process=process,
-            nonce=os.urandom(16).hex() if process else "",
+            queue=queue,
+            nonce=os.urandom(8).hex() if process else "",
         )
         if answer[0] == "changed":
             return "changed"
@@ -163,8 +168,9 @@ class ClaimedTask(ClaimedSteps):
         if len(answer) > 3:
             self.told = (answer[3], answer[4])
         if len(answer) > 5:
-            task, attempt, given = answer[5]
-            job = Job(self._claim.job.run_id, self._claim.job.branch, task, attempt)
+            task, attempt, given, *where = answer[5]
+            run_id, branch = where or (self._claim.job.run_id, self._claim.job.branch)
+            job = Job(run_id, branch, task, attempt)
             self.next = claimed(job, self._claim.worker, given)
         return str(answer[2])
 

@@ -164,7 +164,11 @@ def _library(name: str, folder: str = "lib") -> str:
 def _given() -> dict[str, dict[str, str]]:
     """What libraries are given from here, by the words that stand for it."""
     kept = {"EVENTS_KEPT": str(EVENTS_KEPT), "EVENTS_PER_TASK": str(EVENTS_PER_TASK)}
-    return {"emit": {"IN_SHORT": stream.lua(), **kept}, "send": {"MESSAGE": envelope.lua()}}
+    return {
+        "emit": {"IN_SHORT": stream.lua(), **kept},
+        "send": {"MESSAGE": envelope.lua()},
+        "waiting": {"JOB_NAME": f'"{envelope.JOB}"'},
+    }
 
 
 def _with_keys(body: str) -> str:

@@ -135,7 +135,7 @@ def claim(
         attempt=job.attempt,
         worker=worker,
         process=process,
-        nonce=os.urandom(16).hex(),
+        nonce=os.urandom(8).hex(),
         stamp=stamp(),
         unfit="".join(f",{adapter}," for adapter in unfit),
         environments=environments,

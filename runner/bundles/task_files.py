@@ -39,16 +39,19 @@ _Snapshot = dict[str, tuple[int, int, int, int]]
 
 
 class Workdir:
-    """The folder of one attempt, made when it is first asked for.
+    """The folder of one attempt, at the ``place`` that is chosen, and made, when it is first asked for.
 
     ``begin`` gives the folder that it is a copy of, or None, and the files that were left before, oldest first.
     ``keeps`` says of a path in it whether it may be stored.
     """
 
     def __init__(
-        self, place: Path, begin: Callable[[], tuple[Path | None, Iterable[Files]]], keeps: Callable[[str], bool]
+        self,
+        place: Callable[[], Path],
+        begin: Callable[[], tuple[Path | None, Iterable[Files]]],
+        keeps: Callable[[str], bool],
     ) -> None:
-        self._place = place
+        self._choose = place
         self._begin = begin
         self._keeps = keeps
         self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
@@ -122,6 +125,7 @@ class Workdir:
 
     def _make(self) -> None:
         original, files = self._begin()
+        self._place = self._choose()
         self._place.mkdir(parents=True, mode=0o700)
         try:
             if original is not None:

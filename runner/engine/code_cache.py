@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -25,6 +26,8 @@ from runner.engine import adapters
 from runner.engine.attempt import Loaded
 from runner.engine.ports import Store
 from runner.journal.journal import Journal
+
+TOUCH_EVERY = 1.0  #: seconds: a bundle's folder says when it was last used, for who removes the others
 
 _loading = threading.Lock()
 
@@ -74,6 +77,7 @@ class CodeCache:
         self._loaded: OrderedDict[tuple[str, str, str], Loaded] = OrderedDict()
         self._held: OrderedDict[str, int] = OrderedDict()
         self._used: set[str] = set()
+        self._touched: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def root(self, sha: str) -> Path:
@@ -111,12 +115,15 @@ class CodeCache:
             for old in [one for one in self._held if not loader.in_use(one)][: max(0, len(self._held) - self._size)]:
                 if old != sha:
                     os.close(self._held.pop(old))
+                    self._touched.pop(old, None)
                     self._loaded = OrderedDict((key, found) for key, found in self._loaded.items() if key[0] != old)
         return root
 
     def _use(self, sha: str) -> None:
         self._held.move_to_end(sha)
-        os.utime(self._held[sha])
+        if (now := time.monotonic()) - self._touched.get(sha, 0.0) > TOUCH_EVERY:
+            self._touched[sha] = now
+            os.utime(self._held[sha])
 
     def has(self, sha: str, module: str, attr: str) -> bool:
         """Whether this crew is loaded."""
@@ -200,10 +207,12 @@ class Signatures:
 
 
 class AttemptFolder:
-    """The folder of one attempt. ``place`` is where it is made when it is first needed; ``alone``: its process does
+    """The folder of one attempt. ``place`` says where it is made when it is first needed; ``alone``: its process does
     nothing else meanwhile."""
 
-    def __init__(self, claim: Claim, store: Store, code: CodeCache, place: Path, *, alone: bool = False) -> None:
+    def __init__(
+        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], Path], *, alone: bool = False
+    ) -> None:
         self._claim = claim
         self._store = store
         self._code = code

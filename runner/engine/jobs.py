@@ -87,6 +87,7 @@ class JobExecutor:
         self._time_slice, self._serves = time_slice, serves
         self._environments = environments
         self._slice_ends = 0.0
+        self.queue = ""
         self._next: Claim | None = None
         watching = Observers((LogObserver(), *observers.installed()))
         self._executor = Executor(partial(JobAttempt, self), stops, watching, clock)
@@ -96,9 +97,12 @@ class JobExecutor:
         """What the last commit claimed for this process: its job is to be done at once."""
         return self._next
 
-    def do(self, job: Job) -> Decision | Refusal:
-        """Do one job, a message's or that of `next`. What it returns is already stored."""
-        claim, self._next = self._next, None
+    def do(self, job: Job, queue: str = "") -> Decision | Refusal:
+        """Do one job, a message's or that of `next`. What it returns is already stored.
+
+        ``queue``: where its commit takes the next job if none of the same run becomes ready; "" for nowhere.
+        """
+        claim, self._next, self.queue = self._next, None, queue
         if claim is None or claim.job != job:
             return self._do_received(job)
         fault_points.reached("next task claimed, not begun")
@@ -216,7 +220,7 @@ class JobAttempt(Attempt):
         )
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         self._jobs, self._store = jobs, store
-        place = task_files.new_place(jobs.workdirs, jobs.worker)
+        place = partial(task_files.new_place, jobs.workdirs, jobs.worker)
         self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)
@@ -313,7 +317,8 @@ class JobAttempt(Attempt):
             case Commit(output, unlocks, used, ms):
                 fault_points.reached("task done, not committed")
                 process = self._jobs.process_to_continue(self.claim, unlocks)
-                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms, process=process)
+                queue = self._jobs.queue
+                task.commit(output, unlocks, replayed=replayed, used=used, ms=ms, process=process, queue=queue)
                 self._jobs.committed(task.next)
             case Grown():
                 fault_points.reached("task done, not committed")
@@ -344,9 +349,8 @@ class JobAttempt(Attempt):
                 self._task.fail(describe(error), replayed=replayed)
                 return
             fault_points.reached("growth decided, not committed")
-            if self._task.expand(
-                expansion, shared.version, replayed=replayed, used=done.used, ms=done.ms, process=process
-            ):
+            how: dict[str, Any] = {"used": done.used, "ms": done.ms, "process": process, "queue": self._jobs.queue}
+            if self._task.expand(expansion, shared.version, replayed=replayed, **how):
                 self._jobs.committed(self._task.next)
                 return
 

@@ -5,8 +5,12 @@ A package adds one as an entry point of the group ``crew_runner.observers``.
 
 import functools
 import logging
+import os
+import threading
+import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
+from typing import Any
 
 from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
@@ -147,8 +151,16 @@ def _say(level: int, claim: Claim, what: str, reason: str = "", trace: str = "")
     text = f"task {job.task} {what} (run {job.run_id}, branch {job.branch}, attempt {job.attempt})"
     text += f": {redact(reason)}" if reason else ""
     # The trace is masked already; and to mask what is but ids costs as much as doing a small task.
-    # Where in our code it is said helps no one, and to find that out costs as much again.
     text = f"{text}\n{trace}" if trace else text
-    record = logging.LogRecord(log_of_tasks.name, level, __file__, 0, "%s", (text,), None)
-    record.__dict__.update(ids, **{CLEAN: True})
+    record = logging.LogRecord.__new__(logging.LogRecord)
+    same = _same(level, os.getpid(), threading.get_ident())
+    now = time.time()
+    record.__dict__.update(same, **ids, args=(text,), created=now, msecs=now % 1 * 1000 // 1)
+    record.relativeCreated += (now - same["created"]) * 1000
     log_of_tasks.handle(record)
+
+
+@functools.lru_cache(maxsize=64)
+def _same(level: int, pid: int, thread: int) -> dict[str, Any]:  # noqa: ARG001 - what it is the same for
+    """A record of what is the same in all that is said: to find that out costs more than to say it."""
+    return {**logging.LogRecord(log_of_tasks.name, level, __file__, 0, "%s", (), None).__dict__, CLEAN: True}

@@ -70,11 +70,13 @@ class ClaimedTask(Recorder, Protocol):
         used: ReadSet,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> str:
         """End the task with its output, a JSON object. Returns the branch's status after it.
 
         Of the tasks that become ready, the first is claimed for this ``process`` of the claim's worker, in the same
-        step, and is ``next``; the others are sent. Without a process, or where that may not claim, all are sent.
+        step, and is ``next``; the others are sent. Without a process, or where that may not claim, all are sent. If
+        none becomes ready, the oldest job of this ``queue`` is claimed, if it is another run's of the same adapter.
         """
 
     def expand(
@@ -86,6 +88,7 @@ class ClaimedTask(Recorder, Protocol):
         used: ReadSet,
         ms: int | None = None,
         process: str = "",
+        queue: str = "",
     ) -> bool:
         """End a task of a plan that grows. False if the shared texts are of another version: nothing was done."""
 

@@ -137,13 +137,24 @@ class StoreDriver(ABC):
         """What the claim allows."""
         return self.store.task(claim, None, None)
 
-    def commit(self, claim: Claim, used: ReadSet = NOTHING, task: ClaimedTask | None = None, process: str = "") -> str:
-        """Do the task; a ``process`` continues with what that makes ready. Returns its branch's status after it."""
+    def commit(
+        self,
+        claim: Claim,
+        used: ReadSet = NOTHING,
+        task: ClaimedTask | None = None,
+        process: str = "",
+        queue: str = "",
+    ) -> str:
+        """Do the task; a ``process`` continues with what that makes ready, or else with what waits in the ``queue``.
+
+        Returns its branch's status after it.
+        """
         job = claim.job
         text = f"{job.task}({', '.join(claim.context[key]['raw'] for key in sorted(claim.context))})"
         unlocks = self.runs.branch_plan(job.run_id, job.branch).dependents[job.task]
         writes = task or self.task(claim)
-        return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, used=used, process=process)
+        how: dict[str, Any] = {"used": used, "process": process, "queue": queue}
+        return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, **how)
 
     def expand(self, claim: Claim, expansion: Expansion, version: str) -> bool:
         """Do a task of a plan that grows."""

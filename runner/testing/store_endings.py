@@ -10,7 +10,7 @@ from runner.core.ledger import Counters
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
-from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
+from runner.testing.store_driver import LEASE, QUEUE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 
 DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
@@ -72,6 +72,44 @@ class EndingConformance:
         assert task.next is not None
         with pytest.raises(ClaimLost):
             driver.commit(task.next)
+
+    @pytest.mark.parametrize(
+        ("fields", "taken"), [({}, True), ({"adapter": "strange"}, False), ({"environment": "e crew.py"}, False)]
+    )
+    def test_a_process_after_whose_commit_nothing_is_ready_continues_with_a_job_of_its_queue(
+        self, driver: StoreDriver, fields: dict[str, str], taken: bool
+    ) -> None:
+        driver.submit(plan_of("a"))
+        task = driver.task(claim := driver.take("a")["a"])
+        driver.submit(plan_of("a", "b: a"), "r-2", **fields)
+        assert driver.commit(claim, task=task, process="p1", queue=QUEUE) == "completed"
+        assert (task.next is not None) == taken, "of the same kind alone"
+        assert driver.states("r-2") == {"a": "running" if taken else "queued"}
+        assert [job.run_id for job in driver.jobs()] == ([] if taken else ["r-2"])
+        if task.next is not None:
+            assert (task.next.job.run_id, task.next.job.task, task.next.worker) == ("r-2", "a", claim.worker)
+            assert driver.commit(task.next) == "running"
+
+    def test_what_is_ready_comes_before_what_waits(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a", "b: a"))
+        task = driver.task(claim := driver.take("a")["a"])
+        driver.submit(plan_of("a"), "r-2")
+        driver.commit(claim, task=task, process="p1", queue=QUEUE)
+        assert task.next is not None
+        assert task.next.job.task == "b"
+
+    def test_a_job_of_its_own_run_or_one_that_is_over_is_left_to_who_receives_messages(
+        self, driver: StoreDriver
+    ) -> None:
+        driver.submit(plan_of("a", "b"))
+        task = driver.task(claim := driver.take("a")["a"])
+        driver.commit(claim, task=task, process="p1", queue=QUEUE)
+        assert task.next is None
+        driver.submit(plan_of("a"), "r-2")
+        driver.runs.cancel("r-2", "enough")
+        task = driver.task(claim := driver.take("b")["b"])
+        driver.commit(claim, task=task, process="p1", queue=QUEUE)
+        assert task.next is None
 
     def test_a_task_knows_which_events_ended_it_and_its_branch(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))

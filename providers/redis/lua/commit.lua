@@ -1,32 +1,25 @@
 -- Commit a task: its output, the checkpoint and pruning, the tasks that it unlocks and their jobs, all or nothing.
 --
 -- KEYS home run branch task journal outputs
--- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text nonce:text
--- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take
+-- ARGV name:text key:text token:int worker:text output:text log_entry:text replayed:entries? next:tasks expansion:expansion? stamp:text process:text queue:text nonce:text
+-- USES now queued emit refuse send unlock close account checkpoint lifetime finish wait expand intact take waiting
 --
 -- output: the record as JSON without its opening brace. log_entry: the task and what it used, as the rest of a JSON list that
 -- begins with its sequence. next: JSON list of {task, needs, context, timeout, pool} that wait
 -- for this one, where needs is how many tasks each waits for in all. expansion: "" or, for a plan that grows by next, JSON of
 -- the shared texts to put, those gone, lines to note, and the version that all this was made from.
 -- process: "", or the process of the worker that continues with the first task that becomes ready: instead of being sent, it
--- is claimed as by claim.lua. nonce: one per commit, so that a claim whose answer was lost can be asked again.
+-- is claimed as by claim.lua. queue: "", or where that process takes its next job if none became ready. nonce: one per commit,
+-- so that a claim whose answer was lost can be asked again.
 -- Returns {"committed", sequence, the branch's status, the event's sequence, that of the branch's completion or 0, and where
--- one was claimed {task, attempt, what claim.lua returns}}, also when this very token committed before (the events' are 0
--- then), {"changed"} (the shared texts did: look again), or {"refused"}.
+-- one was claimed {task, attempt, what claim.lua returns, and unless they are the same its run, its branch}}, also when this very token committed before (the
+-- events' are 0 then), {"changed"} (the shared texts did: look again), or {"refused"}.
 local done = redis.call("HGET", outputs, key)
 if done then
   local seq, by = string.match(done, '^{"seq":(%d+),"token":(%d+)')
   if by == token then
     local b = of_branch(branch)
-    local answer = {"committed", tonumber(seq), b[1], 0, 0}
-    for _, job in ipairs(nonce ~= "" and next or {}) do
-      local t = of_task(task_key(branch, job.task))
-      if t[6] == nonce then
-        local found = gathered(run, name, branch, job.task, t)
-        answer[6] = {job.task, tonumber(t[2]), given(of_run(run), b, job.task, t, found)}
-      end
-    end
-    return answer
+    return {"committed", tonumber(seq), b[1], 0, 0, nonce ~= "" and claimed_with(home, worker, nonce) or nil}
   end
   return refuse(run, name, key, token, "commit")
 end
@@ -38,10 +31,9 @@ local r, b = of_run(run), of_branch(branch)
 local unlocked = expansion and #next or 0
 local left = tonumber(b[8]) + unlocked - 1
 -- A worker without a lease claims nothing, nor does any before what waits is sent again for a newer protocol.
-local going
-if process ~= "" and b[1] == "running" and #next > 0 and tonumber(r[12] or "1") == PROTOCOL
-  and redis.call("ZSCORE", workers_key(home), worker) then
-  for _, job in ipairs(next) do
+local going, waits
+if process ~= "" and (#next > 0 or queue ~= "") and redis.call("ZSCORE", workers_key(home), worker) then
+  for _, job in ipairs(b[1] == "running" and tonumber(r[12] or "1") == PROTOCOL and next or {}) do
     if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
       going = {}
       going.job, going.record = job, task_key(branch, job.task)
@@ -51,6 +43,7 @@ if process ~= "" and b[1] == "running" and #next > 0 and tonumber(r[12] or "1") 
       break
     end
   end
+  if not going and queue ~= "" then waits = waiting(home, queue, run, r) end
 end
 redis.call("XLEN", events_key(run))
 redis.call("LLEN", commit_log_key(branch))
@@ -72,8 +65,14 @@ elseif left <= 0 then
   intact_ends(home, run, 1)
 end
 local at = now()
+local told
+local function ended(status, all)
+  local claim = waits and take_waiting(home, queue, waits, worker, process, nonce, stamp, at) or nil
+  return {"committed", b[7], status, told, all, claim}
+end
 local id = r[1]
 local seq = (b[7] or 0) + 1
+b[7] = seq
 local spent = ""
 if t[4] or t[5] then spent = '"tokens":[' .. (t[4] or 0) .. "," .. (t[5] or 0) .. "]," end
 local of = ""  -- whose it was, if it was not this claim's alone: see look_back.lua
@@ -89,7 +88,7 @@ redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
 account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
-local told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
+told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if expansion then expand(run, name, branch, key, seq, expansion) end
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 if asked_for(r[13], "task_completed") then
@@ -102,7 +101,7 @@ if b[1] ~= "running" then
   -- The branch is over: the output, which was paid for, is kept. A resume finds the tasks that it unlocks.
   local ttl = redis.call("PTTL", run)
   if ttl > 0 then each_key(run, function(k) redis.call("PEXPIRE", k, ttl) end) end
-  return {"committed", seq, b[1], told, 0}
+  return ended(b[1], 0)
 end
 for _, job in ipairs(next) do
   local ready = job.needs == 1
@@ -122,12 +121,12 @@ if left == 0 then
     checkpoint(run, name, branch, "crew_kickoff_completed", "", stamp, at)
   end
   finish(home, run, name, "completed", "", at)
-  return {"committed", seq, "completed", told, all}
+  return ended("completed", all)
 end
 if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
-  return {"committed", seq, "waiting", told, 0}
+  return ended("waiting", 0)
 end
-if not going then return {"committed", seq, "running", told, 0} end
+if not going then return ended("running", 0) end
 local job, t, found = going.job, going.t, going.found
 if job.timeout ~= "0" then t[4] = job.timeout end
 t[2] = string.format("%.0f", (t[2] or 0) + 1)

@@ -80,9 +80,14 @@ class _Hooks:
             sys.setprofile(self.profile)
 
 
+_NO_HOOKS = _Hooks(None, None, frozenset(), frozenset(), 0)
+
+
 def _hooks() -> _Hooks:
     """Those of this thread."""
     trace, profile = sys.gettrace(), sys.getprofile()
+    if trace is profile is None and not hasattr(sys, "monitoring"):  # as of nearly each task
+        return _NO_HOOKS
     found = [(hook, _code_of(hook)) for hook in (trace, profile, *_monitors()) if hook is not None]
     return _Hooks(
         trace,

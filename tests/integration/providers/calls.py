@@ -229,12 +229,17 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     plan = plan_of("a")
     fields = {
         **{"crew": "many", "bundle": "sha", "plan": plan.digest, "queue": "jobs", "keep": "60000", "inputs": "{}"},
-        **{"envelope": "direct", "checkpoint_on": ",*,", "max_checkpoints": "0"},
+        **{"envelope": "direct", "checkpoint_on": ",*,", "max_checkpoints": "0", "adapter": "native"},
     }
     Batches(driver.redis).create("b-1", plan, fields, [one, two])
     (first, *_) = [driver.claim(job) for job in driver.jobs()]
     assert isinstance(first, Claim)
-    driver.commit(first)
+    driver.submit(plan, "r-8", checkpoint_on=",*,")
+    task = driver.task(first)
+    for _ in range(2):
+        task.commit('{"raw":"a"}', (), replayed=0, process="p0", queue="jobs")
+    assert task.next is not None
+    assert task.next.job.run_id == "r-8"
     runs.cancel(two.id, "enough")
     driver.resume(two.id)
     fork = position(driver.redis, one.id)

@@ -93,7 +93,7 @@ def nonces(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """``nonces.next`` is the nonce of the next claim, so that a claim can be asked for again."""
     holder = SimpleNamespace(next="")
     random = SimpleNamespace(
-        urandom=lambda size: SimpleNamespace(hex=lambda: holder.next) if size == 16 else os.urandom(size)
+        urandom=lambda size: SimpleNamespace(hex=lambda: holder.next) if size == 8 else os.urandom(size)
     )
     for module in (store, claimed):
         monkeypatch.setattr(module, "os", random)

@@ -378,17 +378,24 @@ class Operations(RuleBasedStateMachine):
         self.write(claim, lambda task: task.record_steps(done, **how), lost=lost)
 
     def commit(
-        self, claim: Claim, *, replayed: int = 0, lost: bool = False, used: ReadSet = NOTHING, process: str = ""
+        self,
+        claim: Claim,
+        *,
+        replayed: int = 0,
+        lost: bool = False,
+        used: ReadSet = NOTHING,
+        process: str = "",
+        queue: str = "",
     ) -> None:
         """A commit heard twice is one commit, and learns how the run stands now. A process may continue with what it
-        made ready."""
+        made ready, or with what waits in a queue."""
         job = claim.job
         run = self.runs[job.run_id]
         repeated = job.task in run.branches[job.branch].outputs
         unlocks = branch_plan(run.plan, claim.rerun_mask).dependents[job.task]
         text, before = dump(f"{job.task} by {claim.token}", None), self.world
         self.nonces.next = f"n{next(self.numbers)}"
-        how = {"replayed": replayed, "used": used, "ms": 5, "process": process}
+        how = {"replayed": replayed, "used": used, "ms": 5, "process": process, "queue": queue}
         due = self.write(claim, lambda task: task.commit(text, unlocks, **how), lost=lost)
         if due is not REFUSED:
             self._continues(claim, repeated)

@@ -19,7 +19,7 @@ from runner.providers.memory.state import Run
 from . import plans
 from .conftest import EXAMPLES, Clock, LossyLine
 from .driver import LEASE
-from .operations import BUNDLES, Operations
+from .operations import BUNDLES, QUEUES, Operations
 
 WORKERS = ("w0", "w1", "w2")
 STEPS = ("fetch", "ask#2", "sum 'ü' %1")
@@ -252,8 +252,9 @@ class Protocol(Operations):
             case "ask":
                 self.ask(claim, data.draw(st.sampled_from(STEPS)), **told)
             case "commit":
-                continues = data.draw(st.sampled_from(["", "p0", "p1"]), label="continues")
-                self.commit(claim, **told, used=self._used(data, claim), process=continues)
+                where = {"process": data.draw(st.sampled_from(["", "p0", "p1"]), label="continues")}
+                where["queue"] = data.draw(st.sampled_from(["", *QUEUES]), label="takes from")
+                self.commit(claim, **told, used=self._used(data, claim), **where)
             case "release":
                 self.release(claim, **told)
             case "taken back":

@@ -27,7 +27,7 @@ def original(tmp_path):
 def make(original, tmp_path):
     def make(*left, copied=True, keeps=lambda path: True):
         place = task_files.new_place(tmp_path / "work", "worker")
-        return Workdir(place, lambda: (original if copied else None, left), keeps)
+        return Workdir(lambda: place, lambda: (original if copied else None, left), keeps)
 
     return make
 
@@ -163,7 +163,7 @@ def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
         yield {"a": "1"}
         raise OSError(28, "No space left on device")
 
-    work = Workdir(tmp_path / "work", lambda: (None, full()), lambda path: True)
+    work = Workdir(lambda: tmp_path / "work", lambda: (None, full()), lambda path: True)
     for _ in range(2):
         with pytest.raises(DiskTrouble, match="No space"):
             _ = work.folder

@@ -65,6 +65,20 @@ def test_what_waits_is_taken_by_the_process_that_is_done(
 
 
 @POOLS
+def test_what_a_process_took_with_its_commit_is_done_elsewhere_when_it_dies(
+    pool: str, fleet: Any, client: Client, crew_of: Any, reconcile: Any, while_held: Any, tmp_path: Any
+) -> None:
+    """The store alone knows of it then: its message is gone, and the process has not begun it."""
+    flag = tmp_path / "died"
+    crash = f"next task claimed, not begun:{flag}"
+    fleet.start("--concurrency", "1", "--pool", pool, RUNNER_TIME_SLICE=FOR_LONG, RUNNER_CRASH_AT=crash)
+    first, *taken = while_held(*of_small(crew_of, "a", "b"))
+    assert flag.exists()
+    for handle in (first, *taken):
+        reconcile(client, handle)
+
+
+@POOLS
 def test_celery_reports_what_failed(
     pool: str, fleet: Any, client: Client, crew_of: Any, reconcile: Any, while_held: Any
 ) -> None:
