@@ -147,7 +147,8 @@ class _Kept:
         ended, status = os.waitpid(self._pid, os.WNOHANG) if self._pid else (0, 0)
         if not ended:
             return False
-        self._pid, self.code = 0, os.waitstatus_to_exitcode(status)
+        self._pid, code = 0, os.waitstatus_to_exitcode(status)
+        self.code = 0 if self._told and code == -signal.SIGTERM else code  # it was asked before it had begun
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

@@ -1,0 +1,23 @@
+"""The parent of a worker, beside what tests of whole workers see."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+
+from runner.tasks.parent import _Kept
+
+
+@pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, -signal.SIGTERM)])
+def test_a_worker_that_is_asked_to_end_before_it_has_begun_ended_well(asked: bool, code: int, eventually: Any) -> None:
+    """Where starting takes longer than being idle, `--until-idle` would start another one for ever."""
+    kept = _Kept(os.environ, ())
+    kept._pid = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)"], os.environ)
+    if asked:
+        kept.ask()
+    else:
+        os.kill(kept._pid, signal.SIGTERM)
+    eventually(kept.has_ended, why="it ended")
+    assert kept.code == code
