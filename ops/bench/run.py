@@ -18,7 +18,7 @@ from table import Row, markdown
 
 NAMES = (
     *("child", "worker", "frozen", "term", "steps", "map", "crew", "processor", "runs", "batch", "calls"),
-    *("storage", "replicas", "fork", "heartbeat"),
+    *("storage", "replicas", "fork", "heartbeat", "servers"),
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     import forks
     import handover
     import heartbeat
+    import partitions
     import replicas
     import storage
     import throughput
@@ -62,6 +63,8 @@ def measure(wanted: set[str], rounds: int, quick: bool) -> Iterator[Row]:
     if "heartbeat" in wanted:
         with serving() as server:
             yield from heartbeat.measure(server, seconds=5 if quick else 10)
+    if "servers" in wanted:
+        yield from partitions.measure(rounds, runs=800 if quick else 4000)
 
 
 def main() -> None:

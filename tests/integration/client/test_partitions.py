@@ -9,6 +9,7 @@ import pytest
 
 from runner.client import Client, prepare
 from runner.client.partitions import PartitionedClient
+from runner.client.store import named_servers
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.providers.redis.address import several
 from runner.providers.redis.partitions import place_of, places_of
@@ -48,6 +49,20 @@ def test_urls_are_split_at_schemes_and_one_is_refused_twice() -> None:
     assert several(f"{sentinels}, redis://a") == (sentinels, "redis://a")
     with pytest.raises(UsageError, match="twice"):
         several("redis://:secret@a,redis://:secret@a")
+
+
+def test_each_server_has_its_own_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNNER_REDIS_URL", "redis://a,redis://b")
+    monkeypatch.setenv("RUNNER_BROKER_URL", "amqp://q/a,amqp://q/b")
+    assert [(one.url, one.broker, one.part) for one in named_servers()] == [
+        ("redis://a", "amqp://q/a", (0, 2)), ("redis://b", "amqp://q/b", (1, 2)),
+    ]  # fmt: skip
+    assert [one.url for one in named_servers(2)] == ["redis://b"]
+    with pytest.raises(UsageError, match="there are 2 servers"):
+        named_servers(3)
+    monkeypatch.setenv("RUNNER_BROKER_URL", "amqp://q")
+    with pytest.raises(UsageError, match="2 servers and 1 brokers"):
+        named_servers()
 
 
 def test_each_run_is_found_wherever_it_is_and_lists_are_merged(

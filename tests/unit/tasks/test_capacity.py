@@ -22,6 +22,8 @@ def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", None)] == ["4", str(capacity.agents())]
     assert [one["RUNNER_POOL"] for one in capacity.parts("auto", None)] == ["prefork", "shared"]
     assert capacity.parts("prefork", None) == [{"RUNNER_POOL": "prefork", "RUNNER_CONCURRENCY": "4"}]
+    assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("auto", 5, servers=3)] == ["2", "2"]
+    assert [one["RUNNER_CONCURRENCY"] for one in capacity.parts("prefork", 1, servers=3)] == ["1"]
 
 
 def test_threads_where_they_are_wanted_or_nothing_else_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
