@@ -32,6 +32,7 @@ PACKAGES = {
     "smolagents": ["smolagents[openai,litellm]"],
     "agno": ["agno[os]", "openai", "anthropic", "sqlalchemy"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
+    "agent-framework": ["agent-framework-core", "agent-framework-openai"],
     "strands": ["strands-agents[openai]", "strands-agents-tools"],
 }
 ASKED = ["--input", "prompt=What is the weather in New York?"]
@@ -63,6 +64,7 @@ TARGETS: dict[str, dict[str, list[str]]] = {
     "smolagents": {"hello.py": [], "tool_calling.py": [], "managed.py": []},
     "agno": {"basic.py": [], "with_tools.py": [], "team.py": [], "workflow.py": [], "agno_assist.py": ASKED},
     "autogen": {"hello_world.py": [], "quickstart.py": [], "orchestration.py": [], "team.py": []},
+    "agent-framework": {"hello_agent.py": [], "add_tools.py": []},
     "strands": {"hello.py": [], "my_agent/agent.py": [], "openai_model.py": [], "graph.py": []},
 }
 """What is submitted, and with what: those without a prompt are run by Python, too."""
