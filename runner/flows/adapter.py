@@ -14,6 +14,7 @@ from runner.core.errors import BadCrew, BadInput, InputRequired, TaskError
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expand, Expansion, Shared
 from runner.crews.crew import CrewOutput
+from runner.engine.adapter import GrowingAdapter
 from runner.engine.work import Work
 from runner.events.base import BaseEvent
 from runner.events.flow_events import (
@@ -61,7 +62,7 @@ _WORDS: dict[str, Any] = {
 _RELATIVES = ("event_id", "emission_sequence", "parent_event_id", "previous_event_id", "started_event_id", "timestamp")
 
 
-class FlowAdapter:
+class FlowAdapter(GrowingAdapter):
     """Plans flows and performs their methods. A flow is a class of flows or an instance."""
 
     name = "flow"
@@ -133,10 +134,6 @@ class FlowAdapter:
         record = _record(execution.call, outcome, patch, models)
         return Growing(flow, work, outcome, standing.machine.finished, base, new, patch, record)
 
-    def source(self, crew: Any, key: str) -> object:  # noqa: ARG002 - the port's name
-        """The flow: as in this process, its methods' events are its own."""
-        return crew
-
     def format_event(self, crew: Any, key: str, event: BaseEvent) -> BaseEvent:
         """Events of tasks are events of methods, those of crews events of flows."""
         kind = _WORDS.get(event.type)
@@ -150,17 +147,10 @@ class FlowAdapter:
         told: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
         return told
 
-    def warm(self, crew: Any, key: str) -> None:
-        """Nothing: its code imports what it needs."""
-
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
         """As the method's decorator says."""
         method = self._definition(crew).methods.get(method_of(key))
         return (method.max_retries, method.retry_delay) if method else (0, 1.0)
-
-    def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's name
-        """None: a method writes its files itself."""
-        return {}
 
     def models(self, crew: Any) -> dict[str, type[BaseModel]]:
         """What methods are annotated to return."""
