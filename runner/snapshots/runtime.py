@@ -4,7 +4,6 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any, Self
 
 from pydantic import PrivateAttr, RootModel, model_serializer
@@ -214,17 +213,6 @@ class RuntimeState(RootModel[list[Any]]):
     @classmethod
     def from_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
         """The state in the checkpoint that ``config.restore_from`` names, or the newest complete one of a location."""
-        return cls._restore(config, lambda provider, location: provider.from_checkpoint(location))
-
-    @classmethod
-    async def afrom_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
-        """`from_checkpoint` for those who await it."""
-        import asyncio
-
-        return await asyncio.to_thread(cls.from_checkpoint, config)
-
-    @classmethod
-    def _restore(cls, config: CheckpointConfig, read: Callable[[BaseProvider, str], str]) -> Self:
         if config.restore_from is None:
             raise BadCheckpoint("CheckpointConfig.restore_from must be set: it names the checkpoint to resume from")
         asked, began, provider = str(config.restore_from), time.perf_counter(), None
@@ -232,7 +220,7 @@ class RuntimeState(RootModel[list[Any]]):
         try:
             provider = locations.provider_of(config)
             location = locations.one_of(provider, config)
-            state = cls.model_validate_json(read(provider, location))
+            state = cls.model_validate_json(provider.from_checkpoint(location))
             state._provider, state._restored = provider, True
             state._chain(provider.extract_id(location))
         except Exception as error:
@@ -251,6 +239,13 @@ class RuntimeState(RootModel[list[Any]]):
             ),
         )
         return state
+
+    @classmethod
+    async def afrom_checkpoint(cls, config: CheckpointConfig, **_: Any) -> Self:
+        """`from_checkpoint` for those who await it."""
+        import asyncio
+
+        return await asyncio.to_thread(cls.from_checkpoint, config)
 
     def fork(self, branch: str | None = None) -> None:
         """Continue on another branch: this name, or a unique one. The next checkpoint is written there,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from runner.core.states import RunStatus
-from runner.engine.decisions import Ask, Grown
+from runner.engine.decisions import Ask, Commit, Grown, Retry
 from runner.journal.answers import Answer
 from runner.testing.in_process import InProcess
 
@@ -46,6 +46,50 @@ ASKS = """
             trace(f"publish {text}")
             return text
     """
+
+INSIDE = """
+    class Own(BaseLLM):
+        def call(self, messages, tools=None, **options):
+            trace("asked")
+            return "said"
+
+    class F(Flow[dict]):
+        @start()
+        def first(self):
+            return self.step("first", trace, "first") or {object()}  # no JSON, and need not be
+
+        @listen(first)
+        async def second(self, things):
+            task = Task(name="t", description="it", agent=Agent(role="A", llm=Own("own")), human_input=True)
+            return f"{len(things)} {(await Crew(tasks=[task]).kickoff_async()).raw}"
+
+    class All(Flow):
+        @start(max_retries=1, retry_delay=0.0)
+        async def all(self):
+            return await F().kickoff_async()
+
+    def run(ctx):
+        text = All().kickoff()
+        ctx.step("end", trace, "end")
+        if ctx.attempt == 2:
+            raise OSError("once")
+        return text
+
+    crew = Crew(tasks=[Task(name="work", run=run, max_retries=1, retry_delay=0.0)])
+    """
+
+
+def test_what_flows_inside_of_a_task_do_is_recorded_with_the_task(
+    here: InProcess, crew_of: Callable[[str], Path], done: Any
+) -> None:
+    """A crew in a flow in a flow asks a person: the task waits; then it fails and is tried again. No step is twice."""
+    run = here.submit(f"{crew_of(INSIDE)}:crew")
+    assert [type(decision) for _, decision in here.work()] == [Ask]
+    (question,) = here.runs.questions(run, "main")
+    assert here.runs.answer(run, "main", question, Answer("").dump()) == "answered"
+    assert [type(decision) for _, decision in here.work()] == [Retry, Commit]
+    assert here.texts(run)["work"] == "1 said"
+    assert done() == ["first", "asked", "end"]
 
 
 def test_a_flow_grows_until_its_router_says_enough(here: InProcess, begun: Callable[..., str], done: Any) -> None:
