@@ -58,7 +58,7 @@ from runner.flows.pending import from_pending as from_pending
 from runner.journal.cancellation.timing import timed
 from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
-from runner.snapshots import Progress, RuntimeState, running, settings_of, watching
+from runner.snapshots import Progress, RuntimeState, running
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState
             raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
         flow._running = True
     try:
-        with running(flow, given) as state, watching(settings_of(flow), state):
+        with running(flow, given) as state:
             yield state
     finally:
         flow._running = False

@@ -10,6 +10,7 @@ from runner.providers.config import CheckpointConfig
 from runner.snapshots.kinds import kind_of
 from runner.snapshots.resolve import resolve_checkpoint
 from runner.snapshots.runtime import RuntimeState
+from runner.snapshots.signals import watching
 
 
 def settings_of(entity: Any) -> list[CheckpointConfig]:
@@ -22,9 +23,9 @@ def settings_of(entity: Any) -> list[CheckpointConfig]:
 def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
     """While in this context, ``entity`` is kicked off; gives the state to run in, None where nothing is recorded.
 
-    Recording is armed if it or one of its agents has checkpoint settings. A restored entity runs in the state it
-    was restored with, once; one that is kicked off inside another one's kickoff in that one's state; any other in a
-    state of its own, which is dropped at the end.
+    Recording is armed if it or one of its agents has checkpoint settings; the signals that those name are watched. A
+    restored entity runs in the state it was restored with, once; one that is kicked off inside another one's kickoff in
+    that one's state; any other in a state of its own, which is dropped at the end.
 
     Inside of what was restored, an entity that fits one that was in flight then, and is ``given`` the same, continues
     as that one.
@@ -46,7 +47,9 @@ def running(entity: Any, given: Any = None) -> Iterator[RuntimeState | None]:
                 _go_on_as_one_in_flight(entity, given, state)
             event_bus.register_entity(entity)
             state = event_bus.runtime_state
-            yield state if isinstance(state, RuntimeState) else None
+            found = state if isinstance(state, RuntimeState) else None
+            with watching(settings_of(entity), found):
+                yield found
     finally:
         if isinstance(state, RuntimeState) and (not nested or restored is not None):
             state.holds.end()

@@ -36,8 +36,7 @@ from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside
 from runner.snapshots.resuming import is_open
 from runner.snapshots.runtime import RuntimeState
-from runner.snapshots.scope import running, settings_of
-from runner.snapshots.signals import watching
+from runner.snapshots.scope import running
 
 _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
 
@@ -66,7 +65,7 @@ def prepare_asking(
 def ask(asking: AgentRequest) -> LiteAgentOutput:
     """Run the prompt and return the answer. A restored agent that is asked the same continues its conversation."""
     agent = asking.agent
-    with running(agent, asking.messages) as state, watching(settings_of(agent), state), inside(agent):
+    with running(agent, asking.messages) as state, inside(agent):
         return _Asked(asking, state).complete()
 
 

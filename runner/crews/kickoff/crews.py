@@ -38,8 +38,7 @@ from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside, kicked_off
 from runner.snapshots.resuming import close_interrupted, is_open
 from runner.snapshots.runtime import RuntimeState
-from runner.snapshots.scope import running, settings_of
-from runner.snapshots.signals import watching
+from runner.snapshots.scope import running
 
 _GOES_ON = frozenset({"task_started", "agent_execution_started"})
 
@@ -56,7 +55,7 @@ def kickoff(
     """
     crew.adopt()
     given = jsonable(inputs or {})
-    with running(crew, given) as state, watching(settings_of(crew), state), kicked_off(crew):
+    with running(crew, given) as state, kicked_off(crew):
         return prepare_kickoff(crew, inputs, input_files, state, progress).complete()
 
 
