@@ -68,7 +68,7 @@ class CrewTasks(LocalTasks):
         self.origin = ""
         self.usage = UsageMetrics()
 
-    def begin(self) -> list[Job]:
+    def ready(self) -> list[Job]:
         """What may run at first. Of a restored crew, what is done again may lie before what stands."""
         plan = self.loaded.plan
         if self.done:

@@ -23,7 +23,6 @@ from runner.crews.kickoff.attempts import CrewTasks, as_output
 from runner.crews.native_task import describe
 from runner.crews.snapshot import jsonable
 from runner.engine import adapters, local
-from runner.engine.adapter import Adapter
 from runner.engine.attempt import Loaded
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope, resume_task_scope
@@ -80,79 +79,67 @@ def prepare_kickoff(
     progress = known or Progress(given=jsonable(inputs or {}))
     edited = (crew.checkpoint_inputs or {}) if known is not None else {}
     given = {**progress.inputs, **edited, **(inputs or {})}
-    resumed = progress.kickoff_event_id is not None
-    if not resumed:
+    if progress.kickoff_event_id is None:
         for callback in crew.before_kickoff_callbacks:
             changed = callback(given)
             given = given if changed is None else dict(changed)
     refuse_missing(plan.inputs, given)
-    run = CrewRun(crew, adapter, plan, given, state, progress)
+    run = CrewRun(Loaded(crew, adapter, plan), given, state, progress)
     run.begin(restored=known is not None)
     return run
 
 
-class CrewRun:
+class CrewRun(CrewTasks):
     """One kickoff of a crew."""
 
-    def __init__(
-        self,
-        crew: Crew,
-        adapter: Adapter,
-        plan: Plan,
-        inputs: dict[str, Any],
-        state: RuntimeState | None,
-        progress: Progress,
-    ) -> None:
-        self._crew, self._adapter, self._plan, self._inputs = crew, adapter, plan, inputs
-        self._state, self._progress = state, progress
-        self._lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
-        self._nest = nest("crew", plan.digest, inputs)
-        self._tasks = CrewTasks(Loaded(crew, adapter, plan), inputs, progress, self._lock, self._nest)
-        self._done = self._tasks.done
+    def __init__(self, loaded: Loaded, inputs: dict[str, Any], state: RuntimeState | None, progress: Progress) -> None:
+        lock: contextlib.AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        super().__init__(loaded, inputs, progress, lock, nest("crew", loaded.plan.digest, inputs))
+        self._state = state
 
     def begin(self, *, restored: bool) -> None:
         """Take what is done from the checkpoint, and report that it starts, or resumes."""
-        crew, progress = self._crew, self._progress
-        with self._lock:
+        crew, progress = self.crew, self.progress
+        with self.lock:
             if restored:
-                forked = self._inputs if self._state is not None and self._state.forked else None
-                self._done.update(still_valid(crew, self._plan, progress, forked))
-            elif self._nest is not None:
-                for key, text in self._nest.recorded("=").items():
-                    self._done[key] = as_output(crew, key, json.loads(text))
+                forked = self.inputs if self._state is not None and self._state.forked else None
+                self.done.update(still_valid(crew, self.loaded.plan, progress, forked))
+            elif self.nest is not None:
+                for key, text in self.nest.recorded("=").items():
+                    self.done[key] = as_output(crew, key, json.loads(text))
             for key, task in crew.by_key.items():
-                task.output = self._done.get(key)
-            progress.inputs = self._inputs
-            crew.checkpoint_inputs = dict(self._inputs)
-            progress.outputs = dict(self._done)
+                task.output = self.done.get(key)
+            progress.inputs = self.inputs
+            crew.checkpoint_inputs = dict(self.inputs)
+            progress.outputs = dict(self.done)
             if self._state is not None:
                 self._state.progress[id(crew)] = progress
             if is_open(self._state, progress.kickoff_event_id):
                 push_event_scope(progress.kickoff_event_id or "", "crew_kickoff_started")
                 crew.kickoff_event_id = progress.kickoff_event_id
-                self._tasks.origin = self._origin()
+                self.origin = self._origin()
                 return
-            event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self._inputs))
+            event = CrewKickoffStartedEvent(crew_name=crew.name, crew=crew, inputs=dict(self.inputs))
             crew.kickoff_event_id = crew.checkpoint_kickoff_event_id = event.event_id
             progress.kickoff_event_id = event.event_id
-            self._tasks.origin = self._origin()
+            self.origin = self._origin()
             event_bus.emit(crew, event)
 
     def _origin(self) -> str:
         """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
         outer = origin()
-        if outer and self._nest is not None:
-            return f"{outer}/{self._nest.name}"
+        if outer and self.nest is not None:
+            return f"{outer}/{self.nest.name}"
         branch = self._state.branch if self._state is not None else "main"
-        return f"{self._progress.kickoff_event_id}" + (f":{branch}" if branch != "main" else "")
+        return f"{self.progress.kickoff_event_id}" + (f":{branch}" if branch != "main" else "")
 
     def complete(self) -> CrewOutput:
         """Do what is left, and tell how it ended."""
-        crew = self._crew
+        crew = self.crew
         try:
             self._do_tasks()
-            for key, name in self._adapter.output_files(crew).items():
-                write_file(name, self._done[key].raw, self._inputs)
+            for key, name in self.loaded.adapter.output_files(crew).items():
+                write_file(name, self.done[key].raw, self.inputs)
             result = self._result()
             for callback in crew.after_kickoff_callbacks:
                 changed = callback(result)
@@ -165,7 +152,7 @@ class CrewRun:
         return result
 
     def _do_tasks(self) -> None:
-        threads = max(1, min(32, len(self._plan.tasks) - len(self._done)))
+        threads = max(1, min(32, len(self.loaded.plan.tasks) - len(self.done)))
         with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="task") as pool:
 
             def begin(job: Job) -> "Future[list[Job]]":
@@ -173,31 +160,31 @@ class CrewRun:
                 return pool.submit(contextvars.copy_context().run, self._one, job)
 
             try:
-                local.perform(begin, self._tasks.begin())
+                local.perform(begin, self.ready())
             except BaseException:  # Ctrl-C, wherever it comes: nothing more is paid for
-                self._tasks.stops.stop("the kickoff was interrupted")
+                self.stops.stop("the kickoff was interrupted")
                 raise
 
     def _one(self, job: Job) -> list[Job]:
         """Do one task, and give those that may run now."""
-        task = self._crew.by_key[job.task]
+        task = self.crew.by_key[job.task]
         with inside(task):
-            with self._lock:
+            with self.lock:
                 if resume_task_scope(str(task.id)):
                     close_interrupted(task, str(task.id), but=_GOES_ON)
                 else:
                     event_bus.emit(task, TaskStartedEvent(task=task, task_name=job.task, context=None))
-            return self._tasks.perform(job)
+            return self.perform(job)
 
     def _result(self) -> CrewOutput:
-        last = self._done[self._plan.result]
-        self._crew.usage_metrics = self._tasks.usage
+        last = self.done[self.loaded.plan.result]
+        self.crew.usage_metrics = self.usage
         return CrewOutput(
             raw=last.raw,
             json_dict=last.json_dict,
             pydantic=last.pydantic,
-            token_usage=self._tasks.usage,
-            tasks_output=[self._done[key] for key, task in self._crew.by_key.items() if task is not self._crew.planner],
+            token_usage=self.usage,
+            tasks_output=[self.done[key] for key, task in self.crew.by_key.items() if task is not self.crew.planner],
         )
 
 
