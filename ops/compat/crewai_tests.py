@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows[file] = Row(passed, there, expected.quick)
     if asked.write:
         TABLE.write_text(
-            "".join(f"{row.passed}/{row.tests} {file}{' quick' * row.quick}\n" for file, row in rows.items())
+            "".join(f"{row.passed}/{row.tests} {file}{' quick' * row.quick}\n" for file, row in sorted(rows.items()))
         )
     if fewer:
         print(f"fewer of CrewAI's tests pass than {TABLE.name} expects: {', '.join(fewer)}", file=sys.stderr)
