@@ -74,7 +74,7 @@ class ClaimedSteps:
 
         It costs no round trip: nothing waits for the answer, where the store was heard a moment ago. Else the process
         may have been frozen, and its claim lost, or the store may refuse for now. A call of a model, or a tool, waits
-        also where nobody could read that it left. A step for which the last record reserved a note sends none.
+        also where no process could read that it left. A step for which the last record reserved a note sends none.
         Raises `ClaimLost`.
         """
         with self._lock:
@@ -226,7 +226,7 @@ class ClaimedSteps:
             return True
 
     def _confirm(self) -> None:
-        """The notes of what left are in the store before that says less is under way: a record that nobody heard of
+        """The notes of what left are in the store before that says less is under way: a record that no process received
         would count as one of them."""
         if self._out.ahead:
             self._line.settle()

@@ -84,7 +84,7 @@ def _share_certificates() -> None:
 
 
 def _make_state() -> None:
-    """Make the class of what an agent's executor keeps. CrewAI makes the same one anew for each executor, in 25 ms."""
+    """Make the class of what an agent's executor keeps. CrewAI makes the same one again for each executor, in 25 ms."""
     AgentExecutor.flow_definition()  # it names the class that CrewAI's source has
     state: Any = AgentExecutor._initial_state_t
     if not issubclass(state, FlowState):
@@ -109,7 +109,7 @@ def _running() -> tuple[int, int]:
 
 
 def _rehearse() -> None:
-    """Kick off a crew of one task, whose model answers here, and whose events nobody receives: so no thread begins."""
+    """Kick off a crew of one task, whose model answers here, and with events that no handler receives, so no thread."""
 
     def answered(_transport: Any, request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, json=_ANSWER, request=request)
