@@ -146,3 +146,18 @@ def test_the_newest_few_crews_are_kept(tmp_path: Path, store: Store) -> None:
     assert cache.get(sha, "crew", "other", "crew") is other
     assert cache.get(sha, "crew", "crew", "crew") is not first
     assert store.fetched == [sha]
+
+
+def test_a_crew_that_is_made_with_inputs_is_of_its_run_alone(tmp_path: Path, store: Store) -> None:
+    (tmp_path / "crew.py").write_text(
+        "from runner import Crew, Task\n\n\n"
+        "class About:\n"
+        "    def __init__(self, topic):\n        self.topic = topic\n\n"
+        "    def crew(self):\n        return Crew(tasks=[Task(name=self.topic, run=lambda ctx: 'done')])\n"
+    )
+    packed = prepare(f"{tmp_path / 'crew.py'}:About.crew", {"topic": "owls"}).bundle
+    store.held[packed.sha256] = packed.data
+    cache = CodeCache(store, tmp_path / "cache")
+    found = [cache.get(packed.sha256, "crew", "About.crew", "crew", {"topic": topic}) for topic in ("owls", "bats")]
+    assert [[task.key for task in one.plan.tasks] for one in found] == [["owls"], ["bats"]]
+    assert [one.made_with for one in found] == [{"topic"}, {"topic"}]

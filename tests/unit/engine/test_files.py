@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
-from runner.engine.decisions import Grown
+import pytest
+
+from runner.bundles import relative_paths
+from runner.engine.decisions import Fail, Grown
 from runner.testing.in_process import InProcess
 
 
@@ -54,3 +57,17 @@ def test_what_a_method_of_a_flow_leaves_is_there_for_the_next(here: InProcess, b
         """)
     assert [type(decision) for _, decision in here.work()] == [Grown, Grown]
     assert "a,b" in here.texts(run).values()
+
+
+@pytest.mark.parametrize(
+    ("seen", "found", "said"),
+    [("refuse", ["'data.csv' (crew.py:3)"], "'data.csv'"), ("stray_files", ["report.txt"], "it wrote 'report.txt'")],
+)
+def test_a_relative_path_fails_its_task_also_where_the_code_went_on(
+    here: InProcess, begun: Callable[..., str], monkeypatch: pytest.MonkeyPatch, seen: str, found: list[str], said: str
+) -> None:
+    monkeypatch.setattr(relative_paths, seen, lambda: found)
+    begun("crew = Crew(tasks=[Task(name='work', run=lambda ctx: 'done')])")
+    ((_, decision),) = here.work()
+    assert isinstance(decision, Fail)
+    assert said in decision.reason
