@@ -59,7 +59,7 @@ elseif #next > (going and going.job.needs == 1 and 1 or 0) then
   intact_tasks(branch, next)
 end
 if left <= 0 and alone and redis.call("SCARD", branches_key(run)) == 1 then
-  intact_last(home, run)
+  intact_last(home, r[2], r[20])
 elseif left <= 0 then
   intact_open(home, branch)
   intact_ends(home, run, 1)
@@ -82,14 +82,20 @@ if t[7] and t[8] then by = '"by":[' .. cjson.encode(worker) .. "," .. t[7] .. ",
 local whole = '{"seq":' .. seq .. ',"token":' .. token .. "," .. of .. by .. spent .. output
 redis.call("HSET", outputs, key, whole)
 redis.call("RPUSH", commit_log_key(branch), "[" .. seq .. log_entry)
-if t[11] then close_open(run, name, task) end
+if t[11] then
+  close_open(run, name, task)
+  r[19] = redis.call("HGET", run, "events")
+end
 redis.call("DEL", task, journal)
 redis.call("SREM", open_key(branch), key)
 redis.call("HDEL", claims_key(home, worker), id .. "|" .. name .. "|" .. key)
 account(run, name, key, "replayed", replayed)
 account(run, name, key, "in_doubt", noted(t[6], t[10]))  -- what its threads are still at, and what broke off
-told = emit(run, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
+told = (r[19] or 0) + 1
+if expansion or not going then redis.call("HSET", run, "events", told) end  -- else with what is claimed
+append(run, told, "task_completed", "branch", name, "task", key, "commit_seq", seq, "parent", t[2] or 0, "started", t[3] or 0)
 if expansion then expand(run, name, branch, key, seq, expansion) end
+r[19] = told + (expansion and #expansion.notes or 0)
 if unlocked > 0 then redis.call("HINCRBY", run, "tasks", unlocked) end
 if asked_for(r[13], "task_completed") then
   local head = put_checkpoint(id, name, branch, r[15], seq, b[9] or b[10] or "", "task_completed", key, stamp, at)

@@ -2,8 +2,9 @@
 -- the sequence of the event in whose scope it happened, started that of the one it ends, cause that of the one that
 -- brought it about; 0 for none. How an entry is laid out says stream.py, which also gives in_short, and how many are kept.
 IN_SHORT
-local function emit(run, kind, ...)
-  local seq, given = redis.call("HINCRBY", run, "events", 1), {...}
+-- Who has read how many there are may append the next one, and store its number with what else is written to the run.
+local function append(run, seq, kind, ...)
+  local given = {...}
   local branch, task, parent, started, cause, names, rest = "|", "", 0, 0, 0, "", {}
   for i = 1, #given, 2 do
     local field, value = given[i], given[i + 1]
@@ -32,3 +33,4 @@ local function emit(run, kind, ...)
   end
   return seq
 end
+local function emit(run, kind, ...) return append(run, redis.call("HINCRBY", run, "events", 1), kind, ...) end

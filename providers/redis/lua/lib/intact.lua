@@ -53,12 +53,11 @@ local function intact_batch(home, batch)
   redis.call("XLEN", batch_ended_key(home, batch))
 end
 -- A run of one branch, of which nothing is in flight any more, ends.
-local function intact_last(home, run)
-  local r = redis.call("HMGET", run, "bundle", "batch")
+local function intact_last(home, bundle, batch)
   redis.call("ZCARD", active_key(home))
   redis.call("ZCARD", expiring_key(home))
-  redis.call("HLEN", bundle_key(home, r[1]))
-  if r[2] then intact_batch(home, r[2]) end
+  redis.call("HLEN", bundle_key(home, bundle))
+  if batch then intact_batch(home, batch) end
 end
 -- live: of how many branches that run or wait at most the run is looked at as a whole: its keys get a lifetime, or lose it.
 local function intact_ends(home, run, live)

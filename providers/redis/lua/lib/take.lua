@@ -3,7 +3,7 @@
 --
 -- What is read of a run, of a branch, and of a task's record.
 local RUN = {"id", "bundle", "module", "attr", "adapter", "inputs", "plan", "crew", "standin", "token", "created_at", "protocol",
-             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope"}
+             "checkpoint_on", "environment", "max_checkpoints", "queue", "direct", "envelope", "events", "batch"}
 local BRANCH = {"status", "todo", "inputs", "begun", "opener", "scope", "seq", "left", "head", "from", "asked"}
 local TASK = {"state", "attempt", "context", "timeout", "failures", "nonce", "token", "scope", "started", "claimed", "open",
               "failed", "claims"}
@@ -27,7 +27,7 @@ end
 -- which the output is not yet there, and comes.
 local function gathered(run, name, branch, key, t, but)
   local open, found = cjson.decode(t[11] or "[]")[1], {}
-  found.context, found.recorded = {}, redis.call("HGETALL", journal_key(branch, key))
+  found.context, found.recorded = {}, t[2] and redis.call("HGETALL", journal_key(branch, key)) or {}
   found.at_work = open and open[3] == "agent_execution_error" and tonumber(open[1]) or 0
   for _, wanted in ipairs(cjson.decode(t[3] or "[]")) do
     found.context[#found.context + 1] = wanted
@@ -44,13 +44,14 @@ local function given(r, b, key, t, found)
           {tonumber(scope), tonumber(started), tonumber(claimed), b[4] == scope .. " " .. claimed and 1 or 0,
            r[13] or "", found.at_work, b[5] == key and 1 or 0}, {b[2] or "", b[3] or ""}, found.context, found.recorded}
 end
--- Make the task this process's. Writes into b and t what is new, so that it can be given. opened: what else is new in the
--- record, as fields and values.
+-- Make the task this process's. Writes into b and t what is new, so that it can be given. r says how many events there are by
+-- now. opened: what else is new in the record, as fields and values.
 local function take(home, run, r, name, branch, b, key, task, t, worker, process, nonce, found, stamp, at, opened)
   -- The next number, or how many microseconds old the run is if that is more: a store that lost its last second would
   -- otherwise give a number twice, and who got it first would pass for who got it last.
   local token = string.format("%.0f", math.max((r[10] or 0) + 1, (at - (r[11] or at)) * 1000))
-  redis.call("HSET", run, "token", token)
+  local seq = (r[19] or 0) + 1
+  redis.call("HSET", run, "token", token, "events", seq)
   -- The claims of the task, and how many steps each found, show later that the store lost some, whatever came since.
   local claims = string.gsub(t[13] or "", "^" .. string.rep("%d+:%d+,", 16), function(all) return string.match(all, ",(.*)$") end)
   claims = claims .. token .. ":" .. #found.recorded / 2 .. ","
@@ -63,12 +64,12 @@ local function take(home, run, r, name, branch, b, key, task, t, worker, process
                   unpack(opened or {})}
   t[7] = token
   if t[9] then
-    t[10] = tostring(emit(run, "task_resumed", "parent", t[9], unpack(about)))
+    t[10] = tostring(append(run, seq, "task_resumed", "parent", t[9], unpack(about)))
     redis.call("HSET", task, "claimed", t[10], unpack(record))
     return
   end
   t[8] = b[6] or "0"
-  t[9] = tostring(emit(run, "task_started", "parent", t[8], unpack(about)))
+  t[9] = tostring(append(run, seq, "task_started", "parent", t[8], unpack(about)))
   t[10] = t[9]
   local first = t[8] .. " " .. t[9]
   if not b[4] then
