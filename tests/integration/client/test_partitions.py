@@ -1,6 +1,5 @@
 """Several servers: where a run goes, where it is found, and what one server that is down means."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from runner.client.store import named_servers
 from runner.core.errors import NotFound, StoreUnreachable, UsageError
 from runner.providers.redis.address import several
 from runner.providers.redis.partitions import place_of, places_of
-from runner.testing import Fleet, RedisServer
+from runner.testing import RedisServer
 
 CREW = """
     from runner import Crew, Task
@@ -132,25 +131,3 @@ def test_with_a_server_down_its_runs_are_named_unreachable_and_the_others_go_on(
         assert len(client.away) == 1
         servers[0].start()
         assert client.run(there[0]).id == there[0]
-
-
-def test_the_command_line_finds_runs_on_all_servers_and_says_which_is_away(
-    servers: list[RedisServer], write_crew: Callable[..., Path]
-) -> None:
-    with of(*servers) as client, Fleet(",".join(client.urls)) as fleet:
-        crew = prepare(str(write_crew(CREW)))
-        ids = [client.at(place).submit(crew, new_id=lambda at=place: client.new_id(at)).id for place in range(3)]
-        told = fleet.runner("runs", "--json")
-        assert {run["run_id"] for run in json.loads(told.stdout)} == set(ids)
-        assert fleet.runner("cancel", ids[2]).returncode == 0
-        assert json.loads(fleet.runner("show", ids[2], "--json").stdout)["status"] == "cancelled"
-        servers[1].kill()
-        told = fleet.runner("runs", "--json")
-        assert ({run["run_id"] for run in json.loads(told.stdout)}, told.returncode) == ({ids[0], ids[2]}, 4)
-        assert servers[1].url in told.stderr
-        told = fleet.runner("show", ids[1])
-        assert (told.returncode, servers[1].url in told.stderr) == (4, True)
-        found = json.loads(fleet.runner("doctor", "--json").stdout)
-        assert {one["what"]: one["ok"] for one in found if one["what"].startswith("Redis,")} == {
-            "Redis, 1 of 3": True, "Redis, 2 of 3": False, "Redis, 3 of 3": True,
-        }  # fmt: skip
