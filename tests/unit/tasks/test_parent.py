@@ -10,6 +10,7 @@ import pytest
 from runner.tasks.parent import _Kept
 
 
+@pytest.mark.slow  # it starts a process
 @pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, -signal.SIGTERM)])
 def test_a_worker_that_is_asked_to_end_before_it_has_begun_ended_well(asked: bool, code: int, eventually: Any) -> None:
     """Where starting takes longer than being idle, `--until-idle` would start another one for ever."""
