@@ -7,6 +7,7 @@ proportional set size, and processor time.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -85,15 +86,22 @@ def processes(group: int) -> list[int]:
     return found
 
 
+def _read(path: str) -> str:
+    """What it says; nothing of a process that has ended."""
+    with contextlib.suppress(OSError):
+        return Path(path).read_text()
+    return ""
+
+
 def memory(pids: list[int]) -> float:
     """The proportional set size of these processes, in MB."""
-    lines = [line for pid in pids for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()]
+    lines = [line for pid in pids for line in _read(f"/proc/{pid}/smaps_rollup").splitlines()]
     return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def seconds(pids: list[int]) -> float:
     """The processor time of these processes, and of those that they forked and that have ended."""
-    told = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    told = [_read(f"/proc/{pid}/stat").rpartition(")")[2].split() for pid in pids]
     return sum(float(one) for fields in told for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
@@ -127,7 +135,7 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, k
                     nonlocal peak, at_peak, now, killed
                     now = json.loads(urllib.request.urlopen(address, timeout=60).read())
                     if not killed and now["now"] > at_peak:
-                        at_peak, peak = now["now"], max(peak, memory(group))
+                        at_peak, peak = now["now"], max(peak, memory(processes(worker.pid)))
                     if kill and not killed and now["now"] == agents:
                         killed = now["now"]
                         worker.kill_group()
@@ -135,7 +143,7 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, k
                     return client.store.workers.active_runs() == 0
 
                 until(over, "all runs end", within=120 + delay * agents, every=1.0)
-                took, spent = time.monotonic() - started, 0.0 if kill else seconds(group) - began
+                took, spent = time.monotonic() - started, 0.0 if kill else seconds(processes(worker.pid)) - began
                 completed = sum(run.status == "completed" for run in runs)
                 ledgers = [run.wait(0).ledger for run in runs]
         finally:

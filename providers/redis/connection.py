@@ -349,6 +349,7 @@ def _open(
         "encoding_errors": "surrogateescape",  # outputs that are packed are no text
         "socket_timeout": timeout,
         "retry": Retry(NoBackoff(), 0),
+        **_driver(),
     }
     if not url.startswith("unix:"):
         options |= {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}
@@ -364,6 +365,16 @@ def _open(
         return client
     except ValueError as error:
         raise address.refused(url, *([str(error)] if "scheme" in str(error) else [])) from None
+
+
+@lru_cache(maxsize=1)
+def _driver() -> dict[str, Any]:
+    """As what a connection introduces itself. Else redis-py looks up its own version anew for each of them."""
+    try:
+        from redis.driver_info import DriverInfo
+    except ImportError:  # an older one
+        return {}
+    return {"driver_info": DriverInfo()}
 
 
 def _master_of(watched: address.Watched, options: dict[str, Any]) -> SentinelConnectionPool:

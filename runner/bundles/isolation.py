@@ -153,6 +153,8 @@ class Namespace:
 
     def modules(self) -> list[str]:
         """The names that ``sys.modules`` holds for this bundle."""
+        if self.name not in sys.modules:  # their package, which comes first: a fork need not touch all names
+            return []
         return [name for name in list(sys.modules) if name == self.name or name.startswith(f"{self.name}.")]
 
     def unexecuted(self, name: str) -> tuple[ModuleType, bool]:

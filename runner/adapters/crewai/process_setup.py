@@ -48,6 +48,11 @@ USUAL = (
     "runner.adapters.crewai.agent",
     "runner.adapters.crewai.execute",
     "runner.adapters.crewai.flows",
+    "runner.llm.recording.grpc_channel",
+    "runner.llm.recording.http_client",
+    "runner.llm.recording.httpx_transport",
+    "runner.llm.recording.mcp_session",
+    "runner.llm.recording.urllib3_transport",
 )
 
 #: What a flow imports besides, for the memory that it makes: a second and a half. Not LanceDB itself, which starts
