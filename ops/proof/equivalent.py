@@ -35,6 +35,7 @@ EQUIVALENT: dict[str, str] = {
     'record_step.lua: without `redis.call("HLEN", journal) == 1`': (
         "a journal of several records has the lifetime of its run already, and gets the same once more"
     ),
+    'record_own_step.lua: without `redis.call("HLEN", journal) == 1`': "likewise",
     "find_position.lua: without `upto > left`": "what was committed later is left out by who reads it, too",
     "lib/account.lua: without `ok`": "what a text that is refused gives in the place of entries has none",
     'lib/checkpoint.lua: without `trigger == "task_completed" and ""`': "it reads the same, and is shorter",

@@ -43,7 +43,7 @@ class ClaimedSteps:
         self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
         self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
-        self._record = scripts.load("record_step")
+        self._record, self._record_own = scripts.load("record_step"), scripts.load("record_own_step")
         self._begin = scripts.load("begin_step")
         self._reached = 0  # records that this attempt replayed or made: its progress
         self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
@@ -121,48 +121,73 @@ class ClaimedSteps:
         does not come soon, the note is withdrawn. A process that dies meanwhile has said whether it came.
         """
         with self._lock:
-            self._confirm()
+            if self._out.ahead:
+                self._confirm()
             reserved = entry == STEP and self._soon and self._out.is_read and self._open[STEP] > 0
             begun = self._open.text() if reserved else ""
             if entry is not None:
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
             begun = begun or self._open.text()
-            about: dict[str, Any] = {}
-            if entry is not None and entry.kind == "model" and not told:
-                about = {"model": entry.model, "agent": entry.agent, **usage.told()}
-            details = usage.details if usage is not NO_TOKENS else ()
+            served, paid = counters_text(replayed), "" if entry is None else text_of_one(entry)
             self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            self._fenced(
-                self._record,
-                run=self._run,
-                task=self._task,
-                journal=self._journal,
-                step=step,
-                value=value,
-                begun=begun,
-                reserved="1" if reserved else "",
-                paid=text_of_one(entry) if entry is not None else "",
-                replayed=counters_text(replayed),
-                reached=self._reached,
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                details=json.dumps(details) if details else "",
-                told=flat(about) if about else "",
-            )
+            plain = not served and usage is NO_TOKENS and entry in (STEP, None)
+            if not plain or not self._recorded_own(step, value, begun, reserved=reserved, paid=bool(paid)):
+                about: dict[str, Any] = {}
+                if entry is not None and entry.kind == "model" and not told:
+                    about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+                details = usage.details if usage is not NO_TOKENS else ()
+                self._fenced(
+                    self._record,
+                    run=self._run,
+                    task=self._task,
+                    journal=self._journal,
+                    step=step,
+                    value=value,
+                    begun=begun,
+                    reserved="1" if reserved else "",
+                    paid=paid,
+                    replayed=served,
+                    reached=self._reached,
+                    prompt_tokens=usage.prompt_tokens,
+                    completion_tokens=usage.completion_tokens,
+                    details=json.dumps(details) if details else "",
+                    told=flat(about) if about else "",
+                )
             if self._log is not None:
-                self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
+                self._log.recorded(step, paid, begun)
             if entry is not None:
                 self._between = (None, 0)
                 self._out.count(entry, -1)
             self._reserve(True if reserved else None)
+
+    def _recorded_own(self, step: str, value: str, begun: str, *, reserved: bool, paid: bool) -> bool:
+        """Record an author's own step. False where the claim is lost."""
+        answer = self._record_own(
+            self._line,
+            run=self._run,
+            task=self._task,
+            journal=self._journal,
+            token=self._claim.token,
+            step=step,
+            value=value,
+            begun=begun,
+            reserved="1" if reserved else "",
+            paid="1" if paid else "",
+            reached=self._reached,
+        )
+        if answer[0] == "refused":
+            return False
+        self._sure()
+        return True
 
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
     ) -> None:
         """Record what steps side by side gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
-            self._confirm()
+            if self._out.ahead:
+                self._confirm()
             counted = sum(one.counts for one in done)
             self._open[STEP] = max(self._open[STEP] - counted - dropped, 0) + begins
             self._between = (STEP, counted - begins)
@@ -228,11 +253,10 @@ class ClaimedSteps:
     def _confirm(self) -> None:
         """The notes of what left are in the store before that says less is under way: a record that no process received
         would count as one of them."""
-        if self._out.ahead:
-            self._line.settle()
-            if self._line.reconnected:
-                self._note_surely()
-            self._out.confirmed()
+        self._line.settle()
+        if self._line.reconnected:
+            self._note_surely()
+        self._out.confirmed()
 
     def _note_open(self, new: str = "") -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.

@@ -238,15 +238,12 @@ class TaskContext:
         if not callable(fn):
             raise TypeError(f"ctx.step({name!r}, fn, *args) takes a function, got {type(fn).__qualname__}")
         if _at_work.get():
-            return self._step(name, fn, args, kwargs)
+            watch = self._work.watch(str(name), fn) if self._work.watch else None
+            return self._work.journal.step(str(name), fn, args, kwargs, watch)
         # A thread that was given no context, as ThreadPoolExecutor's are: it is at this task all the same.
         context = self._context.copy()
-        found = context.run(self._step, name, fn, args, kwargs)
+        found = context.run(self.step, name, fn, *args, **kwargs)
         return _within(found, context) if inspect.iscoroutine(found) else found
-
-    def _step(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        watch = self._work.watch(str(name), fn) if self._work.watch else None
-        return self._work.journal.step(str(name), fn, args, kwargs, watch)
 
     def map(
         self,

@@ -5,14 +5,12 @@ another step. So steps may be done in any order, and from several threads. Argum
 type only.
 """
 
-import contextlib
 import functools
-import inspect
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM, Clock
@@ -24,7 +22,7 @@ from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.rate_limit import Turns
 from runner.journal.recorder import DoneStep, Recorder, StepObserver
-from runner.journal.steps import Doing, Frame, JournalProgress, Kept, Made, NoFiles, StepFiles, current_step, supersede
+from runner.journal.steps import Doing, Frame, JournalProgress, Kept, NoFiles, StepFiles, current_step, supersede
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""
@@ -146,13 +144,13 @@ class Journal(Turns):
         entry = AccountKey(kind, agent, model) if counted or kind == "model" else None
         frame, recorded = self.find_step(steps.identity(name, args, kwargs), entry, outer, usable)
         result_type = steps.type_of_result(fn)
-        if inspect.iscoroutinefunction(fn):
+        if steps.is_async(fn):
             return self._astep(name, frame, recorded, result_type, fn, args, kwargs, watch)
         if recorded is not None:
             return self.replay(frame, recorded, result_type)
         if before is not None:
             before()
-        with self._making(name, frame, result_type, watch) as made:
+        with _Made(self, name, frame, result_type, watch) as made:
             made.value = fn(*args, **kwargs)
         return steps.load(made.text, result_type)
 
@@ -183,7 +181,7 @@ class Journal(Turns):
     ) -> Any:
         if recorded is not None:
             return self.replay(frame, recorded, result_type)
-        with self._making(name, frame, result_type, watch) as made:
+        with _Made(self, name, frame, result_type, watch) as made:
             made.value = await fn(*args, **kwargs)
         return steps.load(made.text, result_type)
 
@@ -192,22 +190,6 @@ class Journal(Turns):
         self.cancel_scope.check()
         self.files.lay([frame.recorded_as])
         return steps.load(recorded, result_type)
-
-    @contextlib.contextmanager
-    def _making(self, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> Iterator[Made]:
-        """While a step is done; what it gave is recorded at the end."""
-        made, mark = Made(), self.files.mark()
-        with self.cancel_scope.call():
-            self._begin(frame, watch)
-            try:
-                with self.doing.inside(frame):
-                    yield made
-            except BaseException as error:
-                self._drop(frame, watch, error)
-                raise
-            self.files.keep(frame.recorded_as, mark)
-            made.text = self._record(name, frame, made.value, result_type, watch)
-        self.cancel_scope.check()
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
@@ -313,7 +295,7 @@ class Journal(Turns):
     def set_marker(self, name: str, value: Any) -> None:
         """Record a JSON value under a name: a decision that a restarted task reads again. It is no step."""
         with self.cancel_scope.call():
-            self._record(name, Frame(self, f"={name}", None, None), value, None, None)
+            self.record_value(name, Frame(self, f"={name}", None, None), value, None, None)
 
     def step_of(self, question: str) -> str:
         """The step where the answer to a question belongs that was asked last."""
@@ -343,7 +325,7 @@ class Journal(Turns):
             self.asked = InputRequired(self.place(step), question, about)
             raise self.asked
         with self.cancel_scope.call():
-            self._record("?", Frame(self, step, None, None), said, None, None)
+            self.record_value("?", Frame(self, step, None, None), said, None, None)
         return said
 
     def diverged(self, place: CallSlot) -> bool:
@@ -351,7 +333,8 @@ class Journal(Turns):
         with self._lock:
             return self.replay_from_start and self._calls.diverged(place)
 
-    def _begin(self, frame: Frame, watch: StepObserver | None) -> None:
+    def begin_frame(self, frame: Frame, watch: StepObserver | None) -> None:
+        """It is about to be done."""
         with self.cancel_scope.write():
             self.enter(frame, intent_only=frame.entry is not None and frame.entry.kind == "tool")
             if watch is not None:
@@ -413,15 +396,16 @@ class Journal(Turns):
         if self._over:
             raise self.cancel_scope.stopping or Interrupted("the task is over")
 
-    def _drop(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
-        """A stop drops nothing from the store: whether the step was done is in doubt."""
+    def drop_frame(self, frame: Frame, watch: StepObserver | None, error: BaseException) -> None:
+        """It raised. A stop drops nothing from the store: whether the step was done is in doubt."""
         with self.cancel_scope.write():
             if isinstance(error, RAISED):
                 self.leave(frame)
             if watch is not None:
                 watch.failed(error)
 
-    def _record(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
+    def record_value(self, name: str, frame: Frame, value: Any, result_type: Any, watch: StepObserver | None) -> str:
+        """It gave this value. Returns the record."""
         fault_points.reached("step done, not recorded")
         try:
             text = steps.dump(name, value, result_type)
@@ -435,3 +419,42 @@ class Journal(Turns):
                 watch.ended(value)
         fault_points.reached("step recorded, task not ended")
         return text
+
+
+class _Made:
+    """A step while it is done, and what it gives: its ``value``, which is recorded at the end as ``text``.
+
+    A generator would cost each step as much as its record.
+    """
+
+    __slots__ = ("_call", "_frame", "_journal", "_mark", "_name", "_token", "_type", "_watch", "text", "value")
+
+    def __init__(self, journal: Journal, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> None:
+        self._journal, self._name, self._frame, self._type, self._watch = journal, name, frame, result_type, watch
+        self._mark = journal.files.mark()
+        self._call = journal.cancel_scope.call()
+        self.value: Any = None
+        self.text = ""
+
+    def __enter__(self) -> Self:
+        self._call.__enter__()
+        try:
+            self._journal.begin_frame(self._frame, self._watch)
+            self._token = self._journal.doing.enter(self._frame)
+        except BaseException:
+            self._call.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        journal, frame = self._journal, self._frame
+        try:
+            journal.doing.leave(frame, self._token)
+            if error is not None:
+                journal.drop_frame(frame, self._watch, error)
+                return
+            journal.files.keep(frame.recorded_as, self._mark)
+            self.text = journal.record_value(self._name, frame, self.value, self._type, self._watch)
+        finally:
+            self._call.__exit__(None, None, None)
+        journal.cancel_scope.check()

@@ -11,10 +11,12 @@ import inspect
 import json
 import re
 import threading
+import types
 import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from json.encoder import encode_basestring_ascii
 from typing import Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -32,10 +34,31 @@ def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if not args and not kwargs:
         return name
     try:
-        plain = _sorted([_canonical(args), _canonical(kwargs)])
+        plain = _plain(args) if not kwargs else None
+        plain = plain or _sorted([_canonical(args), _canonical(kwargs)])
     except RecursionError:  # an argument that holds itself
         plain = json.dumps([[type(v).__qualname__ for v in args], {k: type(v).__qualname__ for k, v in kwargs.items()}])
     return f"{name}({hashlib.sha256(plain.encode()).hexdigest()[:16]})"
+
+
+def _plain(args: tuple[Any, ...]) -> str | None:
+    """The JSON of arguments that are numbers and plain texts, as most are; None for others."""
+    found = ""
+    for one in args:
+        if type(one) is int:
+            found += f", {one}" if found else str(one)
+        elif type(one) is str and one.isascii():
+            found += f", {encode_basestring_ascii(one)}" if found else encode_basestring_ascii(one)
+        else:
+            return None
+    return f"[[{found}], {{}}]"
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether it is an async function; of a plain one by a look."""
+    if type(fn) is types.FunctionType and not fn.__dict__:
+        return bool(fn.__code__.co_flags & inspect.CO_COROUTINE)
+    return inspect.iscoroutinefunction(fn)
 
 
 def _canonical(value: Any) -> Any:
@@ -76,7 +99,7 @@ def type_of_result(fn: Callable[..., Any]) -> Any:
 
 def dump(name: str, value: Any, result_type: Any) -> str:
     """The value as text. Raises TypeError if it is nothing that JSON knows."""
-    if inspect.iscoroutine(value):
+    if type(value) is types.CoroutineType:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
     try:
@@ -219,13 +242,6 @@ class Frame:
         return recorded
 
 
-class Made:
-    """What a step gave, and how that is recorded."""
-
-    value: Any = None
-    text: str = ""
-
-
 current_step: ContextVar[Frame | None] = ContextVar("runner_step", default=None)
 _superseding = threading.Lock()  # the frames of nested journals are changed under one, of all tasks
 
@@ -248,17 +264,28 @@ class Doing:
     def __init__(self) -> None:
         self._frames: list[Frame] = []
 
+    def enter(self, frame: Frame) -> Token[Frame | None]:
+        """It is done from here on, until `leave`."""
+        token = current_step.set(frame)
+        self._frames.append(frame)
+        return token
+
+    def leave(self, frame: Frame, token: Token[Frame | None]) -> None:
+        """It is over. The ``token`` is what `enter` gave."""
+        self._frames.remove(frame)
+        try:  # noqa: SIM105 - `suppress` costs three calls
+            current_step.reset(token)
+        except ValueError:  # a coroutine that is thrown away ends elsewhere
+            pass
+
     @contextlib.contextmanager
     def inside(self, frame: Frame) -> Iterator[None]:
         """While it is done."""
-        token = current_step.set(frame)
-        self._frames.append(frame)
+        token = self.enter(frame)
         try:
             yield
         finally:
-            self._frames.remove(frame)
-            with contextlib.suppress(ValueError):  # a coroutine that is thrown away ends elsewhere
-                current_step.reset(token)
+            self.leave(frame, token)
 
     def sole(self) -> Frame | None:
         """The innermost one, if there is no doubt which."""

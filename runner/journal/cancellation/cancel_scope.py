@@ -6,7 +6,7 @@ is recorded; inside a write to the store never. Each task in flight has one canc
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Self
 
 from runner.core import waiting
@@ -24,10 +24,7 @@ class CancelScope:
         self._lock = threading.RLock()
         self._calls = 0
         self._writes = 0
-        self._in_call, self._in_write = (
-            _Inside(self._enter_call, self._leave_call),
-            _Inside(self._enter_write, self._leave_write),
-        )
+        self._in_call, self._in_write = _InCall(self), _InWrite(self)
         self._stop: BaseException | None = None
         self._asleep: set[Wakeup] = set()
         self._with_person = 0.0
@@ -103,37 +100,45 @@ class CancelScope:
         with self._lock:
             return self._stop is not None and self._writes == 0 and (force or self._calls == 0)
 
-    def _enter_call(self) -> None:
-        self.check()
-        with self._lock:
-            self._calls += 1
 
-    def _leave_call(self) -> None:
-        with self._lock:
-            self._calls -= 1
+class _InCall:
+    """The task is inside a step, which it enters only if it is not to stop. (A generator would cost too much.)"""
 
-    def _enter_write(self) -> None:
-        with self._lock:
-            self._writes += 1
+    __slots__ = ("_scope",)
 
-    def _leave_write(self) -> None:
-        with self._lock:
-            self._writes -= 1
-
-
-class _Inside:
-    """Being inside of something. Several are entered for each call of a model, so a generator would cost too much."""
-
-    __slots__ = ("_enter", "_leave")
-
-    def __init__(self, enter: Callable[[], None], leave: Callable[[], None]) -> None:
-        self._enter, self._leave = enter, leave
+    def __init__(self, scope: CancelScope) -> None:
+        self._scope = scope
 
     def __enter__(self) -> None:
-        self._enter()
+        scope = self._scope
+        if scope._stop is not None:
+            raise scope._stop
+        with scope._lock:
+            scope._calls += 1
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        scope = self._scope
+        with scope._lock:
+            scope._calls -= 1
+
+
+class _InWrite:
+    """The task writes to the store."""
+
+    __slots__ = ("_scope",)
+
+    def __init__(self, scope: CancelScope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        scope = self._scope
+        with scope._lock:
+            scope._writes += 1
+
+    def __exit__(self, *_: object) -> None:
+        scope = self._scope
+        with scope._lock:
+            scope._writes -= 1
 
 
 _waiting: dict[int, "Wakeup"] = {}

@@ -138,22 +138,19 @@ class _Exchange:
         return self.call.answered(response.status_code, self._headers)
 
     def whole(self) -> Any:
-        """The response, recorded if it can be taken."""
+        """The response, which is read: recorded if it can be taken."""
         self.call.whole(self._response.content)
-        return self._like(content=self._response.content)
+        return self._response
 
     def streamed(self, stream: Any) -> Any:
         """The response, recorded when all of it has passed."""
         tee = self.call.tee(self._response.extensions.get("http_version", b"HTTP/1.1"))
-        return self._like(stream=stream(self._response, tee))
-
-    def _like(self, **content: Any) -> Any:
         return self._library.Response(
             self._response.status_code,
             headers=wire.unframed(self._headers),
             request=self._request,
             extensions=self._response.extensions,
-            **content,
+            stream=stream(self._response, tee),
         )
 
 
