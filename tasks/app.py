@@ -1,6 +1,7 @@
 """The Celery app. Celery carries messages of ids; everything that must not be lost is in the store."""
 
 import os
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ def _broker() -> str:
     return address.several(os.environ.get("RUNNER_BROKER_URL") or state_url())[0]
 
 
+@lru_cache(maxsize=8)  # asked for each job
 def kombu_url(url: str) -> str:
     """kombu's spelling of a Redis, where it has one of its own: of a unix socket, and of sentinels."""
     if not url.startswith(SCHEMES):

@@ -17,10 +17,16 @@ class TaskPool(BasePool):
     body_can_be_buffer = True
     signal_safe = False
 
+    @property
+    def num_processes(self) -> int:
+        """How many messages Celery may have taken: none, while tasks wait for a thread that would do what it takes."""
+        return self.limit if self.tasks.takes_more else 0
+
     def on_start(self) -> None:
         """Start the thread."""
         _open_files()
-        self.tasks = TaskLoop(self.limit, min(self.limit, capacity.threads()))
+        threads = capacity.threads()
+        self.tasks = TaskLoop(self.limit, min(self.limit, threads), threads)
         self.tasks.start()
 
     def on_stop(self) -> None:

@@ -22,7 +22,7 @@ from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
 
 if TYPE_CHECKING:
-    from runner.tasks.task_loop import TaskLoop
+    from runner.tasks.task_loop import Places, TaskLoop
 
 T = TypeVar("T")
 
@@ -171,21 +171,39 @@ class SwitchingTask(greenlet):
 
     def take_thread(self) -> None:
         """Wait until one may be begun for this task: there are only so many."""
-        alarm = self._loop.take_thread(self)
         self._has_thread = True
-        if alarm is not None:
-            try:
-                alarm.wait(None)
-            except BaseException:
-                if self._loop.leave_queue(alarm):
-                    self._has_thread = False
-                raise
+        try:
+            self._take(self._loop.for_tasks)
+        except BaseException:
+            self._has_thread = False
+            raise
 
     def give_thread(self) -> None:
         """Another task may have it."""
         if self._has_thread:
             self._has_thread = False
-            self._loop.give_thread()
+            self._loop.for_tasks.give()
+
+    def tool_thread(self) -> Callable[[], None]:
+        """Wait until a thread may be begun for a use of a tool. Call what this returns when that ended, or is left."""
+        self._take(self._loop.for_tools)
+        place = [self._loop.for_tools.give]
+
+        def over() -> None:
+            with contextlib.suppress(IndexError):  # another thread said so
+                self._loop.call(place.pop())
+
+        return over
+
+    def _take(self, places: "Places") -> None:
+        alarm = places.take(self)
+        if alarm is not None:
+            try:
+                alarm.wait(None)
+            except BaseException:
+                if not places.leave(alarm):
+                    places.give()  # it was just given
+                raise
 
     def section(self, may: Callable[[], bool]) -> "SwitchingSection":
         """From here on others may break into the task, where ``may`` says so when it comes to it."""

@@ -21,15 +21,54 @@ from runner.tasks.switching import SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
 
+AHEAD = 16  #: tasks that are taken before those taken earlier have begun, or have the thread that they wait for
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 BROKEN = 75  #: exit code of a worker whose loop does not run any more
 
 
-class TaskLoop:
-    """The thread that many tasks share, and its event loop."""
+class Places:
+    """So many threads that tasks may have at a time. Each is for who waits longest. All of this is for the loop."""
 
-    def __init__(self, places: int, threads: int) -> None:
-        self._threads, self._for_thread = threads, deque[SwitchingAlarm]()
+    def __init__(self, free: int) -> None:
+        self._free, self.queue = free, deque[SwitchingAlarm]()
+
+    def take(self, task: SwitchingTask) -> SwitchingAlarm | None:
+        """Let a task have one; what to wait for where all are in use."""
+        if self._free:
+            self._free -= 1
+            return None
+        alarm = task.alarm()
+        self.queue.append(alarm)
+        return alarm
+
+    def leave(self, alarm: SwitchingAlarm) -> bool:
+        """A task does not wait for one any more. Returns whether it still did."""
+        with contextlib.suppress(ValueError):
+            self.queue.remove(alarm)
+            return True
+        return False
+
+    def give(self) -> None:
+        """One is free."""
+        if self.queue:
+            self.queue.popleft().set_here()
+        else:
+            self._free += 1
+
+
+class TaskLoop:
+    """The thread that many tasks share, and its event loop.
+
+    Args:
+        places: how many tasks it has at a time.
+        threads: how many of them may block in threads of their own.
+        tools: how many uses of tools have threads, beside those.
+    """
+
+    def __init__(self, places: int, threads: int, tools: int) -> None:
+        self._threads = threads
+        self.for_tasks, self.for_tools = Places(threads), Places(tools)
+        self._ahead = threading.Semaphore(AHEAD)
         self.loop = asyncio.new_event_loop()
         self.hub: greenlet = getcurrent()
         self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
@@ -71,7 +110,8 @@ class TaskLoop:
             self.loop.call_soon_threadsafe(do, *arguments)
 
     def begin(self, do: Callable[[], object]) -> None:
-        """Do a task. From any thread."""
+        """Do a task. From any thread but the loop's: it waits while others that are to begin wait for their turn."""
+        self._ahead.acquire()
         with self._counting:
             self._active += 1
             self._idle.clear()
@@ -92,6 +132,7 @@ class TaskLoop:
                 self.loop.call_soon(self._turn)
 
     def _begin(self, do: Callable[[], object]) -> None:
+        self._ahead.release()
         local = self._free.pop() if self._free else SimpleNamespace(place=None)
 
         def run() -> None:
@@ -109,28 +150,10 @@ class TaskLoop:
 
         self.switch(SwitchingTask(self, run, local))
 
-    def take_thread(self, task: SwitchingTask) -> SwitchingAlarm | None:
-        """Let a task have a thread; what to wait for where all are in use."""
-        if self._threads:
-            self._threads -= 1
-            return None
-        alarm = task.alarm()
-        self._for_thread.append(alarm)
-        return alarm
-
-    def leave_queue(self, alarm: SwitchingAlarm) -> bool:
-        """A task does not wait for a thread any more. Returns whether it still did."""
-        with contextlib.suppress(ValueError):
-            self._for_thread.remove(alarm)
-            return True
-        return False
-
-    def give_thread(self) -> None:
-        """A thread is free: for who waits longest."""
-        if self._for_thread:
-            self._for_thread.popleft().set_here()
-        else:
-            self._threads += 1
+    @property
+    def takes_more(self) -> bool:
+        """Whether another task would not only wait for a thread, behind those that do."""
+        return len(self.for_tasks.queue) < AHEAD
 
     def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
         """Continue a task until it waits; the log says if that was long: the others do not run meanwhile."""

@@ -25,8 +25,8 @@ def main() -> None:
     steps.install(app)
     level = os.environ.get("RUNNER_LOGLEVEL", "INFO")
     if level != "DEBUG":
-        # Two lines for each job cost as much as doing it; `runner events` and Flower tell the same.
-        for name in ("celery.worker.strategy", "celery.app.trace"):
+        # Lines for each job, or call of a model, cost as much as doing it; `runner events` and Flower tell the same.
+        for name in ("celery.worker.strategy", "celery.app.trace", "httpx", "httpx2"):
             logging.getLogger(name).setLevel(logging.WARNING)
     pool = os.environ.get("RUNNER_POOL", "prefork")
     jobs.share()

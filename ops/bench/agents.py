@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 from waiting import until
 
@@ -39,16 +40,20 @@ crew = Crew(agents=[agent], tasks=[task])
 
 
 async def serve(delay: float) -> None:
-    """Answer each call after ``delay`` seconds; ``GET /`` tells the calls, and how many waited at a time."""
-    told = {"calls": 0, "now": 0, "most": 0}
+    """Answer each call after ``delay`` seconds.
+
+    ``GET /`` tells the calls, and how many waited at a time; ``GET /times`` when each came.
+    """
+    told, times = {"calls": 0, "now": 0, "most": 0}, list[float]()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 lines = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
                 await reader.readexactly(int(lines.get(b"content-length", b"0")))
-                body = json.dumps(told)
+                body = json.dumps(times if head.startswith(b"GET /times") else told)
                 if head.startswith(b"POST"):
+                    times.append(time.monotonic())
                     told["calls"] += 1
                     told["now"] += 1
                     told["most"] = max(told["most"], told["now"])
@@ -105,8 +110,11 @@ def seconds(pids: list[int]) -> float:
     return sum(float(one) for fields in told for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, kill: bool = False) -> dict[str, float]:
-    """Have so many agents at work on one worker with these arguments; with ``kill``, on another when it was killed."""
+def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, kill: bool = False) -> dict[str, Any]:
+    """Have so many agents at work on one worker with these arguments.
+
+    With ``kill``, on another, which stands by, when it was killed with all of them in flight.
+    """
     code = [sys.executable, __file__, "--serve", "--delay", str(delay)]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -129,29 +137,33 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, k
                 group = processes(worker.pid)
                 idle, began, started = memory(group), seconds(group), time.monotonic()
                 runs = [client.submit(prepared, {"n": str(n)}) for n in range(1, agents + 1)]
-                peak, at_peak, now, killed = 0.0, 0, dict[str, int](), 0
+                peak, at_peak, now, killed, at = 0.0, 0, dict[str, int](), 0, 0.0
 
                 def over() -> bool:
-                    nonlocal peak, at_peak, now, killed
+                    nonlocal peak, at_peak, now, killed, at
                     now = json.loads(urllib.request.urlopen(address, timeout=60).read())
                     if not killed and now["now"] > at_peak:
                         at_peak, peak = now["now"], max(peak, memory(processes(worker.pid)))
                     if kill and not killed and now["now"] == agents:
                         killed = now["now"]
-                        worker.kill_group()
                         fleet.start(*(arguments or ("--pool", "auto")))
+                        at = time.monotonic()
+                        worker.kill_group()
                     return client.store.workers.active_runs() == 0
 
                 until(over, "all runs end", within=120 + delay * agents, every=1.0)
                 took, spent = time.monotonic() - started, 0.0 if kill else seconds(processes(worker.pid)) - began
                 completed = sum(run.status == "completed" for run in runs)
                 ledgers = [run.wait(0).ledger for run in runs]
+                times = json.loads(urllib.request.urlopen(f"{address}/times", timeout=60).read())
+                again = [round(when - at, 2) for when in times[agents + 1 :]]
         finally:
             model.kill()
     return {
         "agents": agents, "delay": delay, "completed": completed, "calls": now["calls"], "in flight": now["most"],
         "idle MB": round(idle), "peak MB": round(peak), "seconds": round(took, 1),
         "processor ms each": round(spent * 1000 / agents, 1), "killed with": killed,
+        "first call again": again[0] if killed else None, "all again": again[-1] if killed else None,
         "paid": sum(one["paid"] for one in ledgers), "in doubt": sum(one["in_doubt"] for one in ledgers),
     }  # fmt: skip
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from runner.core import waiting
 from runner.core.errors import Interrupted, Stop
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
@@ -26,11 +27,13 @@ def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
     results: list[concurrent.futures.Future[T]] = [concurrent.futures.Future() for _ in functions]
     free = threading.Semaphore(SIDE_BY_SIDE)
     sections: list[InterruptibleSection] = []
-    for function, result in zip(functions, results, strict=True):
-        # Each in a context of its own: what one opens is not open in another.
-        context = contextvars.copy_context()
-        threading.Thread(target=_into, args=(result, free, context, function, sections), daemon=True).start()
+    waiter, overs = waiting.here(), list[Callable[[], object]]()
     try:
+        for function, result in zip(functions, results, strict=True):
+            overs.append(waiter.tool_thread() if waiter is not None else bool)
+            # Each in a context of its own: what one opens is not open in another.
+            about = result, free, contextvars.copy_context(), function, sections, overs[-1]
+            threading.Thread(target=_into, args=about, daemon=True).start()
         with Wakeup() as one_more:
             left = set(results)
             for result in results:
@@ -45,6 +48,8 @@ def run_concurrently(functions: Sequence[Callable[[], T]]) -> list[T]:
     except BaseException:
         for section in sections:
             section.break_in(Interrupted)
+        for over in overs:  # one that hangs keeps no other task's from its thread
+            over()
         raise
 
 
@@ -54,6 +59,7 @@ def _into(
     context: contextvars.Context,
     function: Callable[[], T],
     sections: list[InterruptibleSection],
+    over: Callable[[], object],
 ) -> None:
     with contextlib.suppress(Interrupted):  # it may come late
         section = InterruptibleSection()
@@ -68,3 +74,4 @@ def _into(
         finally:
             section.over()
     section.over()  # what came may have come in the midst of that
+    over()

@@ -66,6 +66,9 @@ class Waiter(Protocol):
     def give_thread(self) -> None:
         """It needs none any more, if it had one."""
 
+    def tool_thread(self) -> Callable[[], None]:
+        """Wait until a thread may be begun for a use of a tool. Call what this returns when that ended, or is left."""
+
     def section(self, may: Callable[[], bool]) -> Section:
         """From here on others may break into the task, where ``may`` says so when it comes to it."""
 

@@ -30,6 +30,7 @@ import struct
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -238,6 +239,7 @@ def remembered() -> list[Acknowledged]:
     return _logs.claims() if _logs is not None else []
 
 
+@lru_cache(maxsize=4096)  # of each task in flight, at each heartbeat
 def digest(ref: str) -> bytes:
     """A task's reference, in the length that pages have for it."""
     return hashlib.sha1(ref.encode("utf-8", "surrogateescape"), usedforsecurity=False).digest()

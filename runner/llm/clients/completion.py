@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,12 +63,19 @@ def sendable(value: Any) -> Any:
 
 def as_taken(function: Callable[..., Any], body: dict[str, Any]) -> dict[str, Any]:
     """A call's arguments; those that this version of a client does not name go into the request as they are."""
-    named = inspect.signature(function).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in named.values()):
+    named = _named(getattr(function, "__func__", function))
+    if named is None:
         return body
     known = {name: value for name, value in body.items() if name in named}
     others = {name: value for name, value in body.items() if name not in named}
     return {**known, "extra_body": {**known.get("extra_body", {}), **others}} if others else known
+
+
+@functools.lru_cache(maxsize=64)  # looking costs as much as sending
+def _named(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names of a function's arguments; None where it takes any."""
+    named = inspect.signature(function).parameters
+    return None if any(one.kind is one.VAR_KEYWORD for one in named.values()) else frozenset(named) - {"self"}
 
 
 @contextlib.contextmanager

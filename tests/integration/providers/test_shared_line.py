@@ -46,7 +46,7 @@ class Line(SharedConnection):
 def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, value in (("_find", None), ("_loop", None), ("shared", False)):
         monkeypatch.setattr(waiting, name, value)
-    loop = task_loop.TaskLoop(8, 2)
+    loop = task_loop.TaskLoop(8, 2, 2)
     loop.start()
     yield loop
     loop.call(loop.loop.stop)

@@ -43,7 +43,7 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     monkeypatch.setattr(waiting, "_find", waiting._find)
     monkeypatch.setattr(waiting, "_loop", None)
     monkeypatch.setattr(waiting, "shared", False)
-    loop = task_loop.TaskLoop(64, 2)
+    loop = task_loop.TaskLoop(64, 2, 2)
     loop.start()
     yield Tasks(loop)
     loop.call(loop.loop.stop)

@@ -1,6 +1,7 @@
 """Many tasks in one thread: each waits as in a thread of its own, and only where it waits others run."""
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from runner.agents.concurrently import run_concurrently
 from runner.core import waiting
 from runner.core.clock import SYSTEM
 from runner.core.errors import Interrupted, TimedOut
@@ -279,7 +281,113 @@ def test_only_so_many_tasks_have_threads(tasks: Any) -> None:
     assert max(most) == 2
     assert sum(isinstance(one, Interrupted) for one in results) == 1
     assert len(most) == 3
-    assert tasks.loop._threads == 2
+    assert tasks.loop.for_tasks._free == 2
+
+
+def test_only_so_many_uses_of_tools_have_threads_and_each_task_has_its_turn(tasks: Any) -> None:
+    free, everyone, now, most, began = threading.Event(), threading.Event(), [], [], []
+
+    def use(of: str) -> str:
+        began.append(of)
+        now.append(1)
+        most.append(len(now))
+        if len(began) == 2:
+            everyone.set()
+        assert free.wait(30)
+        now.pop()
+        return of
+
+    def uses(of: str, many: int) -> list[str]:
+        return run_concurrently([lambda: use(of)] * many)
+
+    def stopped() -> None:
+        sections.append(waiter().section(lambda: True))
+        uses("stopped", 1)
+
+    sections: list[waiting.Section] = []
+    tasks.begin(lambda: uses("many", 6))
+    tasks.begin(lambda: uses("one", 1))
+    tasks.begin(stopped)
+    assert everyone.wait(10)
+    tasks.begin(lambda: sections[0].break_in(Interrupted) and free.set())
+    results = tasks.results()
+    assert max(most) == 2
+    assert began[:2] == ["many"] * 2
+    assert "one" in began[2:5]  # it does not wait for all that another task wants
+    assert sum(isinstance(one, Interrupted) for one in results) == 1
+    assert ["many"] * 6 in results
+    tasks.turned()
+    assert tasks.loop.for_tools._free == 2
+
+
+def test_a_tool_that_hangs_when_its_task_is_stopped_keeps_no_other_from_its_thread(tasks: Any) -> None:
+    sections: list[waiting.Section] = []
+    hangs, both = threading.Event(), threading.Barrier(3)
+
+    def stopped() -> None:
+        def use() -> None:
+            both.wait(10)
+            hangs.wait(30)  # and hears of no stop meanwhile
+
+        sections.append(waiter().section(lambda: True))
+        with contextlib.suppress(Interrupted):
+            run_concurrently([use] * 2)
+
+    tasks.begin(stopped)
+    both.wait(10)
+    tasks.begin(lambda: sections[0].break_in(Interrupted))
+    tasks.begin(lambda: run_concurrently([lambda: "used"]))
+    try:
+        assert ["used"] in tasks.results()
+    finally:
+        hangs.set()
+
+
+def test_no_more_tasks_are_taken_than_threads_are_there_for(tasks: Any) -> None:
+    free, ahead = threading.Event(), task_loop.AHEAD
+
+    def task() -> None:
+        waiter().take_thread()
+        try:
+            waiter().in_thread(lambda: free.wait(30))
+        finally:
+            waiter().give_thread()
+
+    def begin(many: int) -> None:
+        for _ in range(many):
+            tasks.begin(task)
+        all_begun = threading.Event()
+        tasks.begin(all_begun.set)  # each has its turn
+        assert all_begun.wait(10)
+
+    begin(2 + ahead - 1)
+    assert tasks.loop.takes_more
+    begin(1)
+    assert not tasks.loop.takes_more
+    free.set()
+    tasks.results()
+    assert tasks.loop.takes_more
+
+
+def test_who_begins_tasks_waits_for_those_that_have_not_begun(tasks: Any) -> None:
+    busy, held, begun = threading.Event(), threading.Event(), []
+
+    def holds() -> None:
+        held.set()
+        assert busy.wait(30)  # a task that keeps the thread
+
+    tasks.begin(holds)
+    assert held.wait(10)
+    more = threading.Thread(
+        target=lambda: [tasks.begin(lambda: begun.append(1)) for _ in range(task_loop.AHEAD + 5)], daemon=True
+    )
+    more.start()
+    more.join(0.2)
+    assert more.is_alive()
+    busy.set()
+    more.join(10)
+    tasks.results()
+    assert len(begun) == task_loop.AHEAD + 5
 
 
 def test_what_several_need_is_done_once(tasks: Any) -> None:
