@@ -96,7 +96,7 @@ def test_what_is_recorded_is_served_without_the_vendors_client(model, stream, se
     assert (dig.said.messages, server.requests) == (said, paid)
     (entry,) = [one for one in account.replayed if one.kind == "model"]
     assert (account.replayed[entry], account.replayed.tokens[entry]) == (5, account.tokens)
-    assert account.replayed[AccountKey("tool")] == 4
+    assert account.replayed[AccountKey("tool", model="fetch")] == 4
 
 
 def test_it_is_the_same_by_the_old_way(server, account, attempt, dig):
