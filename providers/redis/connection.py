@@ -369,7 +369,7 @@ def _open(
 
 @lru_cache(maxsize=1)
 def _driver() -> dict[str, Any]:
-    """As what a connection introduces itself. Else redis-py looks up its own version anew for each of them."""
+    """As what a connection introduces itself. Else redis-py looks up its own version for each of them."""
     try:
         from redis.driver_info import DriverInfo
     except ImportError:  # an older one
