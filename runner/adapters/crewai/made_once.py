@@ -10,6 +10,7 @@ import gc
 import importlib
 import logging
 import os
+import signal
 import ssl
 import tempfile
 import threading
@@ -26,6 +27,8 @@ from crewai.flow.runtime import FlowState
 
 #: Models that pydantic completes when one of them is first made: events, and what OpenAI's client gives.
 COMPLETED = {"crewai.events.base_events": "BaseEvent", "openai.types.chat.chat_completion": "ChatCompletion"}
+
+REHEARSAL = 60  #: seconds that a fork may take for a kickoff; one that hangs ends then
 
 #: Where a person may have other certificates.
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -96,6 +99,8 @@ def _leaves_nothing(do: Callable[[], None]) -> bool:
     if not (pid := os.fork()):
         code = 1
         with contextlib.suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(REHEARSAL)  # what it was forked from has threads: a lock of theirs is never released here
             before = _running()
             contextvars.Context().run(do)
             code = _running() != before
