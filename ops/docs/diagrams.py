@@ -170,7 +170,11 @@ def performed() -> list[tuple[str, str, str]]:
         (folder / "go on").touch()
         assert handle.wait(60).status == "completed"
     # A script that its server does not know yet is sent once more, whole.
-    return [line for n, line in enumerate(trace.lines) if n == 0 or line != trace.lines[n - 1]]
+    lines = [line for n, line in enumerate(trace.lines) if n == 0 or line != trace.lines[n - 1]]
+    for n in range(1, len(lines)):  # a note is sent before what it is of, and not waited for: it may be seen after it
+        if lines[n][2] == "begin_step" and lines[n - 1][1] == "model":
+            lines[n - 1], lines[n] = lines[n], lines[n - 1]
+    return lines
 
 
 def drawn() -> dict[str, str]:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -19,6 +18,7 @@ from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
 from runner.core import output as outputs
+from runner.core.clock import SYSTEM
 from runner.core.errors import BundleDamaged, DiskTrouble, RelativePath, TaskError, Unsigned, needed_on_disk
 from runner.core.interpolation import interpolate
 from runner.core.jobs import Claim
@@ -121,7 +121,7 @@ class CodeCache:
 
     def _use(self, sha: str) -> None:
         self._held.move_to_end(sha)
-        if (now := time.monotonic()) - self._touched.get(sha, 0.0) > TOUCH_EVERY:
+        if (now := SYSTEM.monotonic()) - self._touched.get(sha, 0.0) > TOUCH_EVERY:
             self._touched[sha] = now
             os.utime(self._held[sha])
 

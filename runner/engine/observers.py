@@ -7,11 +7,11 @@ import functools
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
+from runner.core.clock import SYSTEM
 from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.redaction import CLEAN, redact
@@ -154,7 +154,7 @@ def _say(level: int, claim: Claim, what: str, reason: str = "", trace: str = "")
     text = f"{text}\n{trace}" if trace else text
     record = logging.LogRecord.__new__(logging.LogRecord)
     same = _same(level, os.getpid(), threading.get_ident())
-    now = time.time()
+    now = SYSTEM.now()
     record.__dict__.update(same, **ids, args=(text,), created=now, msecs=now % 1 * 1000 // 1)
     record.relativeCreated += (now - same["created"]) * 1000
     log_of_tasks.handle(record)

@@ -269,8 +269,7 @@ _sent: mmap.mmap | None = None
 
 
 class SentCalls:
-    """The calls of models, and the uses of tools, of one claim that have left for where they are done, or may have.
-    ``say`` is told, if there is one."""
+    """The calls of models, and uses of tools, of one claim that left, or may have. ``say`` is told, if there is one."""
 
     def __init__(self, token: int, say: Callable[[str], None] | None) -> None:
         self._token, self._say = token, say
@@ -278,8 +277,7 @@ class SentCalls:
         self._unsure: dict[AccountKey, int] | None = None
         self._unnoted: dict[AccountKey, int] = {}
         self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
-        self.is_read = say is not None
-        """Whether who takes the task back may read it."""
+        self.is_read = say is not None  #: whether who takes the task back may read it
         self._tell()
 
     def count(self, entry: AccountKey, many: int) -> None:

@@ -30,6 +30,9 @@ LONGEST = 440
 LONGER: dict[str, str] = {
     "tests/worker/adapters/test_programs.py": "a few lines of code for each shape of a program",
     "tests/integration/providers/test_scripts.py": "one section for each script",
+    "tests/integration/providers/operations.py": "one method for each operation of a store",
+    "providers/memory/task.py": "all that a claim allows, in the order of the port",
+    "runner/journal/journal.py": "a step, from where it begins to what is replayed of it",
     "runner/core/encoding.py": "one section for each kind of value that a task may return",
     "tests/unit/core/test_encoding.py": "and one for each here",
     "tests/integration/bundles/test_bundle.py": "a few lines for each kind of file that is packed or left out",

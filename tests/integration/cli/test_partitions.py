@@ -9,6 +9,8 @@ from runner.client import Client, prepare
 from runner.client.partitions import PartitionedClient
 from runner.testing import RedisServer
 
+KEEPS = ("--appendfsync", "always")  #: a server that is killed has all that it acknowledged
+
 CREW = """
     from runner import Crew, Task
     crew = Crew(tasks=[Task(name="write", run=lambda ctx: "done")])
@@ -16,7 +18,7 @@ CREW = """
 
 
 def test_commands_find_runs_on_all_servers_and_say_which_is_away(cli: Any, write_crew: Callable[..., Path]) -> None:
-    with RedisServer() as a, RedisServer() as b, RedisServer() as c:
+    with RedisServer(arguments=KEEPS) as a, RedisServer(arguments=KEEPS) as b, RedisServer(arguments=KEEPS) as c:
         servers = [a, b, c]
         urls = ",".join(server.url for server in servers)
 

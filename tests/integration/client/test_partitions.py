@@ -21,10 +21,13 @@ CREW = """
 IDS = [f"r-{number:012x}" for number in range(3000)]
 
 
+KEEPS = ("--appendfsync", "always")  #: a server that is killed has all that it acknowledged
+
+
 @pytest.fixture
 def servers() -> Iterator[list[RedisServer]]:
     """Three servers, which the test may kill."""
-    with RedisServer() as a, RedisServer() as b, RedisServer() as c:
+    with RedisServer(arguments=KEEPS) as a, RedisServer(arguments=KEEPS) as b, RedisServer(arguments=KEEPS) as c:
         yield [a, b, c]
 
 

@@ -83,7 +83,7 @@ def shown(deps: Deps) -> Any:
     same = [deps.first is one for one in deps.orders]
     handle = deps.by_name.get("client") is deps.client
     plain = [deps.plain.at, getattr(deps.plain, "more", None)]
-    state = [deps.paid, list(deps.by_name)[:4], deps.by_name.get("a"), deps.tags, deps.last, deps.orders, plain]
+    state = [deps.paid, list(deps.by_name)[:4], deps.by_name.get("a"), sorted(deps.tags), deps.last, deps.orders, plain]
     return repr([state, deps.frozen, deps.first._seen, deps.total, same, handle, deps.last.maxlen])
 
 
