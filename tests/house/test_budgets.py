@@ -16,7 +16,7 @@ MODULES = {"": 12, "doctor": 15, "worker": 62, "submit": 218, "runs": 220, "show
 #: What is imported for no one's help.
 HEAVY = ("celery", "kombu", "flower", "textual", "crewai", "openai")
 
-CALLS_PER_STEP = 181  #: Python calls that a step adds to a kickoff
+CALLS_PER_STEP = 182  #: Python calls that a step adds to a kickoff
 CALLS_PER_TASK = 408  #: and a task
 
 
