@@ -16,7 +16,7 @@ from runner.journal.cancellation.cancel_scope import Wakeup
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
     "runner.journal.cancellation.timing": ("timed",),
-    __name__: ("over", "_hooks", "break_in"),
+    __name__: ("over", "_hooks"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
 

@@ -1,11 +1,12 @@
 """The executor that the fleet uses, on a store in memory: no socket, no process, no waiting."""
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from runner.events import event_bus
 from runner.testing.in_process import InProcess
 
 HEAD = """
@@ -22,9 +23,10 @@ HEAD = """
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> InProcess:
-    """A worker in this process."""
-    return InProcess(tmp_path / "cache")
+def here(tmp_path: Path) -> Iterator[InProcess]:
+    """A worker in this process, in which handlers of its crews are forgotten."""
+    with event_bus.scoped_handlers():
+        yield InProcess(tmp_path / "cache")
 
 
 @pytest.fixture
