@@ -55,7 +55,10 @@ class Storm:
 
     def __init__(self, fleet: Fleet, client: Client, old: Path, rand: random.Random, workers: int) -> None:
         self.fleet, self.client, self.rand, self.many = fleet, client, rand, workers
-        self.environment = {"old": {"PYTHONPATH": str(old)}, "new": {"PYTHONPATH": str(ROOT)}}
+        # What lies in the working directory is the new version.
+        self.environment = {
+            version: {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"} for version, root in (("old", old), ("new", ROOT))
+        }
         self.versions: dict[int, str] = {}
         self.done: collections.Counter[str] = collections.Counter()
         self.runs: dict[str, str] = {}
