@@ -16,7 +16,7 @@ from runner.journal.cancellation.cancel_scope import Wakeup
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
     "runner.journal.cancellation.timing": ("timed",),
-    __name__: ("over", "_hooks"),
+    __name__: ("over", "_hooks", "_spend_elsewhere"),
 }
 """Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
 
@@ -52,6 +52,15 @@ def _spend_and_say(done: Callable[[], object]) -> None:
         _spend()
     finally:
         done()
+
+
+def _spend_elsewhere() -> None:
+    """The same in a new thread. Until it runs, the interpreter takes it for the one that begins it: see `_LOCKING`."""
+    spent = threading.Lock()
+    spent.acquire()
+    with contextlib.suppress(RuntimeError):  # the interpreter ends
+        _thread.start_new_thread(_spend_and_say, (spent.release,))
+        spent.acquire(timeout=1.0)
 
 
 def _raise_here() -> None:
@@ -213,11 +222,7 @@ class InterruptibleSection:
                 self._broken_into = True
                 # The flag is all threads'. It goes up again as that one next runs; until then, perhaps for as long as
                 # it is in a call, the others continue without it. Spent in a thread that is not interrupted.
-                spent = threading.Lock()
-                spent.acquire()
-                with contextlib.suppress(RuntimeError):  # the interpreter ends
-                    _thread.start_new_thread(_spend_and_say, (spent.release,))
-                    spent.acquire(timeout=1.0)
+                _spend_elsewhere()
                 Wakeup.wake_thread(self.thread)
             return True
 
