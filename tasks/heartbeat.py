@@ -14,9 +14,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from runner.core import processes
 from runner.core.settings import WorkerSettings
 from runner.journal import task_marks
 from runner.journal.task_marks import Performed
@@ -306,7 +306,7 @@ class Heartbeat(threading.Thread):
 
         With a task or without: it would be given jobs, and do none.
         """
-        if not _is_stopped(pid):
+        if processes.state(pid) != "T":
             self._frozen_since.pop(pid, None)
         elif time.monotonic() - self._frozen_since.setdefault(pid, time.monotonic()) > self._settings.lease:
             log.error("process %d is stopped; killing it", pid)
@@ -392,11 +392,3 @@ class SeenTwice(Generic[T]):
 def _kill(pid: int, signum: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signum)
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether the process is stopped by a signal; never so where there is no /proc."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from runner.core import held_files, processes
 from runner.core.jobs import Job
 from runner.core.settings import WorkerSettings
 from runner.engine.ports import Broker
@@ -69,7 +70,8 @@ class Supervisor:
         self._server = ""
         self._me = ""
         self._since_start = 0.0
-        self._trouble = float("-inf")  # when the store was last away, or refused
+        self._trouble = float("-inf")  # when the store was last away, or refused, or we were held up
+        self._due = float("inf")  # when its next answer is to be here
         self._pause = WATCH
 
     @property
@@ -94,6 +96,7 @@ class Supervisor:
             except Exception:
                 log.exception("the supervisor failed; it will retry")
                 pause = 0.5
+            self._due = time.monotonic() + pause
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=pause)
         if self._leading:
@@ -113,10 +116,22 @@ class Supervisor:
         self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
         self._known, self._missing, self._table = [], set(), IntervalSchedule()
 
+    def _answered(self) -> None:
+        """The store has answered. Long after it should have: it, this process or its machine stood still.
+
+        So could no heartbeat arrive meanwhile, or its answer: as where the store was away, workers are given time.
+        """
+        now = time.monotonic()
+        if now - self._due > self._settings.lease / 2:
+            log.warning("held up for %.1f s; workers get a lease to show that they live", now - self._due)
+            self._trouble = now
+        self._due = now
+
     # -- following
 
     def _follow(self) -> float:
         leader = self._workers.leader()
+        self._answered()
         if leader and not self._is_gone(leader):
             return max(0.05, FOLLOW * self._workers.count())
         if self._workers.elect(self._me, leader, self._term_ms):
@@ -156,21 +171,26 @@ class Supervisor:
         return self._pause
 
     def _reap_disconnected(self) -> None:
-        """A worker is dead when its sockets closed. Seen twice, so that one that reconnects has the time to say so."""
+        """A worker is dead when its sockets closed. Seen twice, so that one that reconnects has the time to say so.
+
+        On this machine it is seen to live, however long it takes to connect again; else its lease decides.
+        """
         by_client = {
             int(worker.fields["client_id"]): worker
             for worker in self._known
             if worker.fields.get("server") == self._server and "client_id" in worker.fields
         }
         before = time.monotonic()
-        if before - self._trouble < RETURN:
-            return
         connected = self._workers.connected(by_client)
+        self._answered()
+        if time.monotonic() - self._trouble < RETURN:
+            return
         # The look may not cost the server more than a twentieth of its time, however many workers there are.
         self._pause = max(WATCH, 20 * (time.monotonic() - before)) if len(by_client) > 50 else WATCH
         if connected is None:
             return
-        gone = {worker.about: worker for client_id, worker in by_client.items() if client_id not in connected}
+        closed = [worker for client_id, worker in by_client.items() if client_id not in connected]
+        gone = {worker.about: worker for worker in closed if not _is_seen(worker)}
         for about, worker in gone.items():
             if about in self._missing:
                 self._reap(worker, "its connection closed", about=about)
@@ -179,6 +199,7 @@ class Supervisor:
     def _reap_lapsed(self) -> None:
         """A worker is dead, too, when its lease lapses: a machine that vanished or froze closes no socket."""
         now = self._workers.now()
+        self._answered()
         gone = []
         for worker_id, lapses_at in self._workers.lapsed(now):
             worker = next((w for w in self._known if w.id == worker_id), WorkerInfo(worker_id, lapses_at, ""))
@@ -194,7 +215,7 @@ class Supervisor:
             self._reap(worker, f"no heartbeat for {lease:g} s", only_lapsed=True)
 
     def _reap(self, worker: WorkerInfo, reason: str, *, about: str = "", only_lapsed: bool = False) -> None:
-        file = str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+        file = _marks(worker)
         dead = task_marks.is_final(file)
         refs = self._workers.reap(
             worker.id,
@@ -226,3 +247,14 @@ class Supervisor:
         for job in self._workers.outbox():
             self._broker.send(job, self._workers.queue(job))
             self._workers.sent(job)
+            self._answered()  # there may be many, and each takes its time
+
+
+def _marks(worker: WorkerInfo) -> str:
+    """The file in which a worker of this machine notes which calls of its tasks are out; "" for others."""
+    return str(worker.fields.get("out", "")) if worker.fields.get("host") == socket.gethostname() else ""
+
+
+def _is_seen(worker: WorkerInfo) -> bool:
+    """Whether its main process is seen to live, here: not another with its number, nor its children alone."""
+    return processes.runs(worker.fields.get("pid", "")) and held_files.is_held(_marks(worker))

@@ -19,3 +19,14 @@ def unheld(path: Path | str, flags: int = os.O_RDONLY) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def is_held(path: Path | str) -> bool:
+    """Whether a process holds this file or folder."""
+    try:
+        with unheld(path, os.O_NOFOLLOW):
+            return False
+    except BlockingIOError:
+        return True
+    except OSError:  # it is gone
+        return False

@@ -35,6 +35,7 @@ from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runner.core import processes
 from runner.core.clock import SYSTEM, Clock
 from runner.core.held_files import unheld
 from runner.core.ledger import STEP, AccountKey, Counters, line_of
@@ -417,7 +418,7 @@ def sweep(store: str, needed: Collection[str], clock: Clock = SYSTEM) -> None:
 def _abandoned(path: Path) -> bool:
     """Whether all processes that write there are dead. From the first look on that finds them so, it is read-only."""
     pid = path.name.removeprefix(_PREFIX).partition("-")[0]
-    if pid.isdigit() and _runs(pid):
+    if pid.isdigit() and processes.runs(pid):
         return False
     try:
         with unheld(path, os.O_NOFOLLOW) as handle:  # a worker elsewhere may share this folder, not our pids
@@ -426,14 +427,6 @@ def _abandoned(path: Path) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _runs(pid: str) -> bool:
-    """Whether there is such a process, and not only a zombie's exit code."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def _mark_of(store: str) -> str:
