@@ -243,7 +243,7 @@ def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, tmp
 
 
 def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None:
-    """Its tracer is in C, and calls Python where it takes a lock."""
+    """Its tracer is in C, and calls Python for each new file. Which of its functions, is its own affair: one is made."""
     code = """
         import coverage, sys, threading, time
         from runner.core.errors import Interrupted
@@ -251,27 +251,22 @@ def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None
 
         cover = coverage.Coverage(data_file=None)
         cover.start()
-        collector, sections, locked = cover._collector, [], []
+        theirs = {"__name__": "coverage.made", "lock": threading.Lock()}
+        exec("def look_at_file():\\n    with lock:\\n        pass", theirs)
+        sections = []
 
         def work():
             sections.append(InterruptibleSection())
-            while not locked:
-                time.sleep(0)
-            collector.lock_data()
-            collector.unlock_data()
+            theirs["look_at_file"]()
             sections[0].over()
 
-        sys.settrace(None)  # or the tracer here waits for the lock, too
-        thread = threading.Thread(target=work)
+        theirs["lock"].acquire()
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        while not sections:
-            time.sleep(0.001)
-        collector.lock_data()
-        locked.append(True)
-        while sys._current_frames()[thread.ident].f_code.co_name != "lock_data":
+        while sys._current_frames()[thread.ident].f_code.co_name != "look_at_file":
             time.sleep(0.001)
         assert not sections[0].break_in(Interrupted)
-        collector.unlock_data()
+        theirs["lock"].release()
         thread.join()
         cover.stop()
     """
