@@ -27,6 +27,7 @@ from .support.processor_time import ProcessorTime
 
 TESTS = Path(__file__).parent
 QUICK = TESTS / "unit"  #: what the quick loop is, `pytest -m fast`
+IN_MEMORY = Path("/dev/shm")  #: where Linux has files that no disk holds
 SOAK = TESTS / "soak"  #: what is run only when asked for: the large sizes of what others hold small
 SERVED = {"shared_server", "own_server"}  #: fixtures that start something
 STARTED = ("os.fork", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
@@ -58,7 +59,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
 def pytest_configure(config: pytest.Config) -> None:
-    """In the quick loop properties are held against fewer examples, and no test has a thread that watches its time."""
+    """In the quick loop properties are held against fewer examples, no test has a thread that watches its time, and
+    files are in memory, where the machine has that: those of the tests, and those that the last sessions left.
+    """
     if config.getoption("processor_time"):
         config.pluginmanager.register(ProcessorTime())
     gc.disable()  # until all is collected: what is imported stays
@@ -67,27 +70,28 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
         config.option.timeout_method = "signal"
+        if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
+            os.environ["TMPDIR"] = str(IN_MEMORY)
+            tempfile.tempdir = None  # it is looked for again
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The soak is run only when asked for; the quick loop does not even import what says nowhere that it is fast."""
+    """The soak is run only when asked for; the quick loop does not even import what is not of it."""
     if collection_path == SOAK and not config.getoption("soak"):
         return True
-    if not config.stash[_is_quick] or collection_path == TESTS or _is_of_the_quick(collection_path):
-        return None
-    files = collection_path.rglob("*.py") if collection_path.is_dir() else [collection_path]
-    return True if not any("mark.fast" in file.read_text() for file in files) else None
+    elsewhere = TESTS in collection_path.parents and not _is_of_the_quick(collection_path)
+    return True if config.stash[_is_quick] and elsewhere else None
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """How many processes ``-n auto`` means: three for each core, as tests of workers wait for most of their time.
 
-    The quick loop waits for nothing: one for each.
+    The quick loop has none: each would import all of it once more, which is a third of what it does.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return len(os.sched_getaffinity(0)) * (1 if config.getoption("markexpr") == "fast" else 3)
+    return 0 if config.getoption("markexpr") == "fast" else 3 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(trylast=True)  # of what -m left
@@ -174,11 +178,12 @@ def started_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
     """Commands put their options there, and some tests run them in this process: the next has none of it."""
-    before = dict(os.environ)
+    now: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]  # decoding all of it twice a test is slow
+    before = now.copy()
     yield
-    for name in os.environ.keys() - before.keys():
-        del os.environ[name]
-    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+    for name in now.keys() - before.keys():
+        del os.environb[name]
+    os.environb.update(before.items() - now.items())
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -243,7 +243,7 @@ def test_a_timeout_is_met_as_a_blocking_call_returns_under_a_hook(what: str, tmp
 
 
 def test_a_thread_in_code_of_coverage_is_not_broken_into(tmp_path: Path) -> None:
-    """Its tracer is in C, and calls Python for each new file. Which of its functions, is its own affair: one is made."""
+    """Its tracer is in C, and calls Python for each new file. One is made here, as theirs change."""
     code = """
         import coverage, sys, threading, time
         from runner.core.errors import Interrupted

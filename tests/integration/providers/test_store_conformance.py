@@ -1,4 +1,4 @@
-"""Each store passes the published suite."""
+"""The store in Redis passes the published suite. That in memory does in `tests/unit/providers`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,6 @@ import pytest
 from redis import Redis
 
 from runner.core.jobs import Job
-from runner.providers.memory import MemoryStore
 from runner.providers.records import Position
 from runner.providers.redis import forks
 from runner.providers.redis.batches import Batches
@@ -14,34 +13,11 @@ from runner.providers.redis.connection import Replicas
 from runner.providers.redis.envelope import DIRECT
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.store import RedisStore
-from runner.testing import ManualClock, RedisServer, StoreConformance
+from runner.testing import RedisServer, StoreConformance
 from runner.testing.store_driver import QUEUE, StoreDriver
 
 from .checks import job_of
 from .conftest import Clock
-
-
-class OnMemory(StoreDriver):
-    envelope = "to its own queue"
-
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
-        self.runs, self.workers, self.batches = self.store.runs, self.store.workers, self.store.batches
-        super().__init__()
-
-    def receive(self) -> Job | None:
-        return self.store.workers.take([QUEUE])
-
-    def go_on(self, ms: int) -> None:
-        self.clock.advance(ms / 1000)
-
-    def position(self, run_id: str, checkpoint: str | None, outputs: Sequence[str]) -> Position:
-        return self.store.runs.position(run_id, checkpoint=checkpoint, outputs=outputs)
-
-    def leave(self, where: Position, name: str, *, rerun: frozenset[str], kept: frozenset[str],
-              edits: Mapping[str, str]) -> str:  # fmt: skip
-        return self.store.runs.fork(where, name, rerun=rerun, kept=kept, edits=edits, overrides=where.overrides)
 
 
 class OnRedis(StoreDriver):
@@ -67,13 +43,6 @@ class OnRedis(StoreDriver):
               edits: Mapping[str, str]) -> str:  # fmt: skip
         how = {"rerun": rerun, "kept": kept, "edits": edits, "overrides": where.overrides}
         return forks.create(self.redis, where, name, **how)
-
-
-@pytest.mark.fast
-class TestMemory(StoreConformance):
-    @pytest.fixture
-    def driver(self) -> StoreDriver:
-        return OnMemory()
 
 
 class TestRedis(StoreConformance):

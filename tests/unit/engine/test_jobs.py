@@ -1,0 +1,133 @@
+"""Which jobs a process takes, and with which it continues: its environment, its pools, its slice of time."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.bundles import signing
+from runner.core.jobs import Job, Needed, Refusal
+from runner.core.states import RunStatus
+from runner.engine.decisions import Commit
+from runner.engine.environments import Environments
+from runner.providers.memory.task import MemoryTask
+from runner.testing.in_process import InProcess
+
+ONE = "crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'done')])"
+
+CHAIN = """
+    def work(ctx):
+        return ctx.task.name
+
+    crew = Crew(tasks=[Task(name="a", run=work), Task(name="b", run=work), Task(name="c", run=work, pool="thread")])
+    """
+
+BOTH = """
+    class Both(Flow[dict]):
+        @start()
+        def one(self):
+            self.state["one"] = 1
+
+        @start()
+        def two(self):
+            self.state["two"] = 2
+
+        @listen(and_(one, two))
+        def end(self):
+            return dict(self.state)
+    """
+
+
+class Choosy(Environments):
+    """It is asked for each environment; jobs of others are sent on."""
+
+    accepted = ""
+
+    def __init__(self, *own: str) -> None:
+        super().__init__()
+        self.own, self.asked = own, list[tuple[str, str]]()
+
+    def takes(self, needed: Needed, root: Callable[[], Path], job: Job) -> bool:
+        self.asked.append((needed.digest, (root() / needed.file).name))
+        return needed.digest in self.own and self.accept(needed)
+
+
+def test_a_run_that_asks_for_this_environment_is_done_and_its_digest_is_known_from_then_on(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    here.executor._environments = choosy = Choosy("mine")
+    runs = [begun(ONE, environment="mine crew.py") for _ in range(2)]
+    assert [type(decision) for _, decision in here.work()] == [Commit, Commit]
+    assert [here.texts(run) for run in runs] == [{"a": "done"}] * 2
+    assert choosy.asked == [("mine", "crew.py")]
+
+
+def test_one_that_asks_for_another_is_not_claimed(here: InProcess, begun: Callable[..., str]) -> None:
+    here.executor._environments = Choosy("mine")
+    run = begun(ONE, environment="another crew.py")
+    ((_, refusal),) = here.work()
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == "environment"
+    assert here.runs.get(run).status is RunStatus.running
+
+
+def test_code_that_may_not_run_here_builds_nothing_and_fails_its_run(
+    here: InProcess, begun: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.executor._environments = choosy = Choosy("mine")
+    monkeypatch.setenv(signing.VARIABLE, "correct horse battery")
+    run = begun(ONE, environment="mine crew.py")
+    here.work()
+    assert choosy.asked == []
+    assert "not signed" in here.runs.get(run).error
+
+
+def test_where_an_environment_cannot_be_built_its_runs_fail_and_say_why(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    here.executor._environments = choosy = Choosy("mine")
+    choosy.failure = "there is no such package"
+    run = begun(ONE, environment="mine crew.py")
+    here.work()
+    assert "there is no such package" in here.runs.get(run).error
+
+
+def test_a_process_continues_with_what_its_pools_do_until_its_time_is_over(
+    here: InProcess, begun: Callable[..., str]
+) -> None:
+    here.executor._time_slice, here.executor._serves = 60.0, ("",)
+    run = begun(CHAIN)
+    job, _ = here.step() or pytest.fail("nothing to do")
+    assert (following := here.executor.next) is not None
+    assert (job.task, following.job.task) == ("a", "b")
+    assert here.step() is None, "what it continues with is in no queue"
+    assert isinstance(here.executor.do(following.job), Commit)
+    assert here.executor.next is None, "the next is of a pool that it does not serve"
+    here.work()
+    assert list(here.texts(run)) == ["a", "b", "c"]
+
+    begun(CHAIN)
+    here.executor._time_slice = 0.0
+    here.step()
+    assert here.executor.next is None
+
+
+def test_a_method_that_ends_while_another_changes_the_state_looks_again(
+    here: InProcess, begun: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers do one each. The second commits right before the first does."""
+    run, beside = begun(BOTH), InProcess(tmp_path / "cache", worker="w1", store=here.store)
+    expand, others, answers = MemoryTask.expand, [beside], list[bool]()
+
+    def expand_last(task: MemoryTask, *args: Any, **kwargs: Any) -> bool:
+        while others:
+            others.pop().step()
+        answers.append(expand(task, *args, **kwargs))
+        return answers[-1]
+
+    monkeypatch.setattr(MemoryTask, "expand", expand_last)
+    here.work()
+    assert answers == [True, False, True, True], "the other method, this one, this one once more, the end"
+    found = here.runs.committed(run, "main")["end"].json
+    assert (found["one"], found["two"]) == (1, 2)
