@@ -22,6 +22,7 @@ from runner.tasks import jobs, pool, transport
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.heartbeat import Heartbeat
 from runner.tasks.housekeeping import Housekeeping
+from runner.tasks.preloading import Preloading
 from runner.tasks.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class HeartbeatStep(bootsteps.StartStopStep):
         )
         heartbeat.start()
         Housekeeping(url).start()
+        if threads:
+            Preloading(url).start()
         worker_shutting_down.connect(self._shutting_down)
         if not heartbeat.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")

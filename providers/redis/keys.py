@@ -18,6 +18,8 @@ key                                  type     holds, and how long
 ``HOME:claims:ID``                   hash     a worker's claims: job reference -> token, process; likewise
 ``HOME:leader``                      string   the supervisor that leads; expires in seconds
 ``HOME:monitors``                    string   set while a Flower watches; expires in seconds
+``HOME:clients``                     set      the models' clients that workers have imported; expires a week after the
+                                              last did
 ``HOME:partition``                   string   which of several servers this one is (`partitions`); kept
 ``HOME:bundle:SHA``                  hash     a packed crew: data, how many running runs use it, their plans as JSON;
                                               kept while any run that may be resumed needs it
@@ -116,6 +118,7 @@ TEMPLATES: dict[str, str] = {
     "claims_key": "{home}:claims:{worker}",
     "leader_key": "{home}:leader",
     "monitors_key": "{home}:monitors",
+    "clients_key": "{home}:clients",
     "partition_key": "{home}:partition",
     "bundle_key": "{home}:bundle:{sha}",
     "batch_key": "{home}:batch:{batch}",

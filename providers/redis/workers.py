@@ -17,6 +17,8 @@ from runner.providers.redis.patience import NotNow
 from runner.providers.redis.protocol import FIRST, POOLS, served
 from runner.providers.redis.scripts import stamp
 
+AT_ONCE = 50  #: claims that one script takes back: a few milliseconds
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
@@ -79,26 +81,38 @@ class Workers:
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
+        Many are taken back in parts: the messages of the first are sent before the last are looked at, and no other
+        client of the server waits for all of them. Who dies in between leaves the rest to who looks next.
+
         ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead`` if
         they are known to have died, so that they have begun no step since.
         """
-        _, refs = scripts.load("reap")(
-            self.client,
-            home=self.home,
-            workers=self._key("workers_key"),
-            worker=self._key("worker_key", worker=worker),
-            claims=self._key("claims_key", worker=worker),
-            id=worker,
-            process=process,
-            about=about,
-            lapsed=int(only_lapsed),
-            reason=reason,
-            out=json.dumps(dict(out or {})),
-            dead=int(dead),
-            max_attempts=max_attempts,
-            stamp=stamp(),
-        )
-        return list(refs)
+        script, back = scripts.load("reap"), list[str]()
+        parts: list[list[str]] = [[]]
+        for some in parts:
+            done, found, many = script(
+                self.client,
+                home=self.home,
+                workers=self._key("workers_key"),
+                worker=self._key("worker_key", worker=worker),
+                claims=self._key("claims_key", worker=worker),
+                id=worker,
+                process=process,
+                about=about,
+                lapsed=int(only_lapsed),
+                reason=reason,
+                out=json.dumps(dict(out or {})),
+                dead=int(dead),
+                max_attempts=max_attempts,
+                stamp=stamp(),
+                some=json.dumps(some),
+                at_once=AT_ONCE,
+            )
+            if not done:  # it has come back
+                break
+            back += found
+            parts += [many[i : i + AT_ONCE] for i in range(0, len(many), AT_ONCE)]
+        return back
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
         """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
@@ -266,6 +280,16 @@ class Workers:
         for one in served(queue, pools):
             pipe.llen(one)
         return sum(map(int, pipe.execute()))
+
+    def clients(self, imported: Collection[str], seconds: int) -> set[str]:
+        """The models' clients that workers have imported, with these, which are known for so long from now on."""
+        key = self._key("clients_key")
+        pipe = self.client.pipeline(transaction=False)
+        if imported:
+            pipe.sadd(key, *imported)
+            pipe.expire(key, seconds)
+        pipe.smembers(key)
+        return set(pipe.execute()[-1])
 
     def watched(self) -> bool:
         """Whether a Flower is watching."""

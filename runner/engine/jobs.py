@@ -239,19 +239,11 @@ class JobAttempt(Attempt):
         for prepare in adapters.preparations(claim.adapter):
             prepare(jobs.home(claim.job))
         root, code = self._folder.enter(journal), (claim.bundle, claim.module, claim.attr)
+        read = partial(jobs.code.get, *code, claim.crew, claim.inputs, root=root, adapter=claim.adapter)
         while self.waiter is not None and not jobs.code.has(*code):  # reading it may block
-            if (found := self.waiter.once(code, partial(self._read, root))) is not None:
+            if (found := self.waiter.once(code, read)) is not None:
                 return found
-        return jobs.code.get(*code, claim.crew, claim.inputs, root=root, adapter=claim.adapter)
-
-    def _read(self, root: Path | None) -> Loaded:
-        """Its code, and what that needs to be there."""
-        claim = self.claim
-        found = self._jobs.code.get(
-            claim.bundle, claim.module, claim.attr, claim.crew, claim.inputs, root=root, adapter=claim.adapter
-        )
-        found.adapter.warm(found.crew, claim.job.task)
-        return found
+        return read()
 
     def plan(self, loaded: Loaded) -> Plan:
         """The plan from the code; the stored one where the code plans differently on this machine."""

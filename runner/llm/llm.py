@@ -126,6 +126,7 @@ class LLM(BaseLLM):
         given = {**options, **(additional_params or {})}
         self.options = {name: value for name, value in given.items() if value is not None}
         self._clients: dict[Target, Any] = {}
+        self._warm: set[Target] = set()
         self._usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "successful_requests": 0}
         self._lock = threading.Lock()
 
@@ -221,7 +222,17 @@ class LLM(BaseLLM):
     def warm(self) -> None:
         """Have its client imported and made: the first call is as quick as others. What is missing, that call tells."""
         with contextlib.suppress(RunnerError, ImportError):
-            self._client(self._target()).warm()
+            target = self._target()
+            if target in self._warm:
+                return
+            if (waiter := waiting.here()) is None:
+                self._make(target)
+            else:  # an import on a thread that many tasks share would keep all of them waiting
+                waiter.once((LLM, target.client), functools.partial(self._make, target))
+
+    def _make(self, target: Target) -> None:
+        self._client(target).warm()
+        self._warm.add(target)
 
     def supports_function_calling(self) -> bool:
         """Yes."""

@@ -2,20 +2,20 @@
 -- A task whose workers died max_attempts times in a row without making progress fails its branch instead.
 --
 -- KEYS home workers worker claims
--- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int stamp:text
+-- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int stamp:text some:texts at_once:int
 -- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
 -- process, where it is known: a token, and what of that claim had left the process, as entries of the account (see release.lua).
 -- dead: "1" if these processes are known to be dead, so that they have begun no step since.
--- Returns {1 if it was done, references of the tasks handed back}.
+-- some: references to look at; none for all of them, if they are at_once at most: nothing else waits for long then.
+-- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many}.
 local at = now()
 local lease = redis.call("ZSCORE", workers, id)
-if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}} end
-if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}} end
+if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}} end
+if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}} end
 local back = {}
-local whole = true
 local function intact_end(home, run, name, record)
   local branch = branch_key(run, name)
   intact_run(home, run, name)
@@ -25,11 +25,22 @@ local function intact_end(home, run, name, record)
     intact_ends(home, run, 1)
   end
 end
-local held = redis.call("HGETALL", claims)
-for i = 1, #held, 2 do
-  local ref, claim = held[i], held[i + 1]
-  local token, by = string.match(claim, "^(%d+)|([^|]*)|")
-  if process == "" or by == process then
+local held, refs = {}, some
+if #some > 0 then
+  local found = redis.call("HMGET", claims, unpack(some))
+  for i, ref in ipairs(some) do held[ref] = found[i] or nil end
+else
+  local all = redis.call("HGETALL", claims)
+  for i = 1, #all, 2 do
+    if process == "" or string.match(all[i + 1], "^%d+|([^|]*)|") == process then
+      refs[#refs + 1], held[all[i]] = all[i], all[i + 1]
+    end
+  end
+  if #refs > tonumber(at_once) then return {1, {}, refs} end
+end
+for _, ref in ipairs(refs) do
+  local token, by = string.match(held[ref] or "", "^(%d+)|([^|]*)|")
+  if token and (process == "" or by == process) then
     local of, left = string.match(out[by] or "", "^(%d+) (.*)$")
     local run_id, name, key = string.match(ref, "^([^|]*)|([^|]*)|(.*)$")
     local run = run_key(home, run_id)
@@ -37,9 +48,7 @@ for i = 1, #held, 2 do
     local record = task_key(branch, key)
     if redis.pcall("HGET", record, "token") ~= token then
       redis.call("HDEL", claims, ref)
-    elseif not pcall(intact_end, home, run, name, record) then
-      whole = false  -- it does not hold up the tasks of others
-    else
+    elseif pcall(intact_end, home, run, name, record) then  -- else it stays, and does not hold up the tasks of others
       redis.call("HDEL", claims, ref)
       local attempt = give_up(home, run, name, key, id, true, of == token and noted(left), of == token and dead == "1")
       local crashes = redis.call("HINCRBY", record, "crashes", 1)
@@ -58,8 +67,10 @@ for i = 1, #held, 2 do
     end
   end
 end
-if process == "" and whole then
+if process == "" and redis.call("HLEN", claims) == 0 then
   redis.call("ZREM", workers, id)
-  redis.call("DEL", worker, claims)
+  redis.call("DEL", worker)
+elseif process == "" and #back > 0 and redis.call("EXISTS", worker) == 1 then
+  redis.call("HINCRBY", worker, "recheck", 1)  -- if it lives, it is still registered, and is to learn of it
 end
-return {1, back}
+return {1, back, {}}

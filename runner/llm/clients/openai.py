@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 
+from runner.core import waiting
 from runner.llm.clients import recorded
 from runner.llm.clients.completion import Completion, Gathered, Request, as_taken, read_openai, reading
 from runner.llm.clients.failures import Unreadable
@@ -35,8 +36,9 @@ class Client:
         self._shared = SharedClients(partial(openai.AsyncOpenAI, **about), openai.DefaultAsyncHttpxClient)
 
     def warm(self) -> None:
-        """Have the vendor's client made."""
-        self._sync()
+        """Have the vendor's client made, and what it imports with its first call."""
+        client = self._shared.warm() if waiting.shared else self._sync()
+        client.chat.completions  # noqa: B018
 
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""

@@ -10,6 +10,8 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
+
 from runner.core import waiting
 
 AT_ONCE = 64  #: calls of one client
@@ -29,15 +31,26 @@ class SharedClients:
             async with self._make() as client:
                 yield client
             return
-        kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
-        if kept is None:
-            kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
-            self._kept.append(kept)
+        kept = self._free()
         kept[1] += 1
         try:
             yield kept[0]
         finally:
             kept[1] -= 1
+
+    def warm(self) -> Any:
+        """A client, made now; and what an event loop imports with its first connection. Not for the loop's thread."""
+        anyio.run(anyio.sleep, 0)
+        client, _ = self._free()
+        return client
+
+    def _free(self) -> list[Any]:
+        """One of the clients that have room for a call, and how many are in flight there."""
+        kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
+        if kept is None:
+            kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
+            self._kept.append(kept)
+        return kept
 
 
 @functools.cache

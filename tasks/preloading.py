@@ -1,0 +1,50 @@
+"""A worker whose tasks share its process imports the models' clients that the fleet uses before a task needs them.
+
+When a worker dies, another takes over all the agents that it had in flight. If that had done nothing of the kind so
+far, each of them would wait until the client of its model is imported.
+"""
+
+import logging
+import threading
+
+from runner.llm.clients import preloading
+from runner.providers.redis.connection import connect
+from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.workers import Workers
+
+log = logging.getLogger(__name__)
+
+PERIOD = 10.0  #: seconds between two looks
+KNOWN = 7 * 86400  #: seconds for which a client is known to be used
+
+
+class Preloading(threading.Thread):
+    """Says which clients this process has imported, and imports those that others have."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="preloading", daemon=True)
+        self._url = url
+        self._tried: set[str] = set()
+
+    def run(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                with connect(self._url, name="runner:preloading", timeout=5.0) as client:
+                    self.look(Workers(client))
+            except TRANSIENT_ERRORS:
+                pass
+            except Exception:
+                log.exception("the models' clients that others use are not known; retrying in %g s", PERIOD)
+            threading.Event().wait(PERIOD)
+
+    def look(self, workers: Workers) -> None:
+        """Once. One that cannot be imported here is not tried again: who needs it is told why."""
+        here = set(preloading.imported())
+        self._tried |= here
+        for name in sorted(workers.clients(here, KNOWN) - self._tried):
+            self._tried.add(name)
+            try:
+                preloading.preload(name)
+            except Exception as error:
+                log.info("%s is used by other workers, and cannot be imported here: %s", name, error)
