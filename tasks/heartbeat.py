@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from runner.core import processes
-from runner.core.settings import WorkerSettings
+from runner.core.settings import MAX_HANDOVERS, WorkerSettings
 from runner.journal import task_marks
 from runner.journal.task_marks import Performed
 from runner.providers.records import Beat, HeldClaim
@@ -278,7 +278,7 @@ class Heartbeat(threading.Thread):
         if refs := self._reap(process=str(pid), reason="its process died", dead=True):
             log.warning("pool child %d died; %d task(s) handed back", pid, len(refs))
 
-    def _reap(self, *, reason: str, process: str = "", dead: bool = False) -> list[str]:
+    def _reap(self, *, reason: str, process: str = "", dead: bool = False, max_handovers: int = 0) -> list[str]:
         """Hand back what its processes held, or one of them, with what these said last; the references."""
         return self._workers().reap(
             self._worker,
@@ -287,6 +287,7 @@ class Heartbeat(threading.Thread):
             max_attempts=self._settings.max_attempts,
             out=task_marks.read_marks(self._about.get("out", "")),
             dead=dead,
+            max_handovers=max_handovers,
         )
 
     def _reap_childless(self, claims: Iterable[HeldClaim]) -> None:
@@ -337,7 +338,7 @@ class Heartbeat(threading.Thread):
                 _kill(pid, signal.SIGKILL)
             self._drain_end = float("inf")
             with contextlib.suppress(*TRANSIENT_ERRORS):  # then they lapse with the lease
-                self._reap(reason="it did not stop in time")
+                self._reap(reason="it did not stop in time", max_handovers=MAX_HANDOVERS)
             if self._stop_here is not None:
                 os._exit(0)
 

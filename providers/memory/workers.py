@@ -64,11 +64,13 @@ class MemoryWorkers:
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
         dead: bool = False,
+        max_handovers: int = 0,
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
         ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead``
-        if they are known to have died, so that they have begun no step since. Where the worker registered again since
+        if they are known to have died, so that they have begun no step since. With ``max_handovers`` it
+        was asked to end: its tasks are handed over as when they are released. Where the worker registered again since
         it was judged by what it said ``about`` itself, the judgement is void.
         """
         found = self._memory.workers.get(worker)
@@ -81,7 +83,15 @@ class MemoryWorkers:
             if process in ("", claim.process):
                 del self._memory.claims[worker][place]
                 left = _left(claim, out or {})
-                if self._recover(place, claim, worker, reason, max_attempts, left, unused=dead and left is not None):
+                if self._recover(
+                    claim,
+                    worker,
+                    reason,
+                    most=max_handovers or max_attempts,
+                    died=not max_handovers,
+                    left=left,
+                    unused=dead and left is not None,
+                ):
                     back.append(claim.ref)
         if not process:
             self._memory.workers.pop(worker, None)
@@ -90,26 +100,31 @@ class MemoryWorkers:
 
     def _recover(
         self,
-        place: Place,
         claim: HeldClaim,
         worker: str,
         reason: str,
-        most: int,
-        left: Counters | None,
         *,
-        unused: bool,
+        most: int,
+        died: bool,
+        kind: str = "",
+        left: Counters | None = None,
+        unused: bool = False,
     ) -> bool:
-        """Hand one task of a dead process back. The ``most``-th time without progress, it fails instead."""
-        run_id, name, key = place
+        """Hand a task back, whose worker ``died`` or not. The ``most``-th time without progress, it fails instead."""
+        run_id, name, key = claim.ref.split("|", 2)
         run = self._memory.run(run_id)
         task = self._memory.held(Job(run_id, name, key, 0), claim.token)
         if run is None or task is None:
             return False
         give_up(self._memory, run, name, key, goes_on=True, left=left, unused=unused)
-        task.crashes += 1
         run.counters["recoveries"] += 1
         about = {"attempt": task.attempt, "worker": worker, "reason": reason}
-        emit(self._memory, run, "task_recovered", name, key, Relatives(task.started), **about)
+        kind = kind or ("task_recovered" if died else "task_released")
+        emit(self._memory, run, kind, name, key, Relatives(task.started), **about)
+        if not died:
+            hand_over(self._memory, run, name, key, worker=worker, reason=reason, most=most)
+            return True
+        task.crashes += 1
         if task.crashes < most:
             requeue(self._memory, run, name, key)
         else:
@@ -121,17 +136,7 @@ class MemoryWorkers:
     @atomic
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int = MAX_HANDOVERS) -> bool:
         """Hand back one claim of a worker that lives; whether it still held. Handed over too often, its task fails."""
-        run_id, name, key = claim.ref.split("|", 2)
-        run = self._memory.run(run_id)
-        task = self._memory.held(Job(run_id, name, key, 0), claim.token)
-        if run is None or task is None:
-            return False
-        give_up(self._memory, run, name, key, goes_on=True)
-        run.counters["recoveries"] += 1
-        about = {"attempt": task.attempt, "worker": worker, "reason": reason}
-        emit(self._memory, run, "task_recovered", name, key, Relatives(task.started), **about)
-        hand_over(self._memory, run, name, key, worker=worker, reason=reason, most=max_handovers)
-        return True
+        return self._recover(claim, worker, reason, most=max_handovers, died=False, kind="task_recovered")
 
     # -- messages
 

@@ -78,6 +78,7 @@ class Workers:
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
         dead: bool = False,
+        max_handovers: int = 0,
     ) -> list[str]:
         """Take back a worker's claims (or one process's); returns the references handed back.
 
@@ -85,7 +86,8 @@ class Workers:
         client of the server waits for all of them. Who dies in between leaves the rest to who looks next.
 
         ``out`` is what processes that died had said of their calls: those that never left are in no doubt. ``dead`` if
-        they are known to have died, so that they have begun no step since.
+        they are known to have died, so that they have begun no step since. With ``max_handovers`` it
+        was asked to end: its tasks are handed over as when they are released.
         """
         script, back = scripts.load("reap"), list[str]()
         parts: list[list[str]] = [[]]
@@ -104,6 +106,7 @@ class Workers:
                 out=json.dumps(dict(out or {})),
                 dead=int(dead),
                 max_attempts=max_attempts,
+                max_handovers=max_handovers,
                 stamp=stamp(),
                 some=json.dumps(some),
                 at_once=AT_ONCE,

@@ -256,8 +256,12 @@ class Workers(Protocol):
         about: str = "",
         only_lapsed: bool = False,
         out: Mapping[str, str] | None = None,
+        max_handovers: int = 0,
     ) -> list[str]:
-        """Take back the claims of a dead worker, or of one process of it. Returns their references."""
+        """Take back the claims of a dead worker, or of one process of it. Returns their references.
+
+        ``max_handovers``: it was asked to end, and so often in a row a task may be handed over without progress.
+        """
 
     def take_back(self, worker: str, claim: HeldClaim, *, reason: str, max_handovers: int) -> bool:
         """Hand back one claim of a worker that lives."""

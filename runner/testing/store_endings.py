@@ -198,6 +198,16 @@ class EndingConformance:
             driver.workers.reap("w0", process="p0", reason="killed", max_attempts=3)
             assert driver.runs.get("r-1").status is (RunStatus.failed if crash == 3 else RunStatus.running)
 
+    def test_a_worker_that_was_asked_to_end_has_not_died_of_its_tasks(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        for handover in (1, 2, 3):
+            (claim,) = driver.take("a").values()
+            how: dict[str, Any] = {"reason": "it was slow", "max_attempts": 1, "max_handovers": 3}
+            assert driver.workers.reap("w0", process="p0", **how) == [claim.job.ref]
+            assert driver.runs.get("r-1").status is (RunStatus.failed if handover == 3 else RunStatus.running)
+        told = [kind for kind, *_ in driver.told("r-1")]
+        assert (told.count("task_released"), told.count("task_recovered")) == (3, 0)
+
     def test_a_task_that_gets_further_each_time_does_not(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         for crash in range(6):

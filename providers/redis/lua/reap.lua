@@ -2,13 +2,14 @@
 -- A task whose workers died max_attempts times in a row without making progress fails its branch instead.
 --
 -- KEYS home workers worker claims
--- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int stamp:text some:texts at_once:int
--- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact
+-- ARGV id:text process:text about:text lapsed:int reason:text out:said dead:text max_attempts:int max_handovers:int stamp:text some:texts at_once:int
+-- USES now queued emit send goes_on close account release checkpoint lifetime finish failed intact hand_over
 --
 -- process: "" for the whole worker. about: "" or what the worker said of itself when it was judged gone; if it has
 -- registered again since, nothing is done. lapsed: "1" to do it only if the lease has lapsed. out: JSON, by
 -- process, where it is known: a token, and what of that claim had left the process, as entries of the account (see release.lua).
 -- dead: "1" if these processes are known to be dead, so that they have begun no step since.
+-- max_handovers: 0 if the worker died; else it was asked to end, and each task is handed over as if it had been released.
 -- some: references to look at; none for all of them, if they are at_once at most: nothing else waits for long then.
 -- Returns {1 if it was done, references of the tasks handed back, those to ask for in parts, where they are too many}.
 local at = now()
@@ -16,7 +17,9 @@ local lease = redis.call("ZSCORE", workers, id)
 if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}} end
 if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}} end
 local back = {}
+local crashed = max_handovers == "0"
 local function intact_end(home, run, name, record)
+  if not crashed then return intact_hand_over(home, run, name, record, max_handovers) end
   local branch = branch_key(run, name)
   intact_run(home, run, name)
   intact_branch(branch)
@@ -51,11 +54,13 @@ for _, ref in ipairs(refs) do
     elseif pcall(intact_end, home, run, name, record) then  -- else it stays, and does not hold up the tasks of others
       redis.call("HDEL", claims, ref)
       local attempt = give_up(home, run, name, key, id, true, of == token and noted(left), of == token and dead == "1")
-      local crashes = redis.call("HINCRBY", record, "crashes", 1)
       redis.call("HINCRBY", run, "recoveries", 1)
-      emit(run, "task_recovered", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
+      emit(run, crashed and "task_recovered" or "task_released", "branch", name, "task", key, "attempt", attempt, "worker", id, "reason", reason,
            "parent", redis.call("HGET", record, "started") or 0)
-      if crashes >= tonumber(max_attempts) then
+      local crashes = crashed and redis.call("HINCRBY", record, "crashes", 1) or 0
+      if not crashed then
+        hand_over(home, run, name, key, attempt, id, reason, max_handovers, stamp, at)
+      elseif crashes >= tonumber(max_attempts) then
         local why = "its worker died " .. crashes .. " times in a row without making progress (last: " .. reason .. ")"
         task_failed(run, name, key, record, why, id, at)
         checkpoint(run, name, branch, "task_failed", key, stamp, at)

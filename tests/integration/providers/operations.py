@@ -225,11 +225,18 @@ class Operations(RuleBasedStateMachine):
         self.check()
 
     def reap(
-        self, worker: str, *, process: str = "", about: str = "", only_lapsed: bool = False, dead: bool = False
+        self,
+        worker: str,
+        *,
+        process: str = "",
+        about: str = "",
+        only_lapsed: bool = False,
+        dead: bool = False,
+        max_handovers: int = 0,
     ) -> None:
         """Of a process that is ``dead`` it is known what it said last."""
         how: dict[str, Any] = {"process": process, "about": about, "only_lapsed": only_lapsed, "dead": dead}
-        how |= {"reason": "it is gone", "max_attempts": MOST_ATTEMPTS}
+        how |= {"reason": "it is gone", "max_attempts": MOST_ATTEMPTS, "max_handovers": max_handovers}
         if dead:
             claims = self.memory.memory.claims[worker].values()
             pages = {claim.process: self._pages.get((claim.ref, claim.token), {}) for claim in claims}

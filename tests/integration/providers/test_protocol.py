@@ -41,6 +41,7 @@ entries = st.sampled_from(
 fates = st.sampled_from(
     [
         *("beats", "registers", "lost a process", "lost a process, and saw it die", "lapsed, maybe"),
+        "was asked to end, and was slow",
         *("closed its connection", "closed its connection and came back"),
     ]
 )
@@ -153,6 +154,8 @@ class Protocol(Operations):
                 self.reap(worker, process=process)
             case "lost a process, and saw it die":
                 self.reap(worker, process=process, dead=True)
+            case "was asked to end, and was slow":
+                self.reap(worker, max_handovers=3)
             case "lapsed, maybe":
                 self.reap(worker, only_lapsed=True)
             case "closed its connection":

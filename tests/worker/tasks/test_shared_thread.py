@@ -9,6 +9,8 @@ import pytest
 from runner.client import Client, prepare
 from runner.testing import Call, ModelRequest, ModelServer
 
+from ...support.soak import in_soak
+
 pytestmark = pytest.mark.timeout(300)
 
 AGENTS = 40
@@ -99,6 +101,41 @@ def test_a_stop_ends_all_that_wait_and_each_is_in_doubt(fleet: Any, client: Clie
         assert [result.status for result in results] == ["completed"] * AGENTS
         doubt = sum(result.ledger["in_doubt"] for result in results)
         assert (doubt, models.summary()["requests"]) == (AGENTS, 2 * AGENTS)
+
+
+@pytest.mark.parametrize(
+    ("how", "many"), [("kill_group", 60), ("terminate", 60), *in_soak(("kill_group", 400), ("terminate", 400))]
+)
+def test_many_are_handed_over_and_each_call_that_was_out_is_made_once_more(
+    fleet: Any, client: Client, crew: str, how: str, many: int
+) -> None:
+    """More than one script takes back."""
+    answers = threading.Event()
+
+    def answer(_: ModelRequest) -> str:
+        answers.wait(300)
+        return "Done."
+
+    with ModelServer(answer) as models:
+        worker = fleet.start("--pool", "shared", "--drain-timeout", "0", **models.environment)
+        prepared = prepare(f"{crew}:crew")
+        runs = [client.submit(prepared, {"n": str(n)}) for n in range(many)]
+        models.wait_for(many, 240)
+        # When the worker that has all of them in flight ends, and another stands by
+        fleet.start("--pool", "shared", **models.environment)
+        getattr(worker, how)()
+        models.wait_for(2 * many, 240)
+        answers.set()
+        results = [run.wait(240) for run in runs]
+        requests = models.summary()["requests"]
+    # Then nothing is lost, and nothing is done more often than the account says
+    assert [result.status for result in results] == ["completed"] * many
+    ledgers = [result.ledger for result in results]
+    paid, doubt = (sum(ledger[name] for ledger in ledgers) for name in ("paid", "in_doubt"))
+    assert (paid, doubt, requests) == (many, many, 2 * many)
+    # And who was asked to end has died of no task
+    ended = {event.type for run in runs for event in run.events()} & {"task_recovered", "task_released"}
+    assert ended == {"task_recovered" if how == "kill_group" else "task_released"}
 
 
 def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
