@@ -134,7 +134,7 @@ class MemoryTask:
             if entry is not None and entry.kind == "model" and not told:
                 self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.told())
         if self._log is not None:
-            self._log.recorded(step, text_of_one(entry) if entry is not None else "", begun)
+            self._log.recorded((step,), text_of_one(entry) if entry is not None else "", begun)
         if entry is not None:
             self._out.count(entry, -1)
         self._reserve(True if reserved else None)

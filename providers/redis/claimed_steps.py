@@ -13,7 +13,7 @@ from runner.journal.task_marks import HALF, Log, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
 from runner.providers.redis.patience import outage, quiet_watch
-from runner.providers.redis.scripts import flat
+from runner.providers.redis.scripts import flat, packed
 
 if TYPE_CHECKING:
     from runner.providers.redis.shared_connection import ConnectionSide
@@ -155,7 +155,7 @@ class ClaimedSteps:
                     told=flat(about) if about else "",
                 )
             if self._log is not None:
-                self._log.recorded(step, paid, begun)
+                self._log.recorded((step,), paid, begun)
             if entry is not None:
                 self._between = (None, 0)
                 self._out.count(entry, -1)
@@ -188,7 +188,10 @@ class ClaimedSteps:
         with self._lock:
             if self._out.ahead:
                 self._confirm()
-            counted = sum(one.counts for one in done)
+            texts = list[str]()
+            for step, value, counts in done:
+                texts += (step, value, "1" if counts else "")
+            counted = sum([one.counts for one in done])
             self._open[STEP] = max(self._open[STEP] - counted - dropped, 0) + begins
             self._between = (STEP, counted - begins)
             self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
@@ -198,7 +201,7 @@ class ClaimedSteps:
                 run=self._run,
                 task=self._task,
                 journal=self._journal,
-                steps=json.dumps([text for one in done for text in one.flat()], ensure_ascii=False),
+                steps=packed(texts),
                 begun=begun,
                 replayed=counters_text(replayed),
                 reached=self._reached,
@@ -206,8 +209,9 @@ class ClaimedSteps:
             self._between = (None, 0)
             self._reserve(None)
             if self._log is not None:
-                for one in done:
-                    self._log.recorded(one.step, text_of_one(STEP) if one.counts else "", begun)
+                for counts in (True, False):
+                    alike = [one.step for one in done if one.counts is counts]
+                    self._log.recorded(alike, text_of_one(STEP) if counts else "", begun)
                 if not done:
                     self._log.began(begun)
 

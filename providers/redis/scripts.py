@@ -18,6 +18,7 @@ type that ends in ``?`` allows "" as well: nil, where it would have been decoded
 import hashlib
 import json
 import re
+import struct
 import time
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -204,6 +205,8 @@ def _arguments(body: str, at: int) -> tuple[list[str], int]:
 
 _text = json.JSONEncoder(ensure_ascii=False).encode  #: `json.dumps` would make an encoder each time
 
+_LIST = _TEXT = struct.Struct(">BI")  #: what each begins with: its kind, and how long it is
+
 LONGEST = 10**14  #: ms, 3,000 years: longer than any run is kept, and still counted exactly by the scripts
 
 
@@ -215,6 +218,15 @@ def milliseconds(seconds: float) -> int:
 def flat(fields: Mapping[str, Any]) -> str:
     """Fields and values as the scripts take them."""
     return json.dumps([str(one) for pair in fields.items() for one in pair], ensure_ascii=False)
+
+
+def packed(texts: Iterable[str]) -> bytes:
+    """Texts as a list of msgpack's, which a script reads several times faster than JSON."""
+    every = [text.encode() for text in texts]
+    found = [_LIST.pack(0xDD, len(every))]
+    for one in every:
+        found += (_TEXT.pack(0xDB, len(one)), one)
+    return b"".join(found)
 
 
 def stamp() -> str:

@@ -55,7 +55,7 @@ class Workdir:
         self._begin = begin
         self._keeps = keeps
         self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
-        self._made = False
+        self.made = False
         self._seen: _Snapshot = {}
         self._begun_with: set[str] = set()
         self._changed: dict[str, int] = {}  # what differs from the beginning, and its ordinal among the changes noticed
@@ -65,7 +65,7 @@ class Workdir:
     def folder(self) -> Path:
         """Where it is."""
         with self._lock:
-            if not self._made:
+            if not self.made:
                 with needed_on_disk():
                     self._make()
             return self._place
@@ -77,7 +77,7 @@ class Workdir:
     def changed(self, since: int = 0) -> dict[str, Content]:
         """The files that are new, changed or gone since a `mark`. Raises `TaskError` where they are too much."""
         with self._lock:
-            if not self._made:
+            if not self.made:
                 return {}
             self._look()
             found: dict[str, Content] = {}
@@ -92,7 +92,7 @@ class Workdir:
     def not_kept(self) -> dict[str, list[str]]:
         """What is new or changed, and is not stored, by why: names as they may be shown."""
         with self._lock:
-            if not self._made:
+            if not self.made:
                 return {}
             there = [path for path in self._changed if path in self._seen]
             others: set[str] = set()
@@ -120,7 +120,7 @@ class Workdir:
     def remove(self) -> None:
         """It is not needed any more."""
         with self._lock:
-            if self._made:
+            if self.made:
                 shutil.rmtree(self._place, ignore_errors=True)
 
     def _make(self) -> None:
@@ -136,7 +136,7 @@ class Workdir:
         except BaseException:  # the disk is full, or the task is stopped
             shutil.rmtree(self._place, ignore_errors=True)
             raise
-        self._made = True
+        self.made = True
 
     def _look(self) -> None:
         now = _snapshot(self._place)

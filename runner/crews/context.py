@@ -24,7 +24,6 @@ from runner.bundles.task_files import TaskFiles
 from runner.core.class_names import Names
 from runner.core.output import TaskOutput
 from runner.engine.work import Work
-from runner.journal.recorder import StepObserver
 
 if TYPE_CHECKING:
     from runner.journal.side_by_side import OnError, SideBySide
@@ -306,9 +305,7 @@ class TaskContext:
                 told = now
                 self.progress(ended, every, called)
 
-        def watch() -> StepObserver | None:
-            return self._work.watch(called, fn) if self._work.watch else None
-
+        watch = None if self._work.watch is None else functools.partial(self._work.watch, called, fn)
         return lambda: SideBySide(
             self._work.journal, called, fn, items, at_once=at_once, on_error=on_error, watch=watch, report=report
         )

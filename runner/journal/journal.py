@@ -388,9 +388,8 @@ class Journal(Turns):
                 replayed = self.take_replayed() if done else Counters()
             self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
             with self._lock:
-                for one in done:
-                    self._recorded[one.step] = one.value
-                    self._progress.give(STEP if one.counts else None, NO_TOKENS)
+                self._recorded.update([(one.step, one.value) for one in done])
+                self._progress.give(STEP, NO_TOKENS, sum([one.counts for one in done]))
 
     def _refuse_if_over(self) -> None:
         if self._over:

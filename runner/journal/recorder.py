@@ -13,10 +13,6 @@ class DoneStep(NamedTuple):
     value: str
     counts: bool = True
 
-    def flat(self) -> tuple[str, str, str]:
-        """As a script takes it."""
-        return self.step, self.value, "1" if self.counts else ""
-
 
 class Recorder(Protocol):
     """Where the steps of one task go."""

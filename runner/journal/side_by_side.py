@@ -66,7 +66,7 @@ class SideBySide:
         *,
         at_once: int,
         on_error: OnError = "first",
-        watch: Callable[[], StepObserver | None] = lambda: None,
+        watch: Callable[[], StepObserver] | None = None,
         report: Callable[[int, int | None], object] = lambda *_: None,
     ) -> None:
         self._journal, self._name, self._fn, self._at_once = journal, name, fn, at_once
@@ -81,6 +81,7 @@ class SideBySide:
         self._running = self._ended = 0
         self._results: list[Any] = []
         self._done: deque[_Step] = deque()
+        self._waits = False  # for the first step that ends; those that follow it need not wake this thread
 
     def run(self) -> list[Any]:
         """Do them on threads, each in a copy of this context."""
@@ -90,7 +91,10 @@ class SideBySide:
             while self._running:
                 threads.begin(begun)
                 begun = []
-                self._woken.wait()
+                self._waits = True
+                if not self._done:
+                    self._woken.wait()
+                self._waits = False
                 self._look_for_stop()
                 if ended := self._take_done():
                     begun = self._round(ended)
@@ -118,19 +122,29 @@ class SideBySide:
         return self._outcome()
 
     def _do(self, one: _Step) -> None:
+        doing = self._journal.doing
         try:
-            with self._journal.doing.inside(one.frame):
+            token = doing.enter(one.frame)
+            try:
                 one.value = self._fn(one.item)
+            finally:
+                doing.leave(one.frame, token)
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
         self._done.append(one)
-        self._woken.wake()
+        if self._waits:
+            self._waits = False
+            self._woken.wake()
 
     async def _ado(self, one: _Step) -> None:
+        doing = self._journal.doing
         try:
-            with self._journal.doing.inside(one.frame):
+            token = doing.enter(one.frame)
+            try:
                 one.value = await self._fn(one.item)
+            finally:
+                doing.leave(one.frame, token)
             one.text = steps.dump(self._name, one.value, self._type)
         except BaseException as error:
             one.error = error
@@ -157,8 +171,9 @@ class SideBySide:
                 raised.append(one)
             else:  # it drops nothing: whether the step was done is in doubt
                 self._stop = self._stop or one.error
-        for one in done:
-            self._journal.files.keep(one.frame.key, one.mark)
+        if not self._journal.files.idle:
+            for one in done:
+                self._journal.files.keep(one.frame.key, one.mark)
         if ended:
             fault_points.reached("step done, not recorded")
         self._running -= len(ended)
@@ -172,7 +187,7 @@ class SideBySide:
         self._keep([] if first else done, [] if first else raised, begun)
         self._running += len(begun)
         for one in done:
-            self._results[one.index] = steps.load(one.text, self._type)
+            self._results[one.index] = steps.load_own(one.value, one.text, self._type)
         self._ended += len(done) + len(raised)
         if ended:
             fault_points.reached("step recorded, task not ended")
@@ -196,7 +211,8 @@ class SideBySide:
             dropped = sum(one.frame.entry is not None for one in raised)
             with self._journal.cancel_scope.write():
                 self._journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
-                self._tell(done, raised, begun)
+                if self._watch is not None:
+                    self._tell(done, raised, begun)
 
     def _tell(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
         for one in done:
@@ -211,18 +227,20 @@ class SideBySide:
 
     def _next(self, room: int) -> Iterator[_Step]:
         """The next steps that are not recorded, as there is room; what is recorded before them is replayed."""
+        journal, files = self._journal, self._journal.files
         while room > 0 and not self._is_over():
             found = next(self._items, None)
             if found is None:
                 return
             index, item = found
-            frame, recorded = self._journal.find_step(steps.identity(self._name, (item,), {}), STEP, self._outer)
+            frame, recorded = journal.find_step(steps.identity(self._name, (item,), {}), STEP, self._outer)
             if recorded is None:
                 room -= 1
                 self._results.append(None)
-                yield _Step(index, item, frame, self._watch(), self._journal.files.mark())
+                watch = None if self._watch is None else self._watch()
+                yield _Step(index, item, frame, watch, 0 if files.idle else files.mark())
             else:
-                self._results.append(self._journal.replay(frame, recorded, self._type))
+                self._results.append(journal.replay(frame, recorded, self._type))
                 self._ended += 1
 
     def _is_over(self) -> bool:
@@ -295,9 +313,8 @@ class _Threads:
             self._sections.append(section)
             while self._called.get():
                 self._is_called = False
-                with contextlib.suppress(IndexError):  # others were quicker
-                    while True:
-                        self._take()
+                while self._begun:
+                    self._take()
         except ClaimLost:  # broken into between two steps
             pass
         finally:
@@ -306,8 +323,12 @@ class _Threads:
             section.over()
 
     def _take(self) -> None:
-        one = self._begun.popleft()
-        self._call()
+        try:
+            one = self._begun.popleft()
+        except IndexError:  # others were quicker
+            return
+        if not self._is_called:
+            self._call()
         self._context.copy().run(self._do, one)
 
     def _break_in(self) -> None:

@@ -16,17 +16,18 @@ import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar, Token
-from json.encoder import encode_basestring_ascii
+from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Protocol
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from runner.core.ledger import AccountKey, Counters, Usage, usage_in
+from runner.core.ledger import NO_TOKENS, AccountKey, Counters, Usage, usage_in
 
 _sorted = json.JSONEncoder(sort_keys=True).encode  # json.dumps would make an encoder for each step
 _encoded = json.JSONEncoder(ensure_ascii=False).encode
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SELF = frozenset({str, int, bool, type(None)})  #: types of values that come out of JSON as they went in
 
 
 def identity(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -102,6 +103,8 @@ def dump(name: str, value: Any, result_type: Any) -> str:
     if type(value) is types.CoroutineType:
         value.close()
         raise TypeError(f"step {name!r} returned a coroutine: give the async function itself, and await the step")
+    if type(value) is str and result_type is None and value.isascii():
+        return encode_basestring(value)
     try:
         if result_type is not None:
             data = result_type.dump_python(value, mode="json", warnings=False)
@@ -123,6 +126,11 @@ def _kind(value: Any) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
+def load_own(value: Any, text: str, result_type: Any) -> Any:
+    """The same of a value that was just dumped, which most need no reading for."""
+    return value if type(value) in _SELF and result_type is None else load(text, result_type)
+
+
 def load(text: str, result_type: Any) -> Any:
     """Both a first call and a replay give the value as read back, so code sees the same thing each time."""
     value = json.loads(text)
@@ -136,6 +144,9 @@ def load(text: str, result_type: Any) -> Any:
 
 class Kept(Protocol):
     """The files of a task, which are kept with its steps."""
+
+    made: bool
+    """Whether there may be any."""
 
     def mark(self) -> int:
         """A point in time."""
@@ -166,6 +177,12 @@ class StepFiles:
         self._passed = passed
         self._records = 0
         self._noticed = 0
+        self._some = bool(recorded) and any(name.startswith(_FILES) for name in recorded)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to keep, of no step."""
+        return not self._files.made and not self._some
 
     def mark(self) -> int:
         """A point in time, when a step begins."""
@@ -181,6 +198,7 @@ class StepFiles:
         before = self._names(step)  # by attempts that ended before they recorded the step: they do not count
         if changed or before:
             self._records += 1
+            self._some = True
             self._record(_files_of(step, len(before)), json.dumps([self._records, changed], ensure_ascii=False))
 
     def lay(self, steps: Iterable[str]) -> None:
@@ -200,12 +218,17 @@ class StepFiles:
         return found
 
 
+_FILES = "=files"
+
+
 def _files_of(step: str, before: int) -> str:
-    return f"=files{before or ''} {step}"
+    return f"{_FILES}{before or ''} {step}"
 
 
 class NoFiles:
     """For a task whose files are not kept."""
+
+    idle = True
 
     def mark(self) -> int:
         """Any point in time."""
@@ -262,17 +285,17 @@ class Doing:
     """The steps of a task that are being done, in whatever threads."""
 
     def __init__(self) -> None:
-        self._frames: list[Frame] = []
+        self._frames: dict[Frame, None] = {}  # in the order in which they began
 
     def enter(self, frame: Frame) -> Token[Frame | None]:
         """It is done from here on, until `leave`."""
         token = current_step.set(frame)
-        self._frames.append(frame)
+        self._frames[frame] = None
         return token
 
     def leave(self, frame: Frame, token: Token[Frame | None]) -> None:
         """It is over. The ``token`` is what `enter` gave."""
-        self._frames.remove(frame)
+        del self._frames[frame]
         try:  # noqa: SIM105 - `suppress` costs three calls
             current_step.reset(token)
         except ValueError:  # a coroutine that is thrown away ends elsewhere
@@ -339,10 +362,12 @@ class JournalProgress:
         self._replayed.served(entry, usage)
         self.mark_passed(key)
 
-    def give(self, entry: AccountKey | None, usage: Usage) -> None:
-        """A step was done, and counts if it has an entry."""
+    def give(self, entry: AccountKey | None, usage: Usage, many: int = 1) -> None:
+        """A step was done, or so ``many`` alike, and counts if it has an entry."""
         if entry is not None:
-            self._given.served(entry, usage)
+            self._given[entry] += many
+            if usage is not NO_TOKENS:
+                self._given.tokens[entry] += usage.prompt_tokens + usage.completion_tokens
 
     def skip(self, steps: Iterable[int], account: str) -> None:
         """So many of each step are behind it, and what came to the ``account`` with them."""

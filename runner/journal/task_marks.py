@@ -28,7 +28,7 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
@@ -42,6 +42,7 @@ from runner.core.ledger import STEP, AccountKey, Counters, line_of
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
+TOGETHER = 16  #: steps in a line, at most: one that does not fit is not remembered
 
 _HEAD = struct.Struct("=Q")  # how many bytes were ever written
 
@@ -99,10 +100,12 @@ class ClaimLog:
         """So much is under way now. The store may not know it yet."""
         self._log.add(self.label, "began", begun)
 
-    def recorded(self, step: str, paid: str, begun: str) -> None:
-        """A step's record was acknowledged."""
-        self._recorded += 1
-        self._log.add(self.label, "recorded", begun, step, paid, str(self._recorded))
+    def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
+        """The records of steps, which count alike, were acknowledged."""
+        for start in range(0, len(steps), TOGETHER):
+            some = steps[start : start + TOGETHER]
+            self._recorded += len(some)
+            self._log.add(self.label, "recorded", begun, paid, str(self._recorded), *some)
 
     def ended(self, operation: str) -> None:
         """The claim was given up, by that operation."""
@@ -139,9 +142,9 @@ def nowhere() -> Log:
 
 def _note(claim: Acknowledged, kind: str, what: list[str]) -> None:
     if kind == "recorded":
-        claim.begun, step, paid, recorded = what
+        claim.begun, paid, recorded, *steps = what
         claim.recorded = int(recorded)
-        claim.steps[step] = paid
+        claim.steps |= dict.fromkeys(steps, paid)
     elif kind == "began":
         (claim.begun,) = what
     elif kind == "ended":

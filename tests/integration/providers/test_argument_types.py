@@ -11,7 +11,7 @@ from runner.providers.redis import scripts
 FIELDS = json.dumps(dict.fromkeys(map(str, range(1000)), 1))
 TAKES = {
     "details": ["[1, 2, 3, 4]"],
-    "done": ["[]", '["s#1", "1", "1", "s#2", "2", ""]'],
+    "steps_done": [scripts.packed([]), scripts.packed(["s#1", "1", "1", "s#2", "2" * 70_000, ""])],
     "fields": ["{}", '{"a": "x", "b": 1}', '{"keep": "5"}', '{"a": "1e18"}', FIELDS],
     "flat": ["[]", '["a", "1"]', json.dumps(["x"] * 1000)],
     "int": ["0", "9" * 15],
@@ -25,7 +25,9 @@ TAKES = {
 
 REFUSES = {
     ("details", "[1, 2, 3]"): "four numbers",
-    ("done", '["s#1", "1"]'): "three texts for each step",
+    ("steps_done", scripts.packed(["s#1", "1"])): "three texts for each step",
+    ("steps_done", b"\x93\x01\x02\x03"): "made of texts",
+    ("steps_done", b"\x81\x01\x02"): "three texts for each step",
     ("fields", '{"a": []}'): "made of texts",
     ("fields", '{"a": 1.5}'): "made of whole numbers",
     ("fields", '{"keep": "1e18"}'): "a whole number",
@@ -53,7 +55,7 @@ REFUSES = {
 }
 
 
-def call(redis: Redis, kind: str, given: str) -> None:
+def call(redis: Redis, kind: str, given: str | bytes) -> None:
     scripts.LuaScript("example", f"-- Takes one.\n--\n-- ARGV slot:{kind}\nreturn 1")(redis, slot=given)
 
 
@@ -64,6 +66,6 @@ def test_what_it_takes(redis: Redis, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "given"), REFUSES, ids=lambda one: one[:30])
-def test_what_it_refuses(redis: Redis, kind: str, given: str) -> None:
+def test_what_it_refuses(redis: Redis, kind: str, given: str | bytes) -> None:
     with pytest.raises(ResponseError, match=f"example.lua: slot(\\.keep)? is not {REFUSES[kind, given]}"):
         call(redis, kind, given)

@@ -258,8 +258,8 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
     log = logs.log(0)
     for i in range(1000):
         claim = log.claimed(f"r|main|t{i}", i)
-        claim.recorded("s", "", "")
-        claim.recorded("x" * task_marks.SMALLEST, "", "")
+        claim.recorded(["s"], "", "")
+        claim.recorded(["x" * task_marks.SMALLEST], "", "")
         claim.ended("commit")
     kept = logs.claims()
     assert 50 < len(kept) < 200

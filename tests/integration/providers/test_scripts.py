@@ -28,6 +28,7 @@ LIBRARIES = sorted(path.name.removesuffix(".lua") for path in LUA.joinpath("lib"
 GIVEN = {
     "redis",
     "cjson",
+    "cmsgpack",
     "string",
     "table",
     "math",
