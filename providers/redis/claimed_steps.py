@@ -81,7 +81,7 @@ class ClaimedSteps:
             for one in supersedes:
                 self._open[one] -= 1
             self._open[entry] += 1
-            if not intent_only:
+            if not intent_only and entry != STEP:
                 self._out.count(entry, 1)
             self._soon = not self._quiet() and not outage.is_on
             if self._reserved and self._soon and entry == STEP:
@@ -129,7 +129,7 @@ class ClaimedSteps:
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
             begun = begun or self._open.text()
-            served, paid = counters_text(replayed), "" if entry is None else text_of_one(entry)
+            served, paid = counters_text(replayed) if replayed else "", "" if entry is None else text_of_one(entry)
             self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
             plain = not served and usage is NO_TOKENS and entry in (STEP, None)
             if not plain or not self._recorded_own(step, value, begun, reserved=reserved, paid=bool(paid)):
@@ -158,7 +158,8 @@ class ClaimedSteps:
                 self._log.recorded((step,), paid, begun)
             if entry is not None:
                 self._between = (None, 0)
-                self._out.count(entry, -1)
+                if entry != STEP:
+                    self._out.count(entry, -1)
             self._reserve(True if reserved else None)
 
     def _recorded_own(self, step: str, value: str, begun: str, *, reserved: bool, paid: bool) -> bool:

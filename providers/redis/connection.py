@@ -13,13 +13,7 @@ import hiredis
 from redis import ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
-from redis.exceptions import (
-    AuthenticationError,
-    DataError,
-    NoPermissionError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import AuthenticationError, DataError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
@@ -212,14 +206,18 @@ class PipelinedConnection:
 
     def execute_command(self, *command: Any) -> Any:
         """Send a command and return its answer."""
-        return retry_while_unavailable(partial(self.ask, *command))
+        try:
+            return self.ask(*command)
+        except TRANSIENT_ERRORS as error:
+            return retry_while_unavailable(partial(self.ask, *command), after=error)
 
     def ask(self, *command: Any) -> Any:
         """The same, once."""
         try:
             with self.lock:
                 self._send(*command)
-                self._read_unread()
+                if self._unread:
+                    self._read_unread()
                 return self._connection.read_response()
         except NotNow as refusal:
             self.missed()
@@ -265,7 +263,7 @@ class PipelinedConnection:
             packed = hiredis.pack_command(command)
         except TypeError as error:
             raise DataError(str(error)) from None
-        self._connection.send_packed_command((packed,))
+        self._connection.send_packed_command((packed,), check_health=False)
 
     def settle(self) -> None:
         """Read all that is unread: from here on `fresh` says whether it was taken."""
@@ -322,13 +320,7 @@ def connect(
     Raises `UsageError` for what is no URL of a Redis.
     """
     return _open(
-        NoticingClient,
-        url,
-        name=name,
-        timeout=timeout,
-        connect_timeout=connect_timeout,
-        single=single,
-        decode=decode,
+        NoticingClient, url, name=name, timeout=timeout, connect_timeout=connect_timeout, single=single, decode=decode
     )
 
 

@@ -200,6 +200,7 @@ os.register_at_fork(after_in_child=lambda: outage.__init__())  # type: ignore[mi
 def retry_while_unavailable(
     call: Callable[[], T],
     *,
+    after: Exception | None = None,
     limit: float | None = None,
     first: float = 0.02,
     most: float = 1.0,
@@ -209,7 +210,7 @@ def retry_while_unavailable(
     """Repeat ``call`` while the store is away or refuses for now, for ``limit`` seconds (``None``: for ever).
 
     Pauses are jittered, and grow from ``first`` to ``most`` seconds. ``refused`` gets each refusal. ``passing``
-    are the errors after which it is repeated.
+    are the errors after which it is repeated. ``after``: what it has raised already, when it was first called.
     """
     end = None if limit is None else time.monotonic() + limit
     pause = first
@@ -218,6 +219,9 @@ def retry_while_unavailable(
     try:
         while True:
             try:
+                if after is not None:
+                    failed, after = after, None
+                    raise failed
                 answer = noticing(call)
                 reached = True
                 return answer

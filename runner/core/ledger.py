@@ -95,6 +95,7 @@ def text_of_one(entry: AccountKey) -> str:
     return f"[{line_of(entry, 1, 0)}]"
 
 
+@lru_cache(maxsize=256)
 def line_of(entry: AccountKey, many: int, tokens: int) -> str:
     """One line of that text."""
     return f"{_beginning(entry)}, {many}, {tokens}]"

@@ -152,16 +152,16 @@ class Journal(Turns):
             before()
         with _Made(self, name, frame, result_type, watch) as made:
             made.value = fn(*args, **kwargs)
-        return steps.load(made.text, result_type)
+        return steps.load_own(made.value, made.text, result_type)
 
     def find_step(
         self, name: str, entry: AccountKey | None, outer: Frame | None, usable: Callable[[str, str], bool] | None = None
     ) -> tuple[Frame, str | None]:
         """The next step with this `steps.identity` within ``outer``, and what is recorded of it."""
         with self._lock:
-            identity = self._within(outer) + name
-            self._occurrences[identity] += 1
-            frame = Frame(self, f"{identity}#{self._occurrences[identity]}", entry, outer)
+            identity = name if outer is None else self._within(outer) + name
+            self._occurrences[identity] = occurrence = self._occurrences.get(identity, 0) + 1
+            frame = Frame(self, f"{identity}#{occurrence}", entry, outer)
             recorded = self._recorded.get(frame.key) if usable is None else frame.find(self._recorded, usable)
             if recorded is not None:
                 self._progress.replay_step(entry, self._calls.inside(frame.key))
@@ -183,7 +183,7 @@ class Journal(Turns):
             return self.replay(frame, recorded, result_type)
         with _Made(self, name, frame, result_type, watch) as made:
             made.value = await fn(*args, **kwargs)
-        return steps.load(made.text, result_type)
+        return steps.load_own(made.value, made.text, result_type)
 
     def replay(self, frame: Frame, recorded: str, result_type: Any) -> Any:
         """The result of a step that is recorded."""
@@ -355,7 +355,8 @@ class Journal(Turns):
             return
         supersedes = supersede(frame.outer) if frame.entry.kind == "model" else []
         with self._writing:
-            self._refuse_if_over()
+            if self._over:
+                self._refuse_if_over()
             self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)
 
     def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
@@ -372,9 +373,10 @@ class Journal(Turns):
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
         """It was done. ``told``: it is reported on the event bus elsewhere."""
         with self._writing:
-            self._refuse_if_over()
+            if self._over:
+                self._refuse_if_over()
             with self._lock:
-                replayed, entry = self.take_replayed(), frame.entry
+                replayed, entry = self._progress.take_replayed(), frame.entry
             self._recorder.record_step(frame.recorded_as, text, replayed=replayed, entry=entry, usage=usage, told=told)
             with self._lock:
                 self._recorded[frame.recorded_as] = text
@@ -430,7 +432,7 @@ class _Made:
 
     def __init__(self, journal: Journal, name: str, frame: Frame, result_type: Any, watch: StepObserver | None) -> None:
         self._journal, self._name, self._frame, self._type, self._watch = journal, name, frame, result_type, watch
-        self._mark = journal.files.mark()
+        self._mark = 0 if journal.files.idle else journal.files.mark()
         self._call = journal.cancel_scope.call()
         self.value: Any = None
         self.text = ""
@@ -452,7 +454,8 @@ class _Made:
             if error is not None:
                 journal.drop_frame(frame, self._watch, error)
                 return
-            journal.files.keep(frame.recorded_as, self._mark)
+            if not journal.files.idle:
+                journal.files.keep(frame.recorded_as, self._mark)
             self.text = journal.record_value(self._name, frame, self.value, self._type, self._watch)
         finally:
             self._call.__exit__(None, None, None)

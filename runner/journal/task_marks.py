@@ -308,7 +308,8 @@ class SentCalls:
 
     def unnoted(self, begun: Counters | None) -> None:
         """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
-        self._unnoted = _steps(begun) if begun else {}
+        many = begun[STEP] if begun else 0
+        self._unnoted = {STEP: many} if many > 0 else {}
         self._tell()
 
     def _tell(self) -> None:
