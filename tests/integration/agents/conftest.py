@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.agents.mcp import MCPServerHTTP, MCPServerSSE, MCPServerStdio
+from ...support.later import Later
+
+mcp = Later("runner.agents.mcp")
 
 SERVER = Path(__file__).parent / "server.py"
 
@@ -24,8 +26,8 @@ class Notes:
     def lines(self) -> list[str]:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
-    def stdio(self, **about: Any) -> MCPServerStdio:
-        return MCPServerStdio(command=sys.executable, args=[str(SERVER), str(self.log), "stdio"], **about)
+    def stdio(self, **about: Any) -> Any:
+        return mcp.MCPServerStdio(command=sys.executable, args=[str(SERVER), str(self.log), "stdio"], **about)
 
 
 @pytest.fixture
@@ -34,11 +36,11 @@ def notes(tmp_path: Path) -> Notes:
 
 
 @pytest.fixture
-def listening(notes: Notes, eventually: Callable[..., Any]) -> Iterator[Callable[[str], MCPServerHTTP]]:
+def listening(notes: Notes, eventually: Callable[..., Any]) -> Iterator[Callable[[str], Any]]:
     """A server at an address, by streamable HTTP or server-sent events."""
     processes = []
 
-    def start(transport: str) -> MCPServerHTTP:
+    def start(transport: str) -> Any:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -51,8 +53,8 @@ def listening(notes: Notes, eventually: Callable[..., Any]) -> Iterator[Callable
 
         eventually(answers, why="the MCP server listens")
         if transport == "sse":
-            return MCPServerSSE(url=f"http://127.0.0.1:{port}/sse")
-        return MCPServerHTTP(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "secret"})
+            return mcp.MCPServerSSE(url=f"http://127.0.0.1:{port}/sse")
+        return mcp.MCPServerHTTP(url=f"http://127.0.0.1:{port}/mcp", headers={"X-Key": "secret"})
 
     yield start
     for process in processes:

@@ -8,10 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from runner.agents.concurrently import run_concurrently
-from runner.agents.mcp.connection import _patiently
 from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
 from runner.journal.cancellation.cancel_scope import Wakeup
+
+from ...support.later import Later
+
+mcp = Later("runner.agents.mcp")
 
 
 def beside(function: Callable[[], object]) -> object:
@@ -23,11 +26,12 @@ def asked_for(function: Callable[[], object]) -> object:
     """A function that somebody else calls: what an MCP server does."""
     future: concurrent.futures.Future[object] = concurrent.futures.Future()
     threading.Thread(target=lambda: future.set_result(function()), daemon=True).start()
-    return _patiently(future, 60)
+    return mcp.connection._patiently(future, 60)
 
 
 @pytest.fixture(params=[beside, asked_for])
 def wait_for(request: pytest.FixtureRequest) -> Callable[[Callable[[], object]], object]:
+    assert mcp.connection  # it is imported before anybody waits
     return request.param
 
 
@@ -70,7 +74,7 @@ def test_a_stop_reaches_who_waits_for_what_never_comes(wait_for, eventually):
 
 def test_no_answer_in_time_is_an_error():
     with pytest.raises(TimeoutError, match=r"no answer within 0\.01 s"):
-        _patiently(concurrent.futures.Future(), 0.01)
+        mcp.connection._patiently(concurrent.futures.Future(), 0.01)
 
 
 def test_what_woke_before_the_wait_ends_it():

@@ -9,7 +9,9 @@ from runner import Crew, Task
 from runner.journal.journal import Journal
 from runner.journal.tool_uses import Use, recorded
 
-mcp = pytest.importorskip("mcp")
+from ...support.later import Later
+
+mcp = Later("mcp")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 

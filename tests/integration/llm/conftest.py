@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import openai
 import pytest
 
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
@@ -12,6 +11,9 @@ from runner.journal.journal import Journal
 from runner.llm.recording import journaled
 from runner.testing import ModelServer
 
+from ...support.later import Later
+
+openai = Later("openai")
 GPT = AccountKey("model", "", "gpt")
 
 

@@ -7,15 +7,15 @@ import struct
 import zlib
 from typing import Any
 
-import botocore.config
-import botocore.exceptions
-import botocore.session
 import pytest
 from urllib3.exceptions import ProtocolError
 
 from runner.core.ledger import AccountKey
 
+from ...support.later import Later
 from .wire_server import Reply, WireServer
+
+botocore = Later("botocore")
 
 CLAUDE = "anthropic.claude-3-5-sonnet-20240620-v1:0"
 SAID = {

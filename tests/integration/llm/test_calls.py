@@ -10,7 +10,6 @@ from queue import Queue
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 from runner.core.errors import Interrupted
@@ -22,8 +21,11 @@ from runner.journal.journal import Journal
 from runner.llm.recording import CallContext, CallResult, caller, calling, journaled
 from runner.testing import Answer
 
+from ...support.later import Later
 from . import test_vendors as vendors
 from .conftest import GPT, Account, journal_now, user
+
+openai = Later("openai")
 
 # -- what goes wrong
 

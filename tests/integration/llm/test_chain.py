@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import httpx2
-import openai
 import pytest
 
 from runner import Crew, Task
@@ -17,14 +16,16 @@ from runner.core.ledger import AccountKey, Counters
 from runner.engine.work import Conversation
 from runner.events import event_bus
 from runner.events.call_events import LLMCallStartedEvent
-from runner.llm.clients import anthropic as anthropic_client
-from runner.llm.clients import openai as openai_client
 from runner.llm.clients.recorded import read
 from runner.llm.llm import LLM
 from runner.llm.recording import chain, wire
 from runner.testing import Answer, Call
 
+from ...support.later import Later
 from .conftest import journal_now
+
+openai, openai_client = Later("openai"), Later("runner.llm.clients.openai")
+anthropic_client = Later("runner.llm.clients.anthropic")
 
 CODE = "the code"
 

@@ -8,7 +8,9 @@ import pytest
 
 from runner.llm.clients.completion import as_taken, read_openai
 
-openai = pytest.importorskip("openai")
+from ...support.later import Later
+
+openai = Later("openai")
 httpx2 = pytest.importorskip("httpx2")
 
 FUNCTION = {"name": "f", "description": "ü", "parameters": {"type": "object", "properties": {"a": {"default": None}}}}

@@ -4,8 +4,6 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
 from runner.core.ledger import Counters
@@ -13,7 +11,10 @@ from runner.events import event_bus
 from runner.events.call_events import CallDivergedEvent
 from runner.testing import ModelServer
 
+from ...support.later import Later
 from .conftest import GPT, user
+
+anthropic, openai = Later("anthropic"), Later("openai")
 
 
 def openai_sync(server: ModelServer, stream: bool) -> Any:

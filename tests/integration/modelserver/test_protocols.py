@@ -15,8 +15,9 @@ import pytest
 
 from runner.testing import Answer, Call, ModelServer, Rule
 
-anthropic = pytest.importorskip("anthropic")
-openai = pytest.importorskip("openai")
+from ...support.later import Later
+
+anthropic, openai = Later("anthropic"), Later("openai")
 
 SAY = [{"role": "user", "content": "Tell me of owls."}]
 TOOL = {
