@@ -11,7 +11,7 @@ import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
@@ -59,9 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-timeout looks
 def pytest_configure(config: pytest.Config) -> None:
-    """In the quick loop properties are held against fewer examples, no test has a thread that watches its time, and
-    files are in memory, where the machine has that: those of the tests, and those that the last sessions left.
-    """
+    """In the quick loop properties are held against fewer examples, and files are in memory where there is that."""
     if config.getoption("processor_time"):
         config.pluginmanager.register(ProcessorTime())
     gc.disable()  # until all is collected: what is imported stays
@@ -69,7 +67,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.stash[_is_quick]:
         hypothesis.settings.register_profile("fast", max_examples=6)
         hypothesis.settings.load_profile("fast")
-        config.option.timeout_method = "signal"
         if "TMPDIR" not in os.environ and os.access(IN_MEMORY, os.W_OK):
             os.environ["TMPDIR"] = str(IN_MEMORY)
             tempfile.tempdir = None  # it is looked for again
@@ -85,13 +82,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """How many processes ``-n auto`` means: three for each core, as tests of workers wait for most of their time.
+    """How many processes ``-n auto`` means: four for each core, as tests of workers wait for most of their time.
 
     The quick loop has none: each would import all of it once more, which is a third of what it does.
     """
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None
-    return 0 if config.getoption("markexpr") == "fast" else 3 * len(os.sched_getaffinity(0))
+    return 0 if config.getoption("markexpr") == "fast" else 4 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(trylast=True)  # of what -m left
@@ -160,10 +157,26 @@ def _not_at_us(send: Callable[[int, int], None]) -> Callable[[int, int], None]:
 _killpg = os.killpg
 
 
+def _not_here(leave: Callable[[int], NoReturn]) -> Callable[[int], NoReturn]:
+    """``leave``, but for code of the product in this very process; what was forked from it may."""
+    here = os.getpid()
+
+    @functools.wraps(leave)
+    def guarded(status: int) -> NoReturn:
+        if os.getpid() == here and str(sys._getframe(1).f_globals.get("__name__")).startswith("runner."):
+            raise AssertionError(f"os._exit({status}) in the test run itself")
+        leave(status)
+
+    return guarded
+
+
 @pytest.fixture(autouse=True, scope="session")
-def signals_go_to_others() -> Iterator[None]:
-    """A process that was not found (a pid of 0) fails its test, where it would have killed the whole test command."""
+def the_test_run_goes_on() -> Iterator[None]:
+    """What would end the whole test command fails its test: a signal for a process that was not found (a pid of 0), or
+    the product's own end of a worker's process.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "_exit", _not_here(os._exit))
         patch.setattr(os, "kill", _not_at_us(os.kill))
         patch.setattr(os, "killpg", _not_at_us(os.killpg))
         yield

@@ -50,13 +50,13 @@ def test_no_test_is_run_again_but_in_ci_which_names_it(root):
     assert {"-rR", "--reruns=1"} <= set(command.split())
 
 
-def test_n_auto_is_three_processes_for_each_core_and_none_in_the_quick_loop(request, monkeypatch):
+def test_n_auto_is_four_processes_for_each_core_and_none_in_the_quick_loop(request, monkeypatch):
     if not request.config.pluginmanager.hasplugin("xdist"):
         pytest.skip("pytest-xdist is switched off")
     monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
     cores = len(os.sched_getaffinity(0))
     ask = request.config.hook.pytest_xdist_auto_num_workers
-    for expression, expected in (("", 3 * cores), ("fast", 0)):
+    for expression, expected in (("", 4 * cores), ("fast", 0)):
         monkeypatch.setattr(request.config.option, "markexpr", expression)
         assert ask(config=request.config) == expected, expression
 
@@ -66,3 +66,19 @@ def test_what_is_marked_as_fast_is_where_the_quick_loop_looks(root):
     elsewhere = [path for path in (root / "tests").rglob("test_*.py") if "unit" not in path.parts]
     marked = [path.relative_to(root).as_posix() for path in elsewhere if "mark." + "fast" in path.read_text()]
     assert marked == []
+
+
+def test_a_worker_that_would_end_its_process_fails_its_test_and_a_child_of_it_may():
+    """xdist would say of the whole process that it was not properly terminated, and not why."""
+    code = {"__name__": "runner.made_here", "os": os}
+    with pytest.raises(AssertionError, match=r"os._exit\(75\) in the test run itself"):
+        exec("os._exit(75)", code)
+    if (pid := os.fork()) == 0:
+        exec("os._exit(75)", code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 75
+
+
+def test_a_test_that_takes_too_long_fails_alone(root):
+    """The other way of pytest-timeout ends the process, with all that it had to test."""
+    options = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert options["timeout_method"] == "signal"

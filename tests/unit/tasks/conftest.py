@@ -47,5 +47,5 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tasks]:
     loop.start()
     yield Tasks(loop)
     loop.call(loop.loop.stop)
-    loop._thread.join(10)
+    loop._thread.join(60)
     loop.loop.close()

@@ -62,6 +62,6 @@ def test_a_loop_that_breaks_ends_its_process(
     monkeypatch.setattr(task_loop.os, "_exit", left.append)
     tasks.loop.loop._selector.select = lambda _: 1 / 0
     tasks.loop.call(bool)
-    tasks.loop._thread.join(10)
+    tasks.loop._thread.join(60)
     assert left == [task_loop.BROKEN]
     assert "another is started" in caplog.text
