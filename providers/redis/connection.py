@@ -218,7 +218,7 @@ class PipelinedConnection:
                 self._send(*command)
                 if self._unread:
                     self._read_unread()
-                return self._connection.read_response()
+                return self._read()
         except NotNow as refusal:
             self.missed()
             if refusal.moved:
@@ -280,9 +280,16 @@ class PipelinedConnection:
         while self._unread:
             self._unread -= 1
             try:
-                self._connection.read_response()
+                self._read()
             except ResponseError:
                 self.reconnected = True
+
+    def _read(self) -> Any:
+        """The next answer. What redis-py does around its parser is done by who calls this, and costs as much."""
+        answer = self._connection._parser.read_response()
+        if isinstance(answer, ResponseError):
+            raise not_now(answer) or answer
+        return answer
 
     def close(self) -> None:
         """Close the socket; the next command opens it again."""

@@ -254,14 +254,15 @@ class QuietWatch:
     def reset(self) -> None:
         """Forget all: a forked process has no thread of its parent's."""
         self._wanted, self._never = threading.Event(), threading.Event()
-        self._started = False
+        self._started = self._awake = False
         self._look: Callable[[], bool] = bool
         self._every = 0.0
 
     def __call__(self, look: Callable[[], bool], every: float) -> None:
         """From now on call ``look`` after every so many seconds, until it returns true. It replaces one of before."""
         self._look, self._every = look, every
-        if not self._wanted.is_set():
+        if not self._awake:  # which costs less to ask than the event
+            self._awake = True
             self._wanted.set()
             if not self._started:
                 self._started = True
@@ -272,8 +273,10 @@ class QuietWatch:
             self._wanted.wait()
             self._never.wait(min(self._every, 60.0))
             self._wanted.clear()
+            self._awake = False
             with contextlib.suppress(Exception):  # the task itself meets it with its next command
                 if not self._look():
+                    self._awake = True
                     self._wanted.set()
 
 

@@ -280,6 +280,7 @@ class SentCalls:
         self._out: dict[AccountKey, int] = {}
         self._unsure: dict[AccountKey, int] | None = None
         self._unnoted: dict[AccountKey, int] = {}
+        self._texts: dict[int, str] = {}  # with so many steps that are not noted, and nothing else
         self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
         self.is_read = say is not None  #: whether who takes the task back may read it
         self._tell()
@@ -297,7 +298,7 @@ class SentCalls:
 
     def unsure(self, begun: Counters) -> None:
         """The store may not know of these steps. Who takes the task back counts them: what leaves, by what left."""
-        self._unsure = _steps(begun)
+        self._unsure = {STEP: begun[STEP]} if begun[STEP] > 0 else {}
         self._tell()
 
     def sure(self) -> None:
@@ -310,7 +311,10 @@ class SentCalls:
         """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
         many = begun[STEP] if begun else 0
         self._unnoted = {STEP: many} if many > 0 else {}
-        self._tell()
+        if self._say is not None and many in self._texts and not self._out and self._unsure is None:
+            self._say(self._texts[many])  # as it is with each step, twice
+        else:
+            self._tell()
 
     def _tell(self) -> None:
         if self._say is not None:
@@ -320,11 +324,10 @@ class SentCalls:
                     text += f", {line_of(entry, many, many if self.ahead else 0)}"
             for entry, many in (self._unsure or self._unnoted).items():
                 text += f", {line_of(entry, many, 0)}"
-            self._say(f"{self._token} [{text}]")
-
-
-def _steps(begun: Counters) -> dict[AccountKey, int]:
-    return {STEP: begun[STEP]} if begun[STEP] > 0 else {}
+            text = f"{self._token} [{text}]"
+            if not self._out and self._unsure is None:
+                self._texts[self._unnoted.get(STEP, 0)] = text
+            self._say(text)
 
 
 def share_sent(worker: str, store: str) -> str:

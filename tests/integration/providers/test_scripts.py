@@ -339,7 +339,7 @@ def test_an_interrupt_in_the_middle_costs_the_connection_not_the_order(
 
     line.send_nowait("ECHO", "left behind")
     with monkeypatch.context() as patch:
-        patch.setattr(line._connection, "read_response", interrupted)
+        patch.setattr(line._connection._parser, "read_response", interrupted)
         with pytest.raises(Interrupt):
             line.execute_command("ECHO", "sent, and its answer not read")
     assert line.execute_command("ECHO", "mine") == "mine"
