@@ -11,7 +11,7 @@ REACHES = re.compile(
     r"|vars\(crewai_event_bus\)|set_lock_backend|Knowledge\.add_sources = |TaskPool\.Pool = "
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
     r"|decorated\.__init__ = |sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
-    r"|\.create_ssl_context = "
+    r"|\.create_ssl_context = |loop\.__class__ = "
     r"|(?:_class|connection)\.(?:urlopen|send|_request) = "
 )
 

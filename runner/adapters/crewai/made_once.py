@@ -50,7 +50,7 @@ def make() -> None:
     for what in (_share_certificates, _make_state):
         with contextlib.suppress(Exception):
             what()
-    if _leaves_nothing(_rehearse):
+    if leaves_nothing(_rehearse):
         contextvars.Context().run(_rehearse)
 
 
@@ -94,7 +94,7 @@ def _make_state() -> None:
         AgentExecutor._initial_state_t = type("StateWithId", (FlowState, state), {"__module__": FlowState.__module__})
 
 
-def _leaves_nothing(do: Callable[[], None]) -> bool:
+def leaves_nothing(do: Callable[[], None]) -> bool:
     """Whether a fork that has done it has no more threads and open files than before: else who is forked would hang."""
     if not (pid := os.fork()):
         code = 1
@@ -108,9 +108,10 @@ def _leaves_nothing(do: Callable[[], None]) -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def _running() -> tuple[int, int]:
+def _running() -> list[int]:
     gc.collect()
-    return threading.active_count(), len(list(Path("/proc/self/fd").glob("*")))
+    counted = (len(list(Path("/proc/self", what).glob("*"))) for what in ("task", "fd"))
+    return [threading.active_count(), *counted]  # and threads that Python did not begin
 
 
 def _rehearse() -> None:

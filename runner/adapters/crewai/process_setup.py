@@ -55,8 +55,8 @@ USUAL = (
     "runner.llm.recording.urllib3_transport",
 )
 
-#: What a flow imports besides, for the memory that it makes: a second and a half. Not LanceDB itself, which starts
-#: threads, and a fork would have none of them.
+#: What a flow imports besides, for the memory that it makes: a second and a half. LanceDB itself starts a thread:
+#: see `flow_memory`.
 OF_FLOWS = ("lance_namespace_urllib3_client", "lance_namespace")
 
 LOCK_POLL = 0.01
@@ -107,6 +107,9 @@ def preload(adapter: str) -> None:
                 importlib.import_module(name)
         with contextlib.suppress(Exception):
             importlib.import_module("runner.adapters.crewai.made_once").make()
+        if adapter == "crewai-flow":
+            with contextlib.suppress(Exception):
+                importlib.import_module("runner.adapters.crewai.flow_memory").share()
     gc.collect()
     gc.freeze()  # it stays: forks share it, and it is not collected again
 
