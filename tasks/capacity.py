@@ -1,6 +1,7 @@
 """How many tasks a worker takes at a time, where nothing is said."""
 
 import os
+import resource
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ EACH = 4 * 2**20  #: bytes of memory to have for each of these; one that waits n
 LEAST = 16
 AGENTS = 2000  #: the most that are taken by default where they share a thread
 EACH_AGENT = 2**20  #: bytes of memory to have for each of these; one that waits needs a tenth of it
+FILES = 256  #: open files to have beside the connection of each of these
 
 
 def processes() -> int:
@@ -35,9 +37,23 @@ def machine_memory() -> int:
     return found
 
 
-def agents(memory: int | None = None) -> int:
-    """Tasks that mostly wait, where they share a thread."""
-    return max(LEAST, min(AGENTS, (machine_memory() if memory is None else memory) // EACH_AGENT))
+def open_files() -> int:
+    """How many files a process may have open, once it has raised its own limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return AGENTS + FILES if most == resource.RLIM_INFINITY else most
+
+
+def agents(memory: int | None = None, files: int | None = None) -> int:
+    """Tasks that mostly wait, where they share a thread: as the memory allows, and the files that may be open."""
+    by_memory = (machine_memory() if memory is None else memory) // EACH_AGENT
+    by_files = (open_files() if files is None else files) - FILES
+    return max(LEAST, min(AGENTS, by_memory, by_files))
+
+
+def told() -> str:
+    """What ``runner worker`` takes at once here, in a line."""
+    processes, waiting = (one["RUNNER_CONCURRENCY"] for one in parts("auto", None))
+    return f"{waiting} tasks that mostly wait, and {processes} with a process each"
 
 
 def waiting_pool() -> str:

@@ -110,10 +110,14 @@ def seconds(pids: list[int]) -> float:
     return sum(float(one) for fields in told for one in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, kill: bool = False) -> dict[str, Any]:
+STAND_BY = 10.0  #: seconds that another worker is there before it takes over
+
+
+def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, end: str = "") -> dict[str, Any]:
     """Have so many agents at work on one worker with these arguments.
 
-    With ``kill``, on another, which stands by, when it was killed with all of them in flight.
+    With ``end``, a method of `runner.testing.WorkerProcess`, on another, which stands by, when the first was ended with
+    all of them in flight.
     """
     code = [sys.executable, __file__, "--serve", "--delay", str(delay)]
     with (
@@ -144,15 +148,16 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, k
                     now = json.loads(urllib.request.urlopen(address, timeout=60).read())
                     if not killed and now["now"] > at_peak:
                         at_peak, peak = now["now"], max(peak, memory(processes(worker.pid)))
-                    if kill and not killed and now["now"] == agents:
-                        killed = now["now"]
+                    if end and not killed and now["now"] == agents:
                         fleet.start(*(arguments or ("--pool", "auto")))
+                        time.sleep(STAND_BY)
+                        killed = json.loads(urllib.request.urlopen(address, timeout=60).read())["now"]
                         at = time.monotonic()
-                        worker.kill_group()
+                        getattr(worker, end)()
                     return client.store.workers.active_runs() == 0
 
                 until(over, "all runs end", within=120 + delay * agents, every=1.0)
-                took, spent = time.monotonic() - started, 0.0 if kill else seconds(processes(worker.pid)) - began
+                took, spent = time.monotonic() - started, 0.0 if end else seconds(processes(worker.pid)) - began
                 completed = sum(run.status == "completed" for run in runs)
                 ledgers = [run.wait(0).ledger for run in runs]
                 times = json.loads(urllib.request.urlopen(f"{address}/times", timeout=60).read())
@@ -162,8 +167,8 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, k
     return {
         "agents": agents, "delay": delay, "completed": completed, "calls": now["calls"], "in flight": now["most"],
         "idle MB": round(idle), "peak MB": round(peak), "seconds": round(took, 1),
-        "processor ms each": round(spent * 1000 / agents, 1), "killed with": killed,
-        "first call again": again[0] if killed else None, "all again": again[-1] if killed else None,
+        "processor ms each": round(spent * 1000 / agents, 1), "ended with": killed,
+        "calls again, the first, 100th, last": [again[0], again[min(99, len(again) - 1)], again[-1]] if again else [],
         "paid": sum(one["paid"] for one in ledgers), "in doubt": sum(one["in_doubt"] for one in ledgers),
     }  # fmt: skip
 
@@ -173,11 +178,16 @@ if __name__ == "__main__":
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--delay", type=float, default=20.0)
     parser.add_argument("--crewai", action="store_true", help="agents of CrewAI: needs crew-runner[crewai]")
-    parser.add_argument("--kill", action="store_true", help="kill the worker with -9 when all are in flight")
+    parser.add_argument("--kill", action="store_const", const="kill_group", help="kill -9 when all are in flight")
+    parser.add_argument("--term", action="store_const", const="terminate", help="SIGTERM when all are in flight")
     parser.add_argument("--serve", action="store_true", help="be the model's server")
     given, rest = parser.parse_known_args()
     if given.serve:
         asyncio.run(serve(given.delay))
     else:
         crew_file = CREWAI if given.crewai else CREW
-        print(json.dumps(measure(given.agents, given.delay, *rest, crew_file=crew_file, kill=given.kill)))
+        print(
+            json.dumps(
+                measure(given.agents, given.delay, *rest, crew_file=crew_file, end=given.kill or given.term or "")
+            )
+        )

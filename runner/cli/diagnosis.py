@@ -18,6 +18,7 @@ from runner.core.redaction import redact_url
 from runner.providers.redis.connection import refusing, server_version
 from runner.providers.redis.patience import REFUSED, TRANSIENT_ERRORS, format_store_error, remedy
 from runner.providers.redis.protocol import PROTOCOL
+from runner.tasks import capacity
 
 NEWEST = 20  #: runs of which the events are looked at
 
@@ -42,6 +43,7 @@ def diagnose() -> list[Finding]:
             f"redis-py {version('redis')}",
         ),
         _cache(),
+        _capacity(),
     ]
     try:
         servers = named_servers()
@@ -92,6 +94,13 @@ def _cache() -> Finding:
     except OSError:
         writable = False
     return Finding("bundle cache", str(folder), ok=writable, hint="set RUNNER_CACHE_DIR to a writable folder")
+
+
+def _capacity() -> Finding:
+    try:
+        return Finding("a worker here takes at once", capacity.told())
+    except UsageError as error:
+        return Finding("a worker here takes at once", str(error), ok=False, exit_code=int(error.exit_code))
 
 
 def _redis(store: Store) -> Finding:

@@ -10,7 +10,17 @@ from runner.tasks import capacity
     (2**20, 16, 16), (512 * 2**20, 128, 512), (64 * 2**30, 200, 2000),
 ])  # fmt: skip
 def test_tasks_that_wait_by_memory(memory: int, threads: int, agents: int) -> None:
-    assert (capacity.threads(memory), capacity.agents(memory)) == (threads, agents)
+    assert (capacity.threads(memory), capacity.agents(memory, 2**20)) == (threads, agents)
+
+
+def test_each_that_waits_may_have_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert capacity.agents(2**40, 1024) == 1024 - capacity.FILES
+    assert capacity.agents(2**40, 64) == capacity.LEAST
+    monkeypatch.setattr(capacity.resource, "getrlimit", lambda _: (1024, capacity.resource.RLIM_INFINITY))
+    assert capacity.agents(2**40) == capacity.AGENTS
+    monkeypatch.setattr(capacity, "machine_memory", lambda: 2**40)
+    monkeypatch.setattr(capacity, "processes", lambda: 4)
+    assert capacity.told() == "2000 tasks that mostly wait, and 4 with a process each"
 
 
 def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:
