@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from billiard.process import current_process
 from celery import Task
+from celery.concurrency.base import BasePool
 from celery.exceptions import Retry as CeleryRetry
 from celery.signals import worker_process_init
 
@@ -251,7 +252,18 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
         here.stops.has_message = False
 
 
-@app.task(name=JOB, base=JobTask, ignore_result=True, Request=JobRequest, throws=(TaskFailed,))
+class StoppableRequest(JobRequest):
+    """A message whose job may be stopped by itself: ``revoke(terminate=True)``."""
+
+    def terminate(self, pool: BasePool, signal: Any = None) -> None:
+        """Have its task handed back, to continue elsewhere: by its process, if that does no other tasks."""
+        if type(pool).terminate_job is BasePool.terminate_job:
+            process().stops.hand_back(self.id)
+        else:
+            super().terminate(pool, signal)
+
+
+@app.task(name=JOB, base=JobTask, ignore_result=True, Request=StoppableRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back: that would show in Flower."""
     match process().do(Job(run, branch, task, attempt)):

@@ -1,11 +1,14 @@
 """A job as Celery's users see it: its request in the worker's main process, and how it failed."""
 
+import logging
 from typing import Any
 
 from celery.worker import state
 from celery.worker.request import Request
 
 from runner.tasks.app import own_broker
+
+log = logging.getLogger(__name__)
 
 WATCHED = "watched"  #: in what Celery gives with a message: whether its events are received
 
@@ -31,6 +34,12 @@ class JobRequest(Request):
         """Tell Flower of the job that its process is at."""
         if self._eventer and self._eventer.enabled and self.task.send_events:
             self._eventer.send(type, uuid=self._current, **fields)
+
+    def revoked(self) -> bool:
+        """Never: a job that a run waits for would be sent again, to be dropped again. ``runner cancel`` ends a run."""
+        if self.id in state.revoked:
+            log.warning("job %s was revoked, which ends nothing of its run: runner cancel does", self.id)
+        return False
 
     def acknowledge(self) -> None:
         """Nothing to tell the state's own Redis."""

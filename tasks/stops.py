@@ -126,6 +126,19 @@ class TaskStops:
             _later(self._drain_timeout, self._force_out)
         self._break_in()
 
+    def hand_back(self, message: str) -> None:
+        """Stop the task of the job that came with this message, if it is in flight: as a drain stops all of them."""
+        for task in list(self._flying.values()):
+            if task.claim.job.message_id == message:
+                task.cancel_scope.ask(stop := Interrupted("its job was revoked"))
+                _later(self._drain_timeout, self._insist, task, stop)
+        self._break_in()
+
+    def _insist(self, task: _InFlight, stop: Interrupted) -> None:
+        stop.deferrable = False
+        if self._flying.get(task.section) is task:
+            self._poke()
+
     def mark(self, cause: str) -> None:
         """A signal came: the runs in flight that asked for it get a checkpoint before anything else happens."""
         asked = [task.claim for task in list(self._flying.values()) if task.claim.scope.triggers & {cause, "*"}]

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 
 from runner.client import Client, prepare
+from runner.tasks.app import kombu_url
 from runner.testing import Call, ModelRequest, ModelServer
 
 from ...support.soak import in_soak
@@ -161,6 +163,38 @@ def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
         answers.set()
         assert stays.wait(60).status == "completed"
     assert worker.alive()
+
+
+def test_a_job_that_is_revoked_alone_is_handed_back(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
+    answers = threading.Event()
+
+    def answer(_: ModelRequest) -> str:
+        answers.wait(120)
+        return "Done."
+
+    with ModelServer(answer) as models:
+        fleet.start("--pool", "shared", "--drain-timeout", "0.1", **models.environment)
+        app, prepared = Celery(broker=kombu_url(fleet.url)), prepare(f"{crew}:crew")
+        eventually(lambda: app.control.ping(), why="the worker hears")
+        stays, goes = (client.submit(prepared, {"n": n}) for n in ("stays", "goes"))
+        models.wait_for(2, 60)
+        app.control.revoke(f"{goes.id}.main.write.1", terminate=True)
+        models.wait_for(3, 60)  # it is at its call again
+        answers.set()
+        results = [run.wait(60) for run in (stays, goes)]
+    assert [(result.status, result.ledger["in_doubt"]) for result in results] == [("completed", 0), ("completed", 1)]
+    assert "task_released" in {event.type for event in goes.events()}
+
+
+def test_a_job_that_is_revoked_before_it_begins_is_done(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
+    with ModelServer("Done.") as models:
+        fleet.start("--pool", "shared", **models.environment)
+        app = Celery(broker=kombu_url(fleet.url))
+        message = "r-before.main.write.1"
+        eventually(lambda: app.control.revoke(message, reply=True), why="the worker heard it")
+        assert [*(app.control.inspect().revoked() or {}).values()] == [[message]]
+        handle = client.submit(f"{crew}:crew", {"n": "1"}, new_id=lambda: "r-before")
+        assert handle.wait(60).status == "completed"
 
 
 def test_what_blocks_holds_no_other_up(fleet: Any, client: Client, crew: str, tmp_path: Path) -> None:
