@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias, TypeVar
 
 import hiredis
-from redis import ConnectionPool, Redis
+from redis import ConnectionError, ConnectionPool, Redis
 from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import AuthenticationError, DataError, NoPermissionError, RedisError, ResponseError
@@ -286,7 +286,10 @@ class PipelinedConnection:
 
     def _read(self) -> Any:
         """The next answer. What redis-py does around its parser is done by who calls this, and costs as much."""
-        answer = self._connection._parser.read_response()
+        try:
+            answer = self._connection._parser.read_response()
+        except OSError as error:  # a reset: an end, and a timeout, the parser itself tells as redis-py's errors
+            raise ConnectionError(f"reading from the server failed: {error}") from None
         if isinstance(answer, ResponseError):
             raise not_now(answer) or answer
         return answer

@@ -328,6 +328,23 @@ def test_what_is_left_on_a_lost_connection_raises_nothing(line: LossyLine, redis
     assert line.execute_command("ECHO", "heard") == "heard"
 
 
+@pytest.mark.parametrize("asked", ["execute_command", "send_nowait"])
+def test_a_connection_that_is_reset_is_opened_again(line: PipelinedConnection, asked: str) -> None:
+    class Reset:
+        def recv_into(self, *_: Any) -> int:
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    assert line.execute_command("ECHO", "open") == "open"
+    getattr(line, asked)("ECHO", "read")
+    line._connection._parser._sock = Reset()
+    assert line.execute_command("ECHO", "heard") == "heard"
+    line.send_nowait("ECHO", "left behind")
+    line._connection._parser._sock = Reset()
+    line.settle()
+    assert line.reconnected
+    assert line.execute_command("ECHO", "heard") == "heard"
+
+
 def test_an_interrupt_in_the_middle_costs_the_connection_not_the_order(
     line: PipelinedConnection, monkeypatch: Any
 ) -> None:
