@@ -5,15 +5,25 @@ from pathlib import Path
 
 import pytest
 
-LONG = ("worker/tasks", "ops", "examples", "docs", "house", "worker/adapters")
+LONG = (
+    "worker/tasks",
+    "ops",
+    "examples",
+    "docs",
+    "house",
+    "worker/frameworks",
+    "integration/cli/browser",
+    "worker/adapters",
+)
 """Folders of tests that take seconds each. The last one's wait for an environment that is made meanwhile."""
+SHORT = "unit"  #: the folder of tests that take milliseconds
 
 
 def dealt(items: Sequence[pytest.Item], folder: Path, processes: int) -> list[pytest.Item]:
     """The tests of ``folder`` in an order that xdist's worksteal cuts into that many equal pieces, one for a process.
 
-    Each piece begins with whole files of the long ones. Whoever is done takes over tests from the end of another's
-    piece, so the short ones are what is left when the session ends.
+    Each piece begins with whole files of the long ones, and ends with its share of the short ones. Whoever is done
+    takes over tests from the end of another's piece, so the short ones are what is left when the session ends.
     """
     long: dict[Path, list[pytest.Item]] = {}
     for rank in LONG:
@@ -23,12 +33,15 @@ def dealt(items: Sequence[pytest.Item], folder: Path, processes: int) -> list[py
     pieces: list[list[pytest.Item]] = [[] for _ in range(processes)]
     for file in long.values():
         min(pieces, key=len).extend(file)
-    short = [item for item in items if item.path not in long]
+    others = [item for item in items if item.path not in long]
+    short = [item for item in others if item.path.is_relative_to(folder / SHORT)]
+    others = [item for item in others if not item.path.is_relative_to(folder / SHORT)]
     left = len(items)
     for number, piece in enumerate(pieces):  # as worksteal divides: what is left by how many have nothing yet
         size = left // (processes - number)
         wanted = max(0, size - len(piece))
-        piece += short[:wanted]
-        del short[:wanted]
+        there = wanted * len(others) // max(1, len(others) + len(short))
+        piece += others[:there] + short[: wanted - there]
+        del others[:there], short[: wanted - there]
         left -= size
-    return [item for piece in pieces for item in piece] + short
+    return [item for piece in pieces for item in piece] + others + short

@@ -34,6 +34,9 @@ def test_each_process_begins_with_whole_files_of_long_tests(processes: int) -> N
     for piece in pieces:
         kinds = [item in LONG for item in piece]
         assert kinds == sorted(kinds, reverse=True), "the long ones come first"
+        quick = [item.path.is_relative_to(TESTS / "unit") for item in piece]
+        assert quick == sorted(quick), "the short ones last"
+        assert quick[-1], "what others take from its end is short"
         for one in LONG:
             if one in piece:
                 assert where[str(one.path)] == pieces.index(piece), "a file is not divided"
