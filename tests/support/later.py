@@ -1,7 +1,9 @@
 """Packages that few tests use and that take seconds to import: each process of a session reads all test files."""
 
+import gc
 import importlib
 import importlib.util
+import sys
 from typing import Any
 
 import pytest
@@ -18,7 +20,10 @@ class Later:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # pytest asks everything in a file for such
             raise AttributeError(name)
-        module = importlib.import_module(self._name)
+        if self._name not in sys.modules:
+            importlib.import_module(self._name)
+            gc.freeze()  # as what is there when all is collected: nothing looks through it again
+        module = sys.modules[self._name]
         try:
             return getattr(module, name)
         except AttributeError:  # a module of it that was not imported yet
