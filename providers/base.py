@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 REDIS_SCHEMES = (
     *("redis://", "rediss://", "valkey://", "valkeys://", "unix://"),
     *("redis+sentinel://", "rediss+sentinel://", "valkey+sentinel://", "valkeys+sentinel://"),
+    *("redis+cluster://", "rediss+cluster://", "valkey+cluster://", "valkeys+cluster://"),
 )
 """How the URL of a Redis begins."""
 

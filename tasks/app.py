@@ -7,11 +7,15 @@ from urllib.parse import quote
 
 from celery import Celery
 from kombu.entity import Queue
+from kombu.transport import TRANSPORT_ALIASES
 
 from runner.core.settings import DEFAULT_QUEUE
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.redis import address
-from runner.providers.redis.protocol import POOLS, served
+from runner.providers.redis.keys import home
+from runner.providers.redis.protocol import POOLS, queue_in, served
+
+CLUSTER_SCHEME = "rediscluster"  #: how kombu's URLs of a Redis Cluster begin
 
 
 def state_url() -> str:
@@ -33,6 +37,11 @@ def kombu_url(url: str) -> str:
         login = ":".join(quote(watched.login.get(name, ""), safe="") for name in ("username", "password"))
         at = f"{login}@" if watched.login else ""
         return ";".join(f"sentinel://{at}{host}:{port}/{watched.db}" for host, port in watched.sentinels)
+    if (cluster := address.clustered(url)) is not None:
+        login = ":".join(quote(cluster.login.get(name, ""), safe="") for name in ("username", "password"))
+        at = f"{login}@" if cluster.login else ""
+        host, port = cluster.nodes[0]
+        return f"{CLUSTER_SCHEME}://{at}{f'[{host}]' if ':' in host else host}:{port}/0"
     return address.for_kombu(url)
 
 
@@ -41,9 +50,12 @@ def broker_url() -> str:
     return kombu_url(_broker())
 
 
-def _watched() -> address.Watched | None:
+def _watched() -> address.Watched | address.Clustered | None:
     url = _broker()
-    return address.watched(address.standard(url)) if url.startswith(SCHEMES) else None
+    if not url.startswith(SCHEMES):
+        return None
+    url = address.standard(url)
+    return address.watched(url) or address.clustered(url)
 
 
 def transport_options() -> dict[str, Any]:
@@ -51,6 +63,8 @@ def transport_options() -> dict[str, Any]:
     watched = _watched()
     if watched is None:
         return {}
+    if isinstance(watched, address.Clustered):
+        return {"cluster_nodes": watched.nodes, "cluster_tag": watched.tag}
     asked = {**watched.options, **watched.sentinel_login, "socket_connect_timeout": 5.0, "socket_timeout": 5.0}
     return {"master_name": watched.name, "sentinel_kwargs": asked}
 
@@ -74,6 +88,12 @@ def pools() -> tuple[str, ...]:
     return (one,) if one else POOLS
 
 
+def in_slot(name: str) -> str:
+    """How a queue, or an exchange, of that name is called with our store: in a Redis Cluster its key has our slot."""
+    cluster = address.clustered(address.standard(state_url()))
+    return name if cluster is None else queue_in(home(cluster.tag), name)
+
+
 def _queue(name: str) -> Any:
     # Only there: another broker would push all it has to a consumer that acknowledges nothing.
     return Queue(name, routing_key=name, no_ack=own_broker())  # type: ignore[no-untyped-call]
@@ -81,7 +101,7 @@ def _queue(name: str) -> Any:
 
 def settings() -> dict[str, Any]:
     """The app's, as the environment has them when they are first needed: the parent of workers sets it as it forks."""
-    queue = os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE)
+    queue = in_slot(os.environ.get("RUNNER_QUEUE", DEFAULT_QUEUE))
     return {
         "broker_url": broker_url(),
         "broker_use_ssl": transport_security(),
@@ -116,6 +136,9 @@ def settings() -> dict[str, Any]:
         "worker_send_task_events": False,
         "task_send_sent_event": False,
         "task_default_queue": queue,
+        "control_exchange": in_slot("celery"),
+        "event_exchange": in_slot("celeryev"),
+        "event_queue_prefix": in_slot("celeryev"),
         "worker_cancel_long_running_tasks_on_connection_loss": False,
         "worker_proc_alive_timeout": 60.0,
         "worker_lost_wait": 0.1,
@@ -123,5 +146,6 @@ def settings() -> dict[str, Any]:
     }
 
 
+TRANSPORT_ALIASES[CLUSTER_SCHEME] = "runner.tasks.transport:ClusterTransport"
 app = Celery("runner", set_as_current=True)
 app.add_defaults(settings)

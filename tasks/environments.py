@@ -24,7 +24,7 @@ from runner.core.plan import THREAD
 from runner.core.settings import builds_environments, default_queue, environment_idle
 from runner.engine.environments import Environments
 from runner.providers.redis.protocol import queue_of
-from runner.tasks.app import pools
+from runner.tasks.app import in_slot, pools
 from runner.tasks.broker import CeleryBroker
 from runner.tasks.child import REQUESTS
 
@@ -51,7 +51,8 @@ class WorkerEnvironments(Environments):
                 return self.accept(needed)
             self._others.add(code)
         queue = f"{default_queue()}@{needed.digest}"
-        self._broker.send(job, queue_of(queue) if "process" in pools() else queue_for(queue_of(queue), THREAD))
+        sent = queue_of(in_slot(queue))
+        self._broker.send(job, sent if "process" in pools() else queue_for(sent, THREAD))
         _ask(needed, queue)
         return False
 

@@ -16,7 +16,7 @@ from celery.worker import state
 from runner.core.redaction import redact_handlers
 from runner.core.settings import WorkerSettings, worker_labels
 from runner.providers.redis.connection import connect
-from runner.providers.redis.protocol import READS
+from runner.providers.redis.protocol import READS, name_of
 from runner.tasks import app as celery_side
 from runner.tasks import jobs, pool, transport
 from runner.tasks.broker import CeleryBroker
@@ -40,7 +40,7 @@ class HeartbeatStep(bootsteps.StartStopStep):
         settings = WorkerSettings()
         threads = not hasattr(parent.pool, "_pool") or not hasattr(parent.pool._pool, "_pool")
         url = celery_side.state_url()
-        queue = celery_side.app.conf.task_default_queue
+        queue = name_of(celery_side.app.conf.task_default_queue)
         heartbeat = HeartbeatStep.heartbeat = Heartbeat(
             url,
             os.environ["RUNNER_WORKER_ID"],

@@ -17,12 +17,17 @@ from kombu.transport import TRANSPORT_ALIASES, redis
 
 from runner.core.errors import one_line
 from runner.providers.redis import address
+from runner.providers.redis.cluster import SecureSlotConnection, SlotConnection
 from runner.providers.redis.connection import NoticingClient, noticing_connections
 from runner.providers.redis.patience import TRANSIENT_ERRORS, NotNow, outage
 
 log = logging.getLogger(__name__)
 
 PAUSE = 0.2  #: seconds until the broker is asked again
+OWN_KEYS = (
+    *("keyprefix_queue", "keyprefix_binding_deadlines", "keyprefix_binding_permanent"),
+    *("unacked_key", "unacked_index_key", "unacked_mutex_key"),
+)  #: what says how kombu calls keys that are no queues
 LONGEST_PAUSE = 1.0  #: the same, where it has been away for long
 
 
@@ -98,6 +103,23 @@ class SentinelChannel(_Noticing, redis.SentinelChannel):
     """Of whichever server is the master."""
 
 
+class ClusterChannel(_Noticing, redis.Channel):
+    """Of whichever master has the slot of a partition: all of kombu's own keys are in that."""
+
+    connection_class: Any = SlotConnection
+    connection_class_ssl: Any = SecureSlotConnection
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        asked = connection.client.transport_options
+        self._slot = {"nodes": asked["cluster_nodes"], "tag": asked["cluster_tag"]}
+        for name in OWN_KEYS:
+            setattr(self, name, f"{{{asked['cluster_tag']}}}{getattr(self, name)}")
+        super().__init__(connection, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        return super()._connparams(asynchronous) | self._slot
+
+
 class Transport(redis.Transport):
     """kombu's for Redis. A refusal that passes is one of the errors after which it may be used again."""
 
@@ -114,6 +136,12 @@ class SentinelTransport(Transport):
 
     default_port: Any = address.SENTINEL_PORT
     Channel: Any = SentinelChannel
+
+
+class ClusterTransport(Transport):
+    """The same, where a cluster's nodes say which server it is."""
+
+    Channel: Any = ClusterChannel
 
 
 class Consumer(consumer.Consumer):

@@ -3,32 +3,39 @@
 ``redis://USER:PASSWORD@HOST:PORT/DB``, with TLS ``rediss://``; the same as ``valkey://`` and ``valkeys://``; and
 ``unix://PATH``. Behind Sentinel ``redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB``, with TLS
 ``rediss+sentinel://``: the hosts are the sentinels', user and password the server's; the sentinels' own are
-``?sentinel_username=`` and ``?sentinel_password=``. What TLS needs stands in the query: ``ssl_ca_certs``,
+``?sentinel_username=`` and ``?sentinel_password=``. A Redis Cluster is
+``redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT``, with TLS ``rediss+cluster://``: the hosts are some of its nodes.
+What TLS needs stands in the query: ``ssl_ca_certs``,
 ``ssl_certfile``, ``ssl_keyfile``.
 
 Several servers are several URLs with commas between them.
 """
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from runner.core.errors import UsageError
 from runner.core.redaction import redact_url
 
 SENTINEL_PORT = 26379
+CLUSTER_PORT = 6379
 
 _HINT = "It is redis://USER:PASSWORD@HOST:PORT/DB; a / # ? : or @ in the password is written %2F %23 %3F %3A %40."
 _SENTINEL_HINT = (
     "It is redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB, of the sentinels, and the master's name."
 )
+_CLUSTER_HINT = "It is redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT, of some of its nodes; its database is 0."
 
 _SAME = {
     "valkey": "redis",
     "valkeys": "rediss",
     "valkey+sentinel": "redis+sentinel",
     "valkeys+sentinel": "rediss+sentinel",
+    "valkey+cluster": "redis+cluster",
+    "valkeys+cluster": "rediss+cluster",
 }
 _TLS = (
     "ssl_ca_certs",
@@ -46,6 +53,7 @@ _OF_A_SERVER = ("db", "username", "password")
 _OF_CONNECTIONS = ("client_name", "health_check_interval", "protocol", "socket_timeout")
 _OF_SOCKETS = ("socket_connect_timeout", "socket_keepalive")
 _BETWEEN = re.compile(r",\s*(?=[a-z+]+://)")  # between sentinels there are commas, too
+_OF_A_CLUSTER = ("partitions", "tag")  #: how many it is to have; of which of them this is the URL
 _OF_SENTINELS = {"sentinel_username": "username", "sentinel_password": "password"}
 
 
@@ -58,6 +66,20 @@ class Watched:
     db: int
     login: dict[str, str]
     sentinel_login: dict[str, str]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """A Redis Cluster, of some ``nodes``. ``tag`` is what decides the slot of one partition; "" for them all.
+
+    ``partitions`` is how many it is to have, 0 for one on each master. ``options`` are those of TLS.
+    """
+
+    nodes: tuple[tuple[str, int], ...]
+    tag: str
+    partitions: int
+    login: dict[str, str]
     options: dict[str, Any]
 
 
@@ -99,8 +121,9 @@ def standard(url: str) -> str:
 
 def _known(scheme: str) -> tuple[str, ...]:
     """The options that a URL's query may have."""
-    if scheme.endswith("+sentinel"):
-        return (*_OF_SENTINELS, *(_TLS if scheme.startswith("rediss") else ()))
+    if "+" in scheme:
+        of = _OF_A_CLUSTER if scheme.endswith("+cluster") else _OF_SENTINELS
+        return (*of, *(_TLS if scheme.startswith("rediss") else ()))
     known = _OF_A_SERVER + _OF_CONNECTIONS
     if scheme == "unix":
         return known
@@ -136,6 +159,8 @@ def identity(url: str) -> str:
     if (found := watched(url)) is not None:
         hosts = ",".join(sorted(f"{host.lower()}:{port}" for host, port in found.sentinels))
         return f"{hosts}/{found.name}/{found.db}"
+    if (cluster := clustered(url)) is not None:
+        return ",".join(sorted(f"{host.lower()}:{port}" for host, port in cluster.nodes)) + f"/{cluster.tag}"
     db = dict(parse_qsl(parts.query)).get("db") or ("" if parts.scheme == "unix" else parts.path.strip("/")) or "0"
     where = parts.path if parts.scheme == "unix" else f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
     return f"{where}/{int(db) if db.isdigit() else db}"
@@ -151,26 +176,59 @@ def watched(url: str) -> Watched | None:
     if not url.partition("://")[0].endswith("+sentinel"):
         return None
     parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
+    login, hosts = _login(parts.netloc), _hosts(parts.netloc, SENTINEL_PORT)
     path = re.fullmatch(r"/([^/]+)(?:/(\d*))?", parts.path)
-    ports = [re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", host) for host in hosts.split(",")]
-    if not path or not all(ports) or parts.scheme not in ("redis+sentinel", "rediss+sentinel"):
+    if not path or not hosts or parts.scheme not in ("redis+sentinel", "rediss+sentinel"):
         why = "a host, a port, the master's name or the database cannot be read"
         raise UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_SENTINEL_HINT}")
-    options: dict[str, Any] = {"ssl": True} if parts.scheme.startswith("rediss") else {}
-    sentinel_login = {}
-    for name, value in parse_qsl(parts.query):
-        if name in _OF_SENTINELS:
-            sentinel_login[_OF_SENTINELS[name]] = value
-        else:
-            options[name] = value.lower() in ("1", "true", "yes") if name == "ssl_check_hostname" else value
-    user, _, password = login.partition(":")
+    options = _options(parts, _OF_SENTINELS)
+    sentinel_login = {_OF_SENTINELS[name]: value for name, value in parse_qsl(parts.query) if name in _OF_SENTINELS}
+    return Watched(hosts, unquote(path[1]), int(path[2] or 0), login, sentinel_login, options)
+
+
+def clustered(url: str) -> Clustered | None:
+    """What a URL of a Redis Cluster says; None for any other. Raises `UsageError`."""
+    if not url.partition("://")[0].endswith("+cluster"):
+        return None
+    parts = urlsplit(url)
+    hosts, asked = _hosts(parts.netloc, CLUSTER_PORT), dict(parse_qsl(parts.query))
+    many = asked.get("partitions", "0")
+    known = parts.scheme in ("redis+cluster", "rediss+cluster") and parts.path in ("", "/", "/0")
+    if not known or not hosts or not re.fullmatch(r"\d{1,3}", many):
+        why = "a host, a port, the database or the number of partitions cannot be read"
+        raise UsageError(f"{redact_url(url)} is not a Redis URL: {why}. {_CLUSTER_HINT}")
+    options = _options(parts, _OF_A_CLUSTER)
+    return Clustered(hosts, asked.get("tag", ""), int(many), _login(parts.netloc), options)
+
+
+def tagged(url: str, tag: str) -> str:
+    """The URL of one partition of a Redis Cluster: of the keys whose slot this tag decides; any other, as it is."""
+    if not url.partition("://")[0].endswith("+cluster"):
+        return url
+    address, _, query = url.partition("?")
+    asked = [(name, value) for name, value in parse_qsl(query) if name not in _OF_A_CLUSTER]
+    if tag:
+        asked.append(("tag", tag))
+    return address + (f"?{urlencode(asked, safe='/')}" if asked else "")
+
+
+def _hosts(netloc: str, port: int) -> tuple[tuple[str, int], ...]:
+    """Hosts and ports; none where one cannot be read."""
+    hosts = netloc.rpartition("@")[2].split(",")
+    found = [re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", host) for host in hosts]
+    return tuple((one[1].strip("[]"), int(one[2] or port)) for one in found if one) if all(found) else ()
+
+
+def _login(netloc: str) -> dict[str, str]:
+    user, _, password = netloc.rpartition("@")[0].partition(":")
     given = {"username": unquote(user), "password": unquote(password)}
-    return Watched(
-        tuple((found[1].strip("[]"), int(found[2] or SENTINEL_PORT)) for found in ports if found),
-        unquote(path[1]),
-        int(path[2] or 0),
-        {name: value for name, value in given.items() if value},
-        sentinel_login,
-        options,
-    )
+    return {name: value for name, value in given.items() if value}
+
+
+def _options(parts: SplitResult, own: Collection[str]) -> dict[str, Any]:
+    """Those of TLS."""
+    found: dict[str, Any] = {"ssl": True} if parts.scheme.startswith("rediss") else {}
+    for name, value in parse_qsl(parts.query):
+        if name not in own:
+            found[name] = value.lower() in ("1", "true", "yes") if name == "ssl_check_hostname" else value
+    return found

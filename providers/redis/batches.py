@@ -22,13 +22,14 @@ class Batches:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.home = keys.home_of(client)
 
     def create(self, batch: str, plan: Plan, fields: dict[str, str], runs: Sequence[NewRun]) -> list[str]:
         """Accept runs of one plan, all of them or none; ``fields`` are what they share.
 
         Returns for each "created", "exists", or "taken" where its id is another run's; or ["no bundle"] for all.
         """
-        home = keys.home()
+        home = self.home
         answers: list[str] = scripts.load("create_runs")(
             self.client,
             home=home,
@@ -45,18 +46,18 @@ class Batches:
 
     def runs(self, batch: str, after: int = 0, limit: int = 500) -> list[tuple[int, str]]:
         """Its runs by their numbers, from the one that follows ``after``."""
-        key = keys.key("batch_runs_key", home=keys.home(), batch=batch)
+        key = keys.key("batch_runs_key", home=self.home, batch=batch)
         found = self.client.zrangebyscore(key, f"({after}", "+inf", start=0, num=limit, withscores=True)
         return [(int(number), str(run_id)) for run_id, number in found]
 
     def last_ended(self, batch: str) -> str:
         """Where the list of those that are over ends now; "0" if there is none."""
-        newest = self.client.xrevrange(keys.key("batch_ended_key", home=keys.home(), batch=batch), count=1)
+        newest = self.client.xrevrange(keys.key("batch_ended_key", home=self.home, batch=batch), count=1)
         return str(newest[0][0]) if newest else "0"
 
     def ended(self, batch: str, after: str, block_ms: int) -> tuple[list[str], str]:
         """The runs that were over since ``after``, and where the list ends now; waits that long for the first."""
-        key = keys.key("batch_ended_key", home=keys.home(), batch=batch)
+        key = keys.key("batch_ended_key", home=self.home, batch=batch)
         entries = entries_of(self.client.xread({key: after}, block=block_ms, count=500))
         return [dict(fields)["run"] for _, fields in entries], entries[-1][0] if entries else after
 
@@ -67,9 +68,9 @@ class Batches:
         """
         pipe = self.client.pipeline(transaction=False)
         for run_id in run_ids:
-            pipe.hmget(keys.run_key(run_id), RUN_FIELDS)
-            pipe.hgetall(keys.branch_key(run_id, MAIN))
-            pipe.hgetall(keys.key("outputs_key", branch_key=keys.branch_key(run_id, MAIN)))
+            pipe.hmget(keys.run_key(run_id, self.home), RUN_FIELDS)
+            pipe.hgetall(keys.branch_key(run_id, MAIN, self.home))
+            pipe.hgetall(keys.key("outputs_key", branch_key=keys.branch_key(run_id, MAIN, self.home)))
         answers = pipe.execute()
         found: dict[str, tuple[RunRecord, BranchRecord, Mapping[str, Committed]]] = {}
         for run_id, fields, line, stored in zip(run_ids, *(answers[i::3] for i in range(3)), strict=True):
@@ -83,5 +84,5 @@ class Batches:
         """How these runs stand; None for one that is gone. One round trip."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in run_ids:
-            pipe.hget(keys.run_key(run_id), "status")
+            pipe.hget(keys.run_key(run_id, self.home), "status")
         return [RunStatus(status) if status else None for status in pipe.execute()]

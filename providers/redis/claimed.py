@@ -40,7 +40,7 @@ class ClaimedTask(ClaimedSteps):
         log: Log | None = None,
     ) -> None:
         super().__init__(line, claim, outgoing, log)
-        self._home = keys.home_of(claim.job.run_id)
+        self._home = line.home
         self._outputs = keys.key("outputs_key", branch_key=self._branch)
         self._me, self._said = os.urandom(4).hex(), itertools.count()
         self.told = (0, 0)

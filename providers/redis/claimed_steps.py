@@ -37,9 +37,9 @@ class ClaimedSteps:
     ) -> None:
         self._line = line
         self._claim = claim
-        job = claim.job
-        self._run = keys.run_key(job.run_id)
-        self._branch = keys.branch_key(job.run_id, job.branch)
+        job, home = claim.job, line.home
+        self._run = keys.run_key(job.run_id, home)
+        self._branch = keys.branch_key(job.run_id, job.branch, home)
         self._task = keys.key("task_key", branch_key=self._branch, name=job.task)
         self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}

@@ -15,11 +15,10 @@ from redis.backoff import NoBackoff
 from redis.client import Pipeline
 from redis.exceptions import AuthenticationError, DataError, NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry
-from redis.sentinel import SentinelConnectionPool
 
 from runner.core.errors import BadInput, StoreUnreachable
 from runner.core.redaction import redact_url
-from runner.providers.redis import address
+from runner.providers.redis import address, cluster, keys, sentinels
 from runner.providers.redis.patience import (
     REFUSES,
     TRANSIENT_ERRORS,
@@ -30,7 +29,7 @@ from runner.providers.redis.patience import (
     remedy,
     retry_while_unavailable,
 )
-from runner.providers.redis.sentinels import NoMaster, Sentinels
+from runner.providers.redis.sentinels import NoMaster
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +78,8 @@ class NoticingClient(_Noticing, Redis):
     """A client that asks once: for who watches, and for people, who can ask again."""
 
     pipelines: type[Pipeline] = NoticingPipeline
+    home = keys.HOME
+    """What the keys of its store begin with."""
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Pipeline:
         """Commands in one round trip."""
@@ -176,6 +177,7 @@ class PipelinedConnection:
     """
 
     def __init__(self, client: Client, replicas: Replicas = Replicas()) -> None:
+        self.home = keys.home_of(client)
         self.lock = threading.RLock()
         """Taken for each command; whoever sends several takes it for all of them. A task's threads have one line."""
         self._replicas = replicas
@@ -291,7 +293,7 @@ class PipelinedConnection:
         except OSError as error:  # a reset: an end, and a timeout, the parser itself tells as redis-py's errors
             raise ConnectionError(f"reading from the server failed: {error}") from None
         if isinstance(answer, ResponseError):
-            raise not_now(answer) or answer
+            raise getattr(self._connection, "refusal", not_now)(answer) or answer
         return answer
 
     def close(self) -> None:
@@ -357,12 +359,18 @@ def _open(
         options |= {"socket_connect_timeout": connect_timeout, "socket_keepalive": True}
     try:
         pool: Any
-        if (watched := address.watched(url)) is not None:
-            pool = _master_of(watched, options)
+        home = keys.HOME
+        if (found := address.clustered(url)) is not None:
+            tag = found.tag or keys.CLUSTER_TAG
+            home = keys.home(tag)
+            pool = cluster.connections(found, tag, options, follow=not single)
+        elif (watched := address.watched(url)) is not None:
+            pool = sentinels.connections(watched, options)
         else:
             pool = ConnectionPool.from_url(url, **options)
         pool.connection_class = noticing_connections(pool.connection_class)
-        client = kind(connection_pool=pool, single_connection_client=single)
+        client: Any = kind(connection_pool=pool, single_connection_client=single)
+        client.home = home
         client.auto_close_connection_pool = True
         return client
     except ValueError as error:
@@ -377,16 +385,6 @@ def _driver() -> dict[str, Any]:
     except ImportError:  # an older one
         return {}
     return {"driver_info": DriverInfo()}
-
-
-def _master_of(watched: address.Watched, options: dict[str, Any]) -> SentinelConnectionPool:
-    """Connections to whichever server the sentinels call the master when each is opened."""
-    times = {name: options[name] for name in ("socket_connect_timeout", "socket_keepalive", "retry")}
-    # A sentinel that does not answer is not waited for: there are others.
-    asked = {**times, **watched.options, **watched.sentinel_login, "socket_timeout": times["socket_connect_timeout"]}
-    sentinels = Sentinels(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
-    found = {"db": watched.db, **options, **watched.options, **watched.login}
-    return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]
 
 
 def check(client: Client, url: str) -> None:

@@ -17,19 +17,19 @@ class GrowingBranch:
     """One branch, to read."""
 
     def __init__(self, client: Client, run_id: str, name: str) -> None:
-        self._client = client
+        self._client, self._home = client, names.home_of(client)
         self._run_id = run_id
         self._name = name
 
     def initial_state(self) -> Mapping[str, Any]:
         """What the adapter said of the run when it was submitted."""
-        found = self._client.hget(names.run_key(self._run_id), "beginning")  # stored under this name
+        found = self._client.hget(names.run_key(self._run_id, self._home), "beginning")  # stored under this name
         beginning: Mapping[str, Any] = json.loads(found or "{}")
         return beginning
 
     def shared(self) -> Shared:
         """The texts as they stand now."""
-        key = names.key("shared_key", branch_key=names.branch_key(self._run_id, self._name))
+        key = names.key("shared_key", branch_key=names.branch_key(self._run_id, self._name, self._home))
         found: dict[str, str] = self._client.hgetall(key)
         texts = {name.removeprefix(MARK): text for name, text in found.items() if name.startswith(MARK)}
         return Shared(found.get("version", ""), texts)

@@ -33,7 +33,7 @@ def position(
     wanted = list(outputs)
     state, *found = scripts.load("find_position")(
         client,
-        run=keys.run_key(run_id),
+        run=keys.run_key(run_id, keys.home_of(client)),
         name=branch or "",
         checkpoint=checkpoint or "",
         tasks=json.dumps(wanted, ensure_ascii=False),
@@ -90,8 +90,8 @@ def create(
     Returns "forked", "gone", "changed", "taken" or "no bundle".
     """
     ready = regrown.ready if regrown else starts(where.plan, rerun)
-    home = keys.home_of(where.run_id)
-    run = keys.run_key(where.run_id)
+    home = keys.home_of(client)
+    run = keys.run_key(where.run_id, home)
     fields: dict[str, Any] = {"seq": where.seq, "parent_seq": where.seq}
     if regrown is None:
         fields["todo"] = pack(where.plan, rerun)
@@ -111,7 +111,7 @@ def create(
             client,
             home=home,
             run=run,
-            branch=keys.branch_key(where.run_id, name),
+            branch=keys.branch_key(where.run_id, name, home),
             bundle=keys.key("bundle_key", home=home, sha=where.bundle),
             name=name,
             fields=json.dumps(fields, ensure_ascii=False),

@@ -44,7 +44,7 @@ def read(client: Client, run_id: str, branch: str, ask: Callable[[Any, str], Any
     found: list[Ancestor] = []
     name: str | None = branch
     while name:
-        key = keys.branch_key(run_id, name)
+        key = keys.branch_key(run_id, name, keys.home_of(client))
         pipe = client.pipeline(transaction=True)
         pipe.hmget(key, FIELDS)
         ask(pipe, key)
@@ -82,7 +82,8 @@ def read_plan(client: Client, run_id: str, digest: str = "") -> Plan:
     """
     if digest in _read:
         return _read[digest]
-    run, home = keys.run_key(run_id), keys.home_of(run_id)
+    home = keys.home_of(client)
+    run = keys.run_key(run_id, home)
     pipe = client.pipeline(transaction=False)
     pipe.get(keys.key("plan_key", run=run))
     pipe.hmget(run, "bundle", "plan")
@@ -162,7 +163,7 @@ def stored_outputs(client: Client, run_id: str, branch: str, tasks: list[str]) -
     name: str | None = branch
     upto = float("inf")
     while name and (missing := [task for task in tasks if task not in found]):
-        key = keys.branch_key(run_id, name)
+        key = keys.branch_key(run_id, name, keys.home_of(client))
         pipe = client.pipeline(transaction=False)
         pipe.hmget(keys.key("outputs_key", branch_key=key), missing)
         pipe.hmget(key, "parent", "parent_seq")

@@ -1,7 +1,8 @@
 """Every key there is, in one place: what it holds, who removes it.
 
-A *home* is a partition: ``runner:{p0}``. What is between the braces decides the slot, and every key below carries it,
-so a script touches one slot. A run's home is a pure function of its id.
+A *home* is a store: ``runner:{p0}``, that of a server; in a Redis Cluster (`cluster`) each of its partitions has one of
+its own, such as ``runner:{p0.3}``. What is between the braces decides the slot, and every key below carries it, so a
+script touches one slot. There the names of queues begin with it, too: ``runner:pN:{p0.3}QUEUE``.
 
 ===================================  =======  ====================================================================
 key                                  type     holds, and how long
@@ -20,7 +21,8 @@ key                                  type     holds, and how long
 ``HOME:monitors``                    string   set while a Flower watches; expires in seconds
 ``HOME:clients``                     set      the models' clients that workers have imported; expires a week after the
                                               last did
-``HOME:partition``                   string   which of several servers this one is (`partitions`); kept
+``HOME:partition``                   string   which of several stores this one is (`partitions`); kept
+``runner:{cluster}:partitions``      string   the tags of a Redis Cluster's partitions, with blanks between them; kept
 ``HOME:bundle:SHA``                  hash     a packed crew: data, how many running runs use it, their plans as JSON;
                                               kept while any run that may be resumed needs it
 ``HOME:batch:ID``                    hash     runs that were submitted together: how many are active; kept for as long
@@ -79,12 +81,11 @@ All keys of a run expire ``keep`` after its last branch is over (7 days by defau
 """
 
 import hashlib
-import zlib
 from functools import lru_cache
 
 from runner.core.jobs import ref
 
-PARTITIONS = 1
+CLUSTER_TAG = "cluster"  #: of what is known of a Redis Cluster as a whole
 
 LONGEST_REF = 64
 DIGEST = "#"  #: stands for the branch in a reference that is a digest; no branch is called so
@@ -132,20 +133,28 @@ TEMPLATES: dict[str, str] = {
 """Key builders by name. The scripts get them as Lua functions of the same name (`scripts`), so there is one schema."""
 
 
-@lru_cache(maxsize=256)
-def home_of(run_id: str) -> str:
-    """The partition in which a run lives."""
-    return home(zlib.crc32(run_id.encode()) % PARTITIONS)
+def home(tag: str = "p0") -> str:
+    """The prefix of one store; ``tag`` is what decides its slot."""
+    return f"runner:{{{tag}}}"
 
 
-def home(partition: int = 0) -> str:
-    """The prefix of one partition."""
-    return f"runner:{{p{partition}}}"
+HOME = home()
+"""That of a server which is no cluster's."""
+
+
+def home_of(client: object) -> str:
+    """That of the store which a client, or a line of it, speaks with."""
+    return getattr(client, "home", HOME)
 
 
 def state_home(prefix: str) -> str:
     """The prefix of the states of one location."""
-    return f"runner:{{states:{prefix}}}"
+    return home(state_tag(prefix))
+
+
+def state_tag(prefix: str) -> str:
+    """What decides their slot."""
+    return f"states:{prefix}"
 
 
 def key(name: str, /, **parts: str) -> str:
@@ -154,15 +163,15 @@ def key(name: str, /, **parts: str) -> str:
 
 
 @lru_cache(maxsize=256)
-def run_key(run_id: str) -> str:
+def run_key(run_id: str, home: str = HOME) -> str:
     """The run's own hash."""
-    return key("run_key", home=home_of(run_id), run_id=run_id)
+    return key("run_key", home=home, run_id=run_id)
 
 
 @lru_cache(maxsize=256)
-def branch_key(run_id: str, branch: str) -> str:
+def branch_key(run_id: str, branch: str, home: str = HOME) -> str:
     """The branch's own hash."""
-    return key("branch_key", run=run_key(run_id), name=branch)
+    return key("branch_key", run=run_key(run_id, home), name=branch)
 
 
 def queued_ref(run_id: str, branch: str, task: str) -> str:

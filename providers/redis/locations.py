@@ -13,7 +13,7 @@ from runner.core.errors import UsageError
 from runner.providers.base import REDIS_SCHEMES as SCHEMES
 from runner.providers.base import CheckpointNotFound
 from runner.providers.redis import keys
-from runner.providers.redis.address import several
+from runner.providers.redis.address import several, tagged
 
 DEFAULT_PREFIX = "checkpoints"
 
@@ -31,7 +31,7 @@ class RedisLocation:
     @property
     def home(self) -> str:
         """What the keys begin with. The prefix is part of the slot's name, so braces in it would break that."""
-        return keys.state_home(quote(self.prefix, safe="/:._-~ "))
+        return keys.state_home(_in_key(self.prefix))
 
 
 def parse_location(location: str, default_url: str | None = None) -> RedisLocation:
@@ -46,6 +46,7 @@ def parse_location(location: str, default_url: str | None = None) -> RedisLocati
                 "or set RUNNER_REDIS_URL"
             )
         url, prefix = _take_prefix(several(found)[0])[0], location.removeprefix("./")
+    url = tagged(url, "")
     if not prefix or "\0" in prefix:
         raise UsageError(f"Not a prefix for keys: {prefix!r}")
     bare = _bare(url)
@@ -53,7 +54,12 @@ def parse_location(location: str, default_url: str | None = None) -> RedisLocati
         url = _known.get(bare) or _from_environment(bare) or url
     else:
         _known[bare] = url
+    url = tagged(url, keys.state_tag(_in_key(prefix)))
     return RedisLocation(url, prefix, f"{bare}{'&' if '?' in bare else '?'}prefix={quote(prefix, safe='/:._-~')}")
+
+
+def _in_key(prefix: str) -> str:
+    return quote(prefix, safe="/:._-~ ")
 
 
 def split(location: str) -> tuple[str, str]:

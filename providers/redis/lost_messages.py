@@ -21,8 +21,12 @@ def missing(client: Client, home: str) -> set[Job]:
     places = list(_places(client, references))
     pipe = client.pipeline(transaction=False)
     for run_id, branch, task in places:
-        pipe.hmget(keys.run_key(run_id), "queue", "direct", "envelope")
-        pipe.hmget(keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task), "attempt", "pool")
+        pipe.hmget(keys.run_key(run_id, home), "queue", "direct", "envelope")
+        pipe.hmget(
+            keys.key("task_key", branch_key=keys.branch_key(run_id, branch, home), name=task),
+            "attempt",
+            "pool",
+        )
     told = pipe.execute()
     by_queue: dict[str, set[Job]] = {}
     for place, (queue, direct, envelope), (attempt, pool) in zip(places, told[::2], told[1::2], strict=True):
@@ -55,8 +59,9 @@ def _places(client: Client, references: list[str]) -> Iterator[tuple[str, str, s
 
 
 def _open(client: Client, run_id: str) -> Iterator[tuple[str, str, str]]:
-    for branch in client.smembers(keys.key("branches_key", run=keys.run_key(run_id))):
-        for task in client.smembers(keys.key("open_key", branch_key=keys.branch_key(run_id, branch))):
+    home = keys.home_of(client)
+    for branch in client.smembers(keys.key("branches_key", run=keys.run_key(run_id, home))):
+        for task in client.smembers(keys.key("open_key", branch_key=keys.branch_key(run_id, branch, home))):
             yield run_id, branch, task
 
 

@@ -44,7 +44,8 @@ class Refusal(NamedTuple):
 
 
 _PROMOTE = "Name the master, or promote this one (REPLICAOF NO ONE)."
-_NO_CLUSTER = "Cluster mode is not supported: name a server of its own."
+_CLUSTER = "Start the masters of all its slots, or replicas of them: `redis-cli --cluster check` says what is missing."
+_MOVING = "Wait until its slot has moved; `redis-cli --cluster fix` ends a move that was interrupted."
 
 REFUSALS = {
     "OOM": Refusal("its memory is full", "Raise its maxmemory, or delete data it need not keep.", "writes"),
@@ -56,13 +57,15 @@ REFUSALS = {
     "UNBLOCKED": Refusal("it has become a replica", _PROMOTE, "writes"),
     "LOADING": Refusal("it is loading its data", "Wait until it has finished: its log shows the progress."),
     "MASTERDOWN": Refusal("its master is down", f"Start the master. {_PROMOTE}"),
-    "CLUSTERDOWN": Refusal("its cluster is down", _NO_CLUSTER),
-    "TRYAGAIN": Refusal("its cluster is moving keys", _NO_CLUSTER),
+    "CLUSTERDOWN": Refusal("its cluster is down", _CLUSTER),
+    "MOVED": Refusal("another node of its cluster has the keys", _MOVING),
+    "ASK": Refusal("its cluster is moving keys", _MOVING),
+    "TRYAGAIN": Refusal("its cluster is moving keys", _MOVING),
     "BUSY": Refusal("a script keeps it busy", "Wait until it ends, or end it with SCRIPT KILL."),
 }
 """The refusals that pass, by the code that an answer begins with."""
 
-MOVED = frozenset({"READONLY", "UNBLOCKED"})
+MOVED = frozenset({"READONLY", "UNBLOCKED", "MOVED", "CLUSTERDOWN"})
 """Codes after which another server may be the one to write to: a new connection finds it."""
 
 _DISCARDED = "Transaction discarded because of: "

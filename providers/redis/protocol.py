@@ -15,6 +15,7 @@ from collections.abc import Collection
 
 from runner.core.jobs import queue_for
 from runner.core.plan import THREAD
+from runner.providers.redis.keys import HOME
 
 PROTOCOL = 2
 READS = tuple(range(1, PROTOCOL + 1))
@@ -22,7 +23,12 @@ FIRST = 1  #: of runs that carry no number
 
 POOLS = ("process", THREAD)  #: what serves a queue
 
-_QUEUE = re.compile(r"runner:[pt]\d+:", re.ASCII)
+_QUEUE = re.compile(r"(?:runner:[pt]\d+:)?(?:\{p\d+\.\d+\})?", re.ASCII)
+
+
+def queue_in(home: str, name: str) -> str:
+    """How the queue called so is called in a store: what decides the slot of a Redis Cluster's stands before it."""
+    return name if home == HOME else home.removeprefix("runner:") + name
 
 
 def queue_of(name: str, protocol: int = PROTOCOL) -> str:
@@ -31,7 +37,7 @@ def queue_of(name: str, protocol: int = PROTOCOL) -> str:
 
 
 def name_of(queue: str) -> str:
-    """What a queue is called: the inverse of `queue_of`."""
+    """What a queue is called: the inverse of `queue_of` and `queue_in`."""
     return _QUEUE.sub("", queue, count=1)
 
 

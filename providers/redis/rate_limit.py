@@ -13,7 +13,7 @@ class RunPace:
     """Counts the calls of one run."""
 
     def __init__(self, client: Client, run_id: str) -> None:
-        self._client, self._run = client, keys.run_key(run_id)
+        self._client, self._run = client, keys.run_key(run_id, keys.home_of(client))
 
     def acquire(self, limits: Sequence[Limit]) -> float:
         """Take a turn, or hear for how many seconds there is none: one round trip."""

@@ -61,13 +61,15 @@ class LookBack:
         known: set[str],
         still: list[Acknowledged],
     ) -> Iterator[tuple[Acknowledged, list[int | str]]]:
-        script = scripts.load("look_back")
+        script, home = scripts.load("look_back"), keys.home_of(client)
         scripts.preload_scripts(client, "look_back")
         for start in range(0, len(claims), AT_ONCE):
             some = claims[start : start + AT_ONCE]
             pipe = client.pipeline(transaction=False)
             for claim in some:
-                slots = self.slots(claim, by_task[claim.ref], rewound=_run_of(claim) in known, still=claim in still)
+                slots = self.slots(
+                    claim, by_task[claim.ref], home=home, rewound=_run_of(claim) in known, still=claim in still
+                )
                 pipe.execute_command("EVALSHA", script.sha, *script.arguments(slots))
             for claim, answer in zip(some, pipe.execute(raise_on_error=False), strict=True):
                 if isinstance(answer, list):
@@ -76,7 +78,13 @@ class LookBack:
                     raise later
 
     def slots(
-        self, claim: Acknowledged, later: Iterable[Acknowledged] = (), *, rewound: bool = False, still: bool = False
+        self,
+        claim: Acknowledged,
+        later: Iterable[Acknowledged] = (),
+        *,
+        home: str = keys.HOME,
+        rewound: bool = False,
+        still: bool = False,
     ) -> dict[str, str | int]:
         """What the script is given to look at one claim, of a run of which the store is known to have ``rewound``.
 
@@ -86,11 +94,11 @@ class LookBack:
         after = [one for one in later if one.token > claim.token]
         again = {step for one in after for step in one.steps}
         run_id, name, task = keys.unref(claim.ref)
-        branch = keys.branch_key(run_id, name)
+        branch = keys.branch_key(run_id, name, home)
         steps = [(step, json.loads(paid or "[]"), int(step in again)) for step, paid in claim.steps.items()]
         return {
-            "home": keys.home_of(run_id),
-            "run": keys.run_key(run_id),
+            "home": home,
+            "run": keys.run_key(run_id, home),
             "task": keys.key("task_key", branch_key=branch, name=task),
             "journal": keys.key("journal_key", branch_key=branch, name=task),
             "outputs": keys.key("outputs_key", branch_key=branch),

@@ -43,23 +43,24 @@ class Runs:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.home = keys.home_of(client)
 
     # -- accepting
 
     def put_bundle(self, sha: str, data: bytes | None) -> bool:
         """Store a bundle, or with ``data=None`` ask if it is there. Returns whether it is there now."""
         script = scripts.load("put_bundle")
-        bundle = keys.key("bundle_key", home=keys.home(), sha=sha)
+        bundle = keys.key("bundle_key", home=self.home, sha=sha)
         return bool(script(self.client, bundle=bundle, data=data or b"", grace_ms=BUNDLE_GRACE_MS))
 
     def drop_bundle(self, sha: str, damaged: bytes) -> bool:
         """Forget a bundle's data, if that is what is stored: it can be put again then. Returns whether it was."""
-        bundle, digest = keys.key("bundle_key", home=keys.home(), sha=sha), hashlib.sha1(damaged, usedforsecurity=False)
+        bundle, digest = keys.key("bundle_key", home=self.home, sha=sha), hashlib.sha1(damaged, usedforsecurity=False)
         return bool(scripts.load("drop_bundle")(self.client, bundle=bundle, digest=digest.hexdigest()))
 
     def bundle(self, sha: str) -> bytes:
         """A bundle's data. Raises `NotFound`."""
-        key = keys.key("bundle_key", home=keys.home(), sha=sha)
+        key = keys.key("bundle_key", home=self.home, sha=sha)
         data: bytes | None = self.client.execute_command("HGET", key, "data", NEVER_DECODE=True)
         if data is None:
             raise NotFound(f"the code of this run (bundle {sha[:12]}) is no longer in the store: submit the crew again")
@@ -67,12 +68,12 @@ class Runs:
 
     def create(self, run_id: str, plan: Plan, fields: dict[str, str]) -> str:
         """Accept a run with its first frontier. Returns "created", "exists" or "no bundle"."""
-        home = keys.home_of(run_id)
+        home = self.home
         return str(
             scripts.load("create_run")(
                 self.client,
                 home=home,
-                run=keys.run_key(run_id),
+                run=keys.run_key(run_id, self.home),
                 bundle=keys.key("bundle_key", home=home, sha=fields["bundle"]),
                 run_id=run_id,
                 fields=json.dumps(fields),
@@ -87,7 +88,7 @@ class Runs:
 
     def get(self, run_id: str) -> RunRecord:
         """The run. Raises `NotFound`."""
-        found = present(self.client.hmget(keys.run_key(run_id), RUN_FIELDS))
+        found = present(self.client.hmget(keys.run_key(run_id, self.home), RUN_FIELDS))
         if "status" not in found:
             raise NotFound(
                 f"there is no run {run_id or repr(run_id)}: `runner runs` lists them "
@@ -97,18 +98,18 @@ class Runs:
 
     def newest(self, limit: int = 50) -> list[RunRecord]:
         """The newest runs, newest first."""
-        ids = self.client.zrevrange(keys.key("runs_key", home=keys.home()), 0, limit - 1)
+        ids = self.client.zrevrange(keys.key("runs_key", home=self.home), 0, limit - 1)
         pipe = self.client.pipeline(transaction=False)
         for run_id in ids:
-            pipe.hmget(keys.run_key(run_id), RUN_FIELDS)
+            pipe.hmget(keys.run_key(run_id, self.home), RUN_FIELDS)
         every = zip(ids, map(present, pipe.execute()), strict=True)
         return [run_record(run_id, found) for run_id, found in every if "status" in found]
 
     def protocols(self) -> Counter[int]:
         """How many active runs there are of each protocol."""
         pipe = self.client.pipeline(transaction=False)
-        for run_id in self.client.zrange(keys.key("active_key", home=keys.home()), 0, -1):
-            pipe.hget(keys.run_key(run_id), "protocol")
+        for run_id in self.client.zrange(keys.key("active_key", home=self.home), 0, -1):
+            pipe.hget(keys.run_key(run_id, self.home), "protocol")
         return Counter(int(number or FIRST) for number in pipe.execute())
 
     def status(self, run_id: str, branch: str | None = None) -> RunStatus:
@@ -119,14 +120,14 @@ class Runs:
 
     def standing(self, run_id: str) -> tuple[RunStatus, str]:
         """How the run stands, and which branch is its current branch. Raises `NotFound`."""
-        status, branch = self.client.hmget(keys.run_key(run_id), "status", "branch")
+        status, branch = self.client.hmget(keys.run_key(run_id, self.home), "status", "branch")
         if status is None:
             self.get(run_id)
         return RunStatus(status), str(branch)
 
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
-        return self.client.hget(keys.run_key(run_id), name) or ""
+        return self.client.hget(keys.run_key(run_id, self.home), name) or ""
 
     def plan(self, run_id: str, digest: str = "") -> Plan:
         """The run's plan; with its ``digest``, one that was read before is not read again. Raises `NotFound`."""
@@ -134,27 +135,29 @@ class Runs:
 
     def branch_plan(self, run_id: str, branch: str) -> Plan:
         """What a branch does of the run's plan. Raises `NotFound`."""
-        return branching.branch_plan(self.plan(run_id), self.client.hget(keys.branch_key(run_id, branch), "todo") or "")
+        return branching.branch_plan(
+            self.plan(run_id), self.client.hget(keys.branch_key(run_id, branch, self.home), "todo") or ""
+        )
 
     def existing(self, run_ids: Sequence[str]) -> set[str]:
         """Those of these runs that the store has."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in run_ids:
-            pipe.exists(keys.run_key(run_id))
+            pipe.exists(keys.run_key(run_id, self.home))
         return {run_id for run_id, there in zip(run_ids, pipe.execute(), strict=True) if there}
 
     def parent(self, run_id: str, branch: str) -> str:
         """The branch that this one left; "" for none."""
-        return self.client.hget(keys.branch_key(run_id, branch), "parent") or ""
+        return self.client.hget(keys.branch_key(run_id, branch, self.home), "parent") or ""
 
     def branches(self, run_id: str) -> list[str]:
         """The run's branches, main first."""
-        found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id)))
+        found = self.client.smembers(keys.key("branches_key", run=keys.run_key(run_id, self.home)))
         return sorted(found, key=lambda name: (name != "main", name))
 
     def branch(self, run_id: str, name: str) -> BranchRecord:
         """One branch. Raises `NotFound`."""
-        found: dict[str, str] = self.client.hgetall(keys.branch_key(run_id, name))
+        found: dict[str, str] = self.client.hgetall(keys.branch_key(run_id, name, self.home))
         if "status" not in found:
             self.get(run_id)
             raise NotFound(
@@ -167,7 +170,7 @@ class Runs:
         names = self.branches(run_id)
         pipe = self.client.pipeline(transaction=False)
         for name in names:
-            pipe.hgetall(keys.branch_key(run_id, name))
+            pipe.hgetall(keys.branch_key(run_id, name, self.home))
         return [branch_record(name, found) for name, found in zip(names, pipe.execute(), strict=True) if found]
 
     def committed(self, run_id: str, branch: str, upto: int | None = None) -> dict[str, Committed]:
@@ -188,7 +191,7 @@ class Runs:
 
     def in_flight(self, run_id: str, branch: str) -> list[InFlight]:
         """The tasks between waiting and committed."""
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
         for task in tasks:
@@ -198,7 +201,7 @@ class Runs:
 
     def checkpoints(self, run_id: str, branch: str) -> list[CheckpointRecord]:
         """The checkpoints a branch keeps, oldest first."""
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         ids = self.client.zrange(keys.key("checkpoints_key", branch_key=key), 0, -1)
         lineage = self.client.hgetall(keys.key("lineage_key", branch_key=key))
         records = []
@@ -210,7 +213,9 @@ class Runs:
 
     def count_checkpoints(self, run_id: str, branch: str) -> int:
         """How many it keeps."""
-        return int(self.client.zcard(keys.key("checkpoints_key", branch_key=keys.branch_key(run_id, branch))))
+        return int(
+            self.client.zcard(keys.key("checkpoints_key", branch_key=keys.branch_key(run_id, branch, self.home)))
+        )
 
     def find_checkpoint(self, run_id: str, checkpoint: str) -> CheckpointRecord:
         """The checkpoint by id, or by an unambiguous beginning of it. Raises `NotFound`."""
@@ -227,7 +232,7 @@ class Runs:
 
     def events(self, run_id: str, after: str = "0", block_ms: int | None = None) -> Iterator[Event]:
         """The events after a stream id; with ``block_ms``, waits that long for the first."""
-        key = keys.key("events_key", run=keys.run_key(run_id))
+        key = keys.key("events_key", run=keys.run_key(run_id, self.home))
         if block_ms is None:
             entries = self.client.xrange(key, min="-" if after == "0" else f"({after}")
         else:
@@ -238,16 +243,16 @@ class Runs:
 
     def await_event(self, run_id: str, after: str, block_ms: int) -> None:
         """Wait that long for an event after a stream id; none is read."""
-        self.client.xread({keys.key("events_key", run=keys.run_key(run_id)): after}, block=block_ms, count=1)
+        self.client.xread({keys.key("events_key", run=keys.run_key(run_id, self.home)): after}, block=block_ms, count=1)
 
     def last_event(self, run_id: str) -> str:
         """The stream id of the newest event; "0" if there is none."""
-        newest = self.client.xrevrange(keys.key("events_key", run=keys.run_key(run_id)), count=1)
+        newest = self.client.xrevrange(keys.key("events_key", run=keys.run_key(run_id, self.home)), count=1)
         return str(newest[0][0]) if newest else "0"
 
     def last_commit(self, run_id: str, branch: str) -> int:
         """The sequence of the branch's newest commit; where it left its parent if it has none."""
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         pipe = self.client.pipeline(transaction=False)
         pipe.lindex(keys.key("commit_log_key", branch_key=key), -1)
         pipe.hget(key, "parent_seq")
@@ -256,7 +261,7 @@ class Runs:
 
     def ledger(self, run_id: str) -> list[LedgerRow]:
         """The run's calls of models, by branch, task, agent and model."""
-        run = keys.run_key(run_id)
+        run = keys.run_key(run_id, self.home)
         found: dict[str, str] = self.client.hgetall(keys.key("ledger_key", run=run))
         details = self.client.hmget(run, [f"tokens{field}" for field in found]) if found else []
         lines = [ledger_line(*line, of) for line, of in zip(found.items(), details, strict=True)]
@@ -264,11 +269,11 @@ class Runs:
 
     def tools(self, run_id: str) -> dict[str, dict[str, int]]:
         """How often each tool was used (paid, replayed, in_doubt), by its name."""
-        return tools_by_name(self.client.hgetall(keys.run_key(run_id)).items())
+        return tools_by_name(self.client.hgetall(keys.run_key(run_id, self.home)).items())
 
     def questions(self, run_id: str, branch: str) -> list[Question]:
         """The unanswered questions of a branch's tasks."""
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         tasks = sorted(self.client.smembers(keys.key("open_key", branch_key=key)))
         pipe = self.client.pipeline(transaction=False)
         for task in tasks:
@@ -283,12 +288,12 @@ class Runs:
 
     def answer(self, run_id: str, branch: str, question: Question, text: str) -> str:
         """Give the answer, as it is to stand in the journal. Returns "answered", or why not (see ``answer.lua``)."""
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         return str(
             scripts.load("answer")(
                 self.client,
-                home=keys.home_of(run_id),
-                run=keys.run_key(run_id),
+                home=self.home,
+                run=keys.run_key(run_id, self.home),
                 branch=key,
                 task=keys.key("task_key", branch_key=key, name=question.task),
                 journal=keys.key("journal_key", branch_key=key, name=question.task),
@@ -307,8 +312,8 @@ class Runs:
         return str(
             scripts.load("cancel")(
                 self.client,
-                home=keys.home_of(run_id),
-                run=keys.run_key(run_id),
+                home=self.home,
+                run=keys.run_key(run_id, self.home),
                 branch=branch or "",
                 reason=reason,
             )
@@ -317,7 +322,7 @@ class Runs:
     def prune(self, run_id: str, branch: str, keep: int) -> int:
         """Keep the newest ``keep`` checkpoints of a branch, exactly. Returns how many went. Raises `NotFound`."""
         self.branch(run_id, branch)
-        key = keys.branch_key(run_id, branch)
+        key = keys.branch_key(run_id, branch, self.home)
         return int(
             scripts.load("prune")(
                 self.client,
@@ -346,10 +351,10 @@ class Runs:
         old = self.plan(run.id)
         new = plan or old
         lines = self.branches(run.id)
-        key = keys.branch_key(run.id, branch)
+        key = keys.branch_key(run.id, branch, self.home)
         pipe = self.client.pipeline(transaction=False)
         for name in lines:
-            pipe.hget(keys.branch_key(run.id, name), "todo")
+            pipe.hget(keys.branch_key(run.id, name, self.home), "todo")
         pipe.hmget(key, "seq", "status")
         *packed, (seq, status) = pipe.execute()
         reruns = {
@@ -371,12 +376,12 @@ class Runs:
             raise Conflict(f"run {run.id} has nothing left to run there")
         if plan is None:  # what is set does not change
             reruns = {branch: reruns[branch]} if start and pending is None else {}
-        home = keys.home_of(run.id)
+        home = self.home
         return str(
             scripts.load("resume")(
                 self.client,
                 home=home,
-                run=keys.run_key(run.id),
+                run=keys.run_key(run.id, self.home),
                 branch=key,
                 bundle=keys.key("bundle_key", home=home, sha=fields.get("bundle", run.bundle)),
                 name=branch,

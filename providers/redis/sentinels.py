@@ -3,8 +3,9 @@
 from typing import Any
 
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
-from redis.sentinel import MasterNotFoundError, Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 
+from runner.providers.redis.address import Watched
 from runner.providers.redis.patience import brief
 
 _REFUSES_US = (AuthenticationError, AuthorizationError, ResponseError)
@@ -61,6 +62,16 @@ class Sentinels(Sentinel):
         if refused:
             return f"its sentinels refuse to authenticate ({refused}). Check sentinel_username and sentinel_password"
         return f"none of its sentinels answers ({silent}). Start them, or name others with {option}"
+
+
+def connections(watched: Watched, options: dict[str, Any]) -> SentinelConnectionPool:
+    """Connections to whichever server the sentinels call the master when each is opened."""
+    times = {name: options[name] for name in ("socket_connect_timeout", "socket_keepalive", "retry")}
+    # A sentinel that does not answer is not waited for: there are others.
+    asked = {**times, **watched.options, **watched.sentinel_login, "socket_timeout": times["socket_connect_timeout"]}
+    sentinels = Sentinels(list(watched.sentinels), sentinel_kwargs=asked)  # type: ignore[no-untyped-call]
+    found = {"db": watched.db, **options, **watched.options, **watched.login}
+    return SentinelConnectionPool(watched.name, sentinels, **found)  # type: ignore[no-untyped-call]
 
 
 def _address(sentinel: Any) -> str:

@@ -63,7 +63,7 @@ class ConnectionSide:
     """What one task sees of a connection: a `PipelinedConnection` for one caller at a time."""
 
     def __init__(self, line: SharedConnection) -> None:
-        self._line = line
+        self._line, self.home = line, line.home
         self.lock = waiting.TaskLock()  # its task may have threads, and coroutines
         self.execute_command, self.send_nowait = line.execute_command, line.send_nowait
         self.settle, self.replicated = line.settle, line.replicated

@@ -123,12 +123,12 @@ def claim(
     environments: str = ANY,
 ) -> Claim | Refusal:
     """Take the task if it is free, see `runner.engine.ports.Store.claim`. Waits for Redis; one round trip."""
-    home = keys.home_of(job.run_id)
-    branch = keys.branch_key(job.run_id, job.branch)
+    home = line.home
+    branch = keys.branch_key(job.run_id, job.branch, home)
     answer = scripts.load("claim")(
         line,
         home=home,
-        run=keys.run_key(job.run_id),
+        run=keys.run_key(job.run_id, home),
         task=keys.key("task_key", branch_key=branch, name=job.task),
         name=job.branch,
         key=job.task,
@@ -147,11 +147,12 @@ def claim(
 
 def return_job(line: Executor, job: Job) -> None:
     """Send a received job on, unclaimed, for another worker to take."""
-    branch = keys.branch_key(job.run_id, job.branch)
+    home = keys.home_of(line)
+    branch = keys.branch_key(job.run_id, job.branch, home)
     scripts.load("return_job")(
         line,
-        home=keys.home_of(job.run_id),
-        run=keys.run_key(job.run_id),
+        home=home,
+        run=keys.run_key(job.run_id, home),
         task=keys.key("task_key", branch_key=branch, name=job.task),
         name=job.branch,
         key=job.task,
@@ -161,19 +162,21 @@ def return_job(line: Executor, job: Job) -> None:
 
 def hold(client: Client, claims: Sequence[Claim]) -> list[bool]:
     """Which of these claims still hold. Asked beside their tasks' own lines, while the tasks may be using those."""
+    home = keys.home_of(client)
     asked, wanted = client.pipeline(transaction=False), [str(claim.token) for claim in claims]
     for claim in claims:
-        branch = keys.branch_key(claim.job.run_id, claim.job.branch)
+        branch = keys.branch_key(claim.job.run_id, claim.job.branch, home)
         asked.hget(keys.key("task_key", branch_key=branch, name=claim.job.task), "token")
     return [found == token for found, token in zip(asked.execute(), wanted, strict=True)]
 
 
 def mark(client: Client, job: Job, trigger: str) -> None:
     """Write a checkpoint of the branch that the task is on, if its run asked for one at this trigger."""
+    home = keys.home_of(client)
     scripts.load("mark")(
         client,
-        run=keys.run_key(job.run_id),
-        branch=keys.branch_key(job.run_id, job.branch),
+        run=keys.run_key(job.run_id, home),
+        branch=keys.branch_key(job.run_id, job.branch, home),
         name=job.branch,
         key=job.task,
         trigger=trigger,

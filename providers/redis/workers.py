@@ -14,7 +14,7 @@ from runner.providers.records import Beat, HeldClaim
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import Client
 from runner.providers.redis.patience import NotNow
-from runner.providers.redis.protocol import FIRST, POOLS, served
+from runner.providers.redis.protocol import FIRST, POOLS, queue_in, served
 from runner.providers.redis.scripts import stamp
 
 AT_ONCE = 50  #: claims that one script takes back: a few milliseconds
@@ -41,11 +41,11 @@ class WorkerInfo:
 
 
 class Workers:
-    """The leases of one partition."""
+    """The leases of one store."""
 
-    def __init__(self, client: Client, home: str | None = None) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
-        self.home = home or keys.home()
+        self.home = keys.home_of(client)
 
     def _key(self, name: str, **parts: str) -> str:
         return keys.key(name, home=self.home, **parts)
@@ -124,8 +124,8 @@ class Workers:
             scripts.load("take_back")(
                 self.client,
                 home=self.home,
-                run=keys.run_key(run_id),
-                task=keys.key("task_key", branch_key=keys.branch_key(run_id, branch), name=task),
+                run=keys.run_key(run_id, self.home),
+                task=keys.key("task_key", branch_key=keys.branch_key(run_id, branch, self.home), name=task),
                 claims=self._key("claims_key", worker=worker),
                 name=branch,
                 key=task,
@@ -254,8 +254,8 @@ class Workers:
 
     def queue(self, job: Job) -> str:
         """The queue that the messages of its task go to."""
-        task = keys.key("task_key", branch_key=keys.branch_key(job.run_id, job.branch), name=job.task)
-        queue = self.client.hget(keys.run_key(job.run_id), "queue")
+        task = keys.key("task_key", branch_key=keys.branch_key(job.run_id, job.branch, self.home), name=job.task)
+        queue = self.client.hget(keys.run_key(job.run_id, self.home), "queue")
         return queue_for(queue or "", self.client.hget(task, "pool"))
 
     def sent(self, job: Job) -> None:
@@ -270,7 +270,7 @@ class Workers:
         """Whether there is something to do, or will be without a person: a run that awaits input may wait for days."""
         pipe = self.client.pipeline(transaction=False)
         for run_id in self.client.zrange(self._key("active_key"), 0, -1):
-            pipe.hget(keys.run_key(run_id), "status")
+            pipe.hget(keys.run_key(run_id, self.home), "status")
         if any(status != "waiting" for status in pipe.execute()):
             return True
         if self.client.zcard(self._key("queued_key")) or self.client.zcard(self._key("due_key")):
@@ -280,7 +280,7 @@ class Workers:
     def queue_length(self, queue: str, pools: Collection[str] = POOLS) -> int:
         """How many messages wait on this Redis for those who serve the queue called so, with these pools."""
         pipe = self.client.pipeline(transaction=False)
-        for one in served(queue, pools):
+        for one in served(queue_in(self.home, queue), pools):
             pipe.llen(one)
         return sum(map(int, pipe.execute()))
 

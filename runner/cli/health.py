@@ -11,6 +11,7 @@ from pathlib import Path
 from runner.core.errors import Exit, StoreUnreachable, UsageError
 from runner.providers.redis.address import several
 from runner.providers.redis.connection import check, connect
+from runner.providers.redis.partitions import urls_of
 from runner.providers.redis.workers import WorkerInfo, Workers
 
 SELF = "self"
@@ -33,7 +34,7 @@ def worker_health(which: str) -> Health:
     host, pid = _address(which)
     found: dict[str, tuple[WorkerInfo, int]] = {}
     away: StoreUnreachable | None = None
-    for url in several(os.environ.get("RUNNER_REDIS_URL", "")):
+    for url in (one for named in several(os.environ.get("RUNNER_REDIS_URL", "")) for one in urls_of(named)):
         try:
             workers = _workers(url)
         except StoreUnreachable as error:

@@ -13,7 +13,6 @@ from runner.client.handle import TOGETHER, Read, RunHandle, RunResult, result_of
 from runner.client.submission import KEEP, Prepared, run_fields
 from runner.core.errors import Conflict, NotFound
 from runner.core.inputs import stored
-from runner.core.settings import default_queue, queue_name
 from runner.core.states import RunStatus
 from runner.providers.records import NewRun
 
@@ -124,8 +123,7 @@ def submission(
     models: str = "",
 ) -> Callable[[int], Begun | None]:
     """What submits the next few of these runs. Those that were submitted before stay as they are."""
-    name = queue_name(queue or default_queue())
-    fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, name, keep, models)
+    fields = run_fields(prepared, None, max_checkpoints, checkpoint_on, client.store.queue(queue), keep, models)
     taken: list[NewRun] = []  # and not accepted yet
 
     def begin(room: int) -> Begun | None:

@@ -24,7 +24,7 @@ from runner.core.diff import Diff, compare
 from runner.core.errors import Conflict, NoWorker, UsageError
 from runner.core.plain_text import printable
 from runner.core.plan import Plan
-from runner.core.settings import default_queue, queue_name
+from runner.core.settings import default_queue
 from runner.core.states import RunStatus
 from runner.flows.feedback import choose, verdict
 from runner.providers.records import CheckpointRecord, RunRecord
@@ -119,7 +119,7 @@ class Client:
         `Conflict` if ``id`` was used for another crew or other inputs.
         """
         run_id = run_id_for(id) if id is not None else new_id()
-        queue = queue_name(queue or default_queue())
+        queue = self.store.queue(queue)
         prepared = target if isinstance(target, Prepared) else prepare(str(target), inputs=inputs)
         given = prepared.given(inputs)
         prepared.refuse_missing(given)

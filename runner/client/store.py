@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 from runner.client import embedded
 from runner.core.errors import UsageError
+from runner.core.settings import default_queue, queue_name
 from runner.providers.redis import partitions
 from runner.providers.redis.address import several
 from runner.providers.redis.batches import Batches
 from runner.providers.redis.connection import Client, check, connect, refusing, waiting
 from runner.providers.redis.partitions import ALONE, Part
 from runner.providers.redis.patience import format_store_error
+from runner.providers.redis.protocol import queue_in
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
 
@@ -58,6 +60,10 @@ class Store:
         refused = refusing(self.watcher)
         return format_store_error(refused) if refused is not None else ""
 
+    def queue(self, name: str | None) -> str:
+        """How the queue of that name, or else of ``RUNNER_QUEUE``, is called here. Raises `UsageError`."""
+        return queue_in(self.client.home, queue_name(name or default_queue()))
+
     def tend(self) -> None:
         """Make sure that an embedded server still runs; cheap when it does."""
         if self.membership is not None:
@@ -78,9 +84,12 @@ class Store:
 
 
 def named_urls(redis_url: str | None = None) -> tuple[str, ...]:
-    """The servers of the state: of ``redis_url``, else of ``RUNNER_REDIS_URL``; none for the embedded server."""
+    """The servers of the state: of ``redis_url``, else of ``RUNNER_REDIS_URL``; none for the embedded server.
+
+    Of a Redis Cluster each partition is one, which its nodes have to tell: raises `StoreUnreachable`.
+    """
     url = redis_url or os.environ.get("RUNNER_REDIS_URL")
-    return several(url) if url else ()
+    return tuple(one for named in several(url) for one in partitions.urls_of(named)) if url else ()
 
 
 class Server(NamedTuple):
@@ -105,7 +114,11 @@ def named_servers(partition: int | None = None) -> list[Server]:
     """The servers of the state, or number ``partition`` of them, counted from 1. Raises `UsageError`."""
     urls = named_urls() or ("",)
     brokers = several(os.environ.get("RUNNER_BROKER_URL", ""))
-    if brokers != ("",) and len(brokers) != len(urls):
+    if any("+cluster://" in one for one in brokers):
+        raise UsageError("a Redis Cluster is the broker of its own runs only: name it with --redis-url alone")
+    if len(brokers) == 1 and len(several(os.environ.get("RUNNER_REDIS_URL", ""))) == 1:
+        brokers *= len(urls)  # of a cluster: the queues of its partitions differ in their names
+    if brokers[0] and len(brokers) != len(urls):
         raise UsageError(f"{len(urls)} servers and {len(brokers)} brokers are named: each server needs its own broker")
     found = [
         Server(url, broker, Part(place, len(urls)))
@@ -127,6 +140,7 @@ def open_store(redis_url: str | None = None, *, state_dir: Path | None = None, p
     if not url:
         membership = embedded.join(folder)
         url = membership.url
+    url = partitions.urls_of(url)[0]
     client = waiting(url)
     check(client, url)
     return Store(url, client, connect(url), membership, folder, part)

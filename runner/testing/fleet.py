@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 from runner.client.embedded import find_binary
 from runner.providers.redis.address import several
 from runner.providers.redis.connection import Client, connect
+from runner.providers.redis.partitions import urls_of
 from runner.providers.redis.workers import Workers
 from runner.testing import leftovers
 
@@ -224,7 +225,7 @@ class Fleet:
                 env=self.environment(**environment), stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         leftovers.end_with_us(process.pid)
-        one = WorkerProcess(process, log, connect(several(self.url)[0]))
+        one = WorkerProcess(process, log, connect(urls_of(several(self.url)[0])[0]))
         self.workers.append(one)
         return one.ready(self.starts_within) if wait else one
 

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-PLACE = {"providers/redis/patience.py", "providers/redis/connection.py"}
+PLACE = {"providers/redis/patience.py", "providers/redis/connection.py", "providers/redis/cluster.py"}
 
 PATIENT = {("providers/redis/store.py", "__init__")}
 """Who makes the clients that wait, and the lines: what performs tasks."""
 
-WAITING = {("runner/client/store.py", "open_store"), ("tasks/broker.py", "check")}
+WAITING = {
+    ("runner/client/store.py", "open_store"),
+    ("tasks/broker.py", "check"),
+    ("providers/redis/partitions.py", "urls_of"),
+}
 """Who makes clients that wait for so long: for people, who are then told, with exit code 4."""
 
 WATCHING = {

@@ -1,5 +1,6 @@
 """A script that fails has changed nothing: whatever its arguments are, its keys hold, and the server refuses."""
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -7,11 +8,13 @@ from typing import Any
 
 import pytest
 from redis import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AskError, RedisError, ResponseError, TryAgainError
 
 from runner.providers.redis import scripts
+from runner.providers.redis.cluster import NOT_HERE, slot_of
 from runner.testing import RedisServer, eventually
 
+from ...support.cluster import RedisCluster
 from .calls import Call, contents, digest, history, read, recorded, write, write_key
 from .driver import Driver
 from .observed import TEST_KEY
@@ -191,6 +194,35 @@ def test_on_a_server_that_refuses(
                 refused.add(call.script.name)
             is_well_again(redis)
     assert refused >= {"claim", "commit", "create_run", "fork", "record_step", "begin_step", "fail", "put_state"}
+
+
+def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -> None:
+    """A script fails where one of its keys has gone ahead, or would be new, and says so: then it is asked again."""
+    with RedisCluster(tmp_path, masters=1, spare=1) as cluster, Redis(port=cluster.ports[0]) as redis:
+        names = {key for call in calls for key in call.before}
+        slots = {slot_of(found[1].decode()) for key in names if (found := re.search(rb"\{(.+?)\}", key))}
+        there, waited, seen = cluster.id_of(1), set[str](), set[str]()
+        for number, call in enumerate(calls):
+            write(redis, call.before)
+            call.again(redis)
+            few = 8 if call.script.name in seen else 2  # its other calls find the same keys, mostly
+            seen.add(call.script.name)
+            touched = sorted({*call.before, *read(redis)} - {TEST_KEY.encode()})
+            for gone in [None, *touched[number % few :: few]]:
+                write(redis, call.before)
+                if gone is not None:
+                    redis.delete(gone)
+                for slot in slots:
+                    redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", there)
+                before = contents(redis)
+                if (why := failure(call, redis)) is not None:
+                    assert isinstance(why, AskError | TryAgainError) or NOT_HERE in str(why), why
+                    assert contents(redis) == before, f"{call.script.name}.lua without {gone!r} did a half: {why}"
+                    waited.add(call.script.name)
+                for slot in slots:
+                    redis.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+        with_homes = {name for name in scripts.names() if "home" in scripts.load(name).keys}
+        assert waited >= {*with_homes, "record_step", "tell", "beat", "mark", "note"}
 
 
 def done(redis: Redis) -> dict[bytes, Any]:

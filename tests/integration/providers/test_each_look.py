@@ -34,9 +34,9 @@ def branch_part(name: str, run: str, branch: str = "main") -> str:
 @pytest.mark.parametrize("then", ["goes on", "is its branch's last", "comes when its branch is over"])
 def test_a_commit_looks_at_what_it_writes_alone(driver: Driver, then: str) -> None:
     """Where a key is somebody else's, who does not write to it goes on."""
-    run = driver.submit(plan_of("a", "b", "c", "d: c"))
+    driver.submit(plan_of("a", "b", "c", "d: c"))
     claims = driver.take("a", "b", "c")
-    home = keys.home_of(run)
+    home = keys.HOME
     if then == "goes on":
         driver.redis.set(keys.key("expiring_key", home=home), "somebody else's")
         driver.redis.set(QUEUE, "somebody else's")
