@@ -24,6 +24,7 @@ from runner.providers.redis.patience import TRANSIENT_ERRORS
 from runner.providers.redis.workers import Workers
 from runner.tasks import capacity, parent
 
+AGAIN = 1.0  #: seconds until a server that is away is asked again
 IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds without a running run
 
 
@@ -231,11 +232,26 @@ def flower(address: str, port: int, basic_auth: str | None, partition: int | Non
         if basic_auth:
             os.environ["RUNNER_FLOWER_AUTH"] = basic_auth
         return _each(servers, lambda place: ["flower", "--address", address, "--port", str(port and port + place)])
-    with servers[0].open() as store:
+    with _awaited(servers[0]) as store:
         os.environ.update({"RUNNER_REDIS_URL": store.url, **servers[0].environment})
         from runner.tasks import flower as flower_side
 
         return flower_side.serve(store, address, port, basic_auth)
+
+
+def _awaited(server: Server) -> Store:
+    """The store of a server; one of several is waited for. Raises `StoreUnreachable` for one that is alone."""
+    told = False
+    while True:
+        try:
+            return server.open()
+        except StoreUnreachable as error:
+            if server.part.many == 1:
+                raise
+            if not told:
+                say(f"error: its Flower waits: {error}")
+            told = True
+            time.sleep(AGAIN)
 
 
 def _is_loopback(address: str) -> bool:

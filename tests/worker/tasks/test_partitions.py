@@ -1,7 +1,10 @@
 """Several servers, workers of all of them: one server is killed and comes back, a worker is killed for good."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,3 +98,27 @@ def test_a_batch_goes_to_all_servers(servers: list[RedisServer], crew_of: Any, e
         assert {number: result.result for number, result in again.items()} == over
         assert [client.at(place).store.runs.newest(100) for place in range(3)] == kept  # none was submitted twice
         assert dict(client.resume_many(batch.id)) == {}
+
+
+@pytest.mark.parametrize("command", [("flower", "--port", "0"), ("up", "--port", "0", "--concurrency", "1")])
+def test_flowers_start_while_a_server_is_away(
+    command: tuple[str, ...], servers: list[RedisServer], tmp_path: Path, eventually: Any
+) -> None:
+    urls = ",".join(server.url for server in servers[:2])
+    with Client(urls) as client, Fleet(urls) as fleet:
+        assert client.runs() == []  # each server knows its place now: until then all have to be there
+        servers[1].kill()
+        with (tmp_path / "said").open("w") as log:
+            environment = fleet.environment(PYTHONUNBUFFERED="1")
+            arguments = [sys.executable, "-m", "runner", *command]
+            process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, start_new_session=True)
+        try:
+            said = (tmp_path / "said").read_text
+            eventually(lambda: said().count("Flower at http://") == 1, within=60, why="that of the first starts")
+            eventually(lambda: "its Flower waits: Redis at " in said(), why="it says which server is away")
+            assert process.poll() is None
+            servers[1].start()
+            eventually(lambda: said().count("Flower at http://") == 2, within=60, why="that of the other follows")
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0, said()
