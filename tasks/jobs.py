@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any, cast
 
@@ -49,10 +49,9 @@ class Process:
     def __init__(self, *, on_main_thread: bool) -> None:
         self.worker = os.environ["RUNNER_WORKER_ID"]
         self.settings = WorkerSettings()
-        probe = connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0)
         self.stops = TaskStops(
             self.settings.drain_timeout,
-            partial(store.hold, probe),
+            self._hold,
             self._mark,
             on_main_thread=on_main_thread,
         )
@@ -66,8 +65,13 @@ class Process:
         self._environments = environments.here()
         self._own_broker = own_broker()
 
+    def _hold(self, claims: Sequence[Claim]) -> Sequence[bool]:
+        """On a connection of its own: it may come in the middle of anything. Most processes never ask."""
+        with connect(state_url(), name=f"runner:{self.worker}:probe", timeout=2.0) as client:
+            return store.hold(client, claims)
+
     def _mark(self, claims: Iterable[Claim], trigger: str) -> None:
-        """On a connection of its own: it may come in the middle of anything."""
+        """The same."""
         with connect(state_url(), name=f"runner:{self.worker}:mark", timeout=2.0) as client:
             for claim in claims:
                 store.mark(client, claim.job, trigger)

@@ -21,7 +21,7 @@ WAITING = {
 
 WATCHING = {
     ("tasks/heartbeat.py", "_workers"): "the heartbeat: a loop",
-    ("tasks/jobs.py", "__init__"): "whether a claim holds: in a signal's handler, and again at a beat",
+    ("tasks/jobs.py", "_hold"): "whether a claim holds: in a signal's handler, and again at a beat",
     ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
     ("tasks/housekeeping.py", "run"): "what crashes left behind: a loop",
     ("tasks/preloading.py", "run"): "which models' clients are in use: a loop",
