@@ -116,6 +116,15 @@ def _mask_secrets(logger: logging.Logger, **_: Any) -> None:
     redact_handlers(logger)
 
 
+@after_setup_logger.connect
+def _leave_libraries_alone(logger: logging.Logger, loglevel: int, **_: Any) -> None:
+    """What is neither ours nor Celery's logs as where Python runs the file: some libraries log where programs print."""
+    if logging.DEBUG < loglevel < logging.WARNING:
+        logger.setLevel(logging.WARNING)
+        for name in ("celery", "kombu", "runner"):
+            logging.getLogger(name).setLevel(loglevel)
+
+
 def install(app: Any) -> None:
     """Add both steps to the app's worker."""
     # Sent from handlers of signals, and a second may come inside of the first (our parent's, and the group's): with

@@ -133,7 +133,7 @@ def written(folder: Path, row: Any, root: str, *, kills: bool) -> Path:
 def ready(folder: Path, file: Path) -> dict[str, str]:
     """The environment of a worker that has imported what the file does, so that its processes begin at once."""
     imports = [one for one in ast.parse(file.read_text()).body if isinstance(one, ast.Import | ast.ImportFrom)]
-    lines = ["import sys", 'if "runner.tasks.worker" in sys.orig_argv:  # and not its parent']
+    lines = ["import sys", 'if "worker" in sys.orig_argv:  # of which the processes are forks']
     lines += [f"    {ast.unparse(one)}" for one in imports if getattr(one, "module", "") != "runner"]
     (folder / "sitecustomize.py").write_text(
         "\n".join(lines) + DIES.replace("@DEATHS@", repr(str(file.parent / "deaths")))

@@ -60,6 +60,25 @@ def test_a_quickstart_that_runs_its_agent_is_one_task_and_gives_what_it_prints(
     assert result.ledger["paid"] == models.paid == 4
 
 
+def test_what_libraries_log_is_what_they_log_alone(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a library that logs to where programs print, at the level that a worker logs at
+    (tmp_path / "library.py").write_text(
+        "import logging, sys\nlog = logging.getLogger('library')\nlog.addHandler(logging.StreamHandler(sys.stdout))\n"
+    )
+    file = tmp_path / "script.py"
+    file.write_text(
+        "from library import log\nif __name__ == '__main__':\n"
+        "    log.info('asked')\n    log.warning('slow')\n    print('done')\n"
+    )
+    alone = subprocess.run([sys.executable, file], capture_output=True, text=True, check=True).stdout
+    # When its program is run by a worker that logs what it does
+    fleet.start("--concurrency", "1", "--pool", "prefork", "--loglevel", "info")
+    result = client.submit(f"{file}:__main__()").wait(150)
+    # Then its output is what it prints alone
+    assert (list(result.outputs.values()), result.error) == ([alone.rstrip("\n")], None)
+    assert "[INFO" in fleet.log() or "INFO/" in fleet.log()
+
+
 @pytest.mark.parametrize("runs_itself", [False, True])
 def test_relative_paths_are_those_of_the_project(
     runs_itself: bool, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
