@@ -10,7 +10,7 @@ from functools import partial
 from types import coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from greenlet import getcurrent
+from greenlet import GreenletExit, getcurrent
 
 from runner.tasks.switching import SwitchingTask, begun_by_run
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from runner.tasks.task_loop import TaskLoop
 
 T = TypeVar("T")
+
+STEPS_KEPT = 16  #: greenlets that are kept for steps to come: as many as often wait at a time
 
 
 def new_task(
@@ -35,52 +37,57 @@ def new_task(
 async def _stepwise(tasks: "TaskLoop", wanted: Coroutine[Any, Any, T]) -> T:
     around = asyncio.current_task()
     assert around is not None
-    found: T = await _steps(_Steps(tasks, wanted, around), around)
+    found: T = await _steps(tasks, wanted, around)
     return found
 
 
 @coroutine
-def _steps(steps: "_Steps", around: "asyncio.Task[Any]") -> Generator[Any, Any, Any]:
-    """Do one step after the other. A cancellation that comes while one waits is raised where the coroutine awaits."""
-    step: Callable[[], Any] = partial(steps.wanted.send, None)
+def _steps(
+    tasks: "TaskLoop", wanted: Coroutine[Any, Any, Any], around: "asyncio.Task[Any]"
+) -> Generator[Any, Any, Any]:
+    """Do its steps. A cancellation that comes while one waits is raised where the coroutine awaits."""
+    do: Callable[[], Any] = partial(wanted.send, None)
     while True:
         cancelled: asyncio.CancelledError | None = None
-        over = steps.begin(step)
-        while over is not None and not steps.is_over:
+        step = tasks.steps.pop() if tasks.steps else Step(tasks)
+        over = step.begin(do, around)
+        while over is not None and not step.is_over:
             try:
                 yield from over
             except asyncio.CancelledError as error:
                 cancelled = error
-                over = steps.renew()
+                over = step.renew()
         if cancelled is not None and around.cancelling():  # the step did not make it undone
             around.uncancel()
             around.cancel(*cancelled.args)
         try:
-            awaits = steps.result()
+            awaits = step.end()
         except StopIteration as end:
             return end.value
+        del step, over
         try:
-            step = partial(steps.wanted.send, (yield awaits))
+            do = partial(wanted.send, (yield awaits))
         except BaseException as error:
-            step = partial(steps.wanted.throw, error)
+            do = partial(wanted.throw, error)
 
 
-class _Steps(SwitchingTask):
-    """The greenlet of one coroutine."""
+class Step(SwitchingTask):
+    """The greenlet that one step is done in. It is there for one step of any coroutine after the other: one that waits
+    for a model needs none, and the stack of a greenlet takes as much memory as all else that waits."""
 
-    def __init__(self, tasks: "TaskLoop", wanted: Coroutine[Any, Any, Any], around: "asyncio.Task[Any]") -> None:
+    def __init__(self, tasks: "TaskLoop") -> None:
         super().__init__(tasks, self._run, None)
-        self.gr_context = getcurrent().gr_context  # its own, not a copy: what it sets stays set
-        self.wanted, self._around = wanted, around
         self.is_over = False
-        self._step: Callable[[], Any] = bool
+        self._around: Any = None
+        self._do: Callable[[], Any] = bool
         self._found: Any = None
         self._error: BaseException | None = None
         self._over: asyncio.Future[None] | None = None
 
-    def begin(self, step: Callable[[], Any]) -> "asyncio.Future[None] | None":
-        """Do a step. Returns what to await, if it waits."""
-        self._step, self.is_over, self._over = step, False, None
+    def begin(self, do: Callable[[], Any], around: "asyncio.Task[Any]") -> "asyncio.Future[None] | None":
+        """Do a step of the coroutine of an asyncio task. Returns what to await, if it waits."""
+        self.gr_context = getcurrent().gr_context  # the coroutine's own, not a copy: what it sets stays set
+        self._do, self._around, self.is_over, self._over = do, around, False, None
         self._loop.switch(self)
         return None if self.is_over else self.renew()
 
@@ -89,26 +96,34 @@ class _Steps(SwitchingTask):
         self._over = self._loop.loop.create_future()
         return self._over
 
-    def result(self) -> Any:
-        """What the coroutine awaits after the step. Raises what that raised."""
-        if self._error is None:
-            return self._found
+    def end(self) -> Any:
+        """What the coroutine awaits after the step. Raises what that raised. From here on it is there for others."""
+        found, error = self._found, self._error
+        self._do, self._around, self._found, self._error, self._over = bool, None, None, None, None
+        self.gr_context = None
+        if len(self._loop.steps) < STEPS_KEPT:
+            self._loop.steps.append(self)
+        else:
+            self.throw()  # it ends: left to itself, it would stay for ever where it is
+        if error is None:
+            return found
         try:
-            raise self._error
+            raise error
         finally:
-            self._error = None  # it refers to this frame
+            del error  # it refers to this frame
 
     def _run(self) -> None:
-        while self._error is None:
+        while True:
             try:
-                self._found = self._step()
+                self._found = self._do()
+            except GreenletExit:  # nothing will come for it any more
+                return
             except BaseException as error:
                 self._error = error
             self.is_over = True
             if self._over is not None and not self._over.done():
                 self._over.set_result(None)
-            if self._error is None:
-                self._loop.hub.switch()
+            self._loop.hub.switch()
 
     def _resume(self, number: int) -> None:
         asyncio.tasks._enter_task(self._loop.loop, self._around)

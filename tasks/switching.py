@@ -227,6 +227,7 @@ class SwitchingAlarm:
         if self._set:
             self._set = False
             return True
+        self._task = current() or self._task  # who waits: the steps of a coroutine may be different tasks
         self._number = number = self._task.number()
         timer = None if seconds is None else self._loop.loop.call_later(seconds, self._task.resume, number)
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
-from runner.tasks.coroutines import new_task
+from runner.tasks.coroutines import Step, new_task
 from runner.tasks.switching import SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
@@ -72,6 +72,7 @@ class TaskLoop:
         self.loop = asyncio.new_event_loop()
         self.hub: greenlet = getcurrent()
         self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
+        self.steps: list[Step] = []  # those that no coroutine needs just now
         self._free = [SimpleNamespace(place=n) for n in reversed(range(places))]
         self._idle = threading.Event()
         self._idle.set()

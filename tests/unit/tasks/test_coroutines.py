@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -170,3 +171,72 @@ def test_who_wants_what_a_thread_holds_lets_others_run(tasks: Any) -> None:
     tasks.results()
     thread.join(10)
     assert got == [True, True]
+
+
+def greenlets(tasks: Any) -> int:
+    from runner.tasks.coroutines import Step
+
+    return sum(isinstance(one, Step) and one._loop is tasks.loop and not one.dead for one in gc.get_objects())
+
+
+def test_coroutines_that_await_share_the_greenlets_of_their_steps(tasks: Any) -> None:
+    """What waits for a model holds no stack: a thousand of them would hold a thousand."""
+    began, ended = threading.Barrier(2), threading.Event()
+
+    async def call(number: int) -> str:
+        NAME.set(f"of {number}")
+        await asyncio.sleep(0)
+        return NAME.get()
+
+    async def all_of_them() -> list[str]:
+        over = asyncio.get_running_loop().create_future()
+
+        async def one(number: int) -> str:
+            found = await call(number)
+            await over
+            assert NAME.get() == found
+            return found
+
+        at_work = [asyncio.create_task(one(number)) for number in range(200)]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: (began.wait(10), ended.wait(10)))
+        over.set_result(None)
+        return await asyncio.gather(*at_work)
+
+    tasks.begin(lambda: waiter().awaited(all_of_them()))
+    began.wait(10)
+    many = greenlets(tasks)
+    ended.set()
+    assert [f"of {number}" for number in range(200)] in tasks.results()
+    assert many <= 3, "one for each step that is being done, and some are kept"
+
+
+def test_steps_that_wait_have_a_greenlet_each_and_few_are_kept(tasks: Any) -> None:
+    gates = [Gate() for _ in range(40)]
+    tasks.begin(lambda: waiter().awaited(gather(*(gate.wait for gate in gates))()))
+    assert all(gate.came.wait(10) for gate in gates)
+    for gate in gates:
+        tasks.begin(gate.open)
+    assert ["waited"] * 40 in tasks.results()
+    gc.collect()
+    assert greenlets(tasks) <= 16
+
+
+def test_an_alarm_of_an_earlier_step_wakes_the_step_that_waits(tasks: Any) -> None:
+    came, alarms = threading.Event(), list[waiting.Alarm]()
+
+    async def call() -> str:
+        alarms.append(waiter().alarm())
+        await asyncio.sleep(0)
+        came.set()
+        return "woken" if alarms[0].wait(None) else "not"
+
+    async def beside() -> list[str]:  # whose steps take the greenlet of that earlier step
+        other = asyncio.create_task(asyncio.sleep(0, "other"))
+        return [await call(), await other]
+
+    tasks.begin(lambda: waiter().awaited(beside()))
+    assert came.wait(10)
+    tasks.begin(lambda: alarms[0].set())
+    assert ["woken", "other"] in tasks.results()
