@@ -44,7 +44,7 @@ class ClaimedSteps:
         self._journal = keys.key("journal_key", branch_key=self._branch, name=job.task)
         self._who = {"name": job.branch, "key": job.task, "token": claim.token}
         self._record, self._record_own = scripts.load("record_step"), scripts.load("record_own_step")
-        self._begin = scripts.load("begin_step")
+        self._record_call, self._begin = scripts.load("record_call"), scripts.load("begin_step")
         self._reached = 0  # records that this attempt replayed or made: its progress
         self._open = Counters()  # the steps that are begun, and neither recorded nor dropped
         self._out = SentCalls(claim.token, outgoing)
@@ -92,7 +92,7 @@ class ClaimedSteps:
             leaves = entry.kind != "step"
             if self._soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
                 self._out.ahead |= leaves
-                self._note_open(text_of_one(entry))
+                self._note_open(text_of_one(entry), begun)
             else:
                 self._between = (entry, -1)
                 self._note_surely()
@@ -131,29 +131,19 @@ class ClaimedSteps:
             begun = begun or self._open.text()
             served, paid = counters_text(replayed) if replayed else "", "" if entry is None else text_of_one(entry)
             self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
-            plain = not served and usage is NO_TOKENS and entry in (STEP, None)
-            if not plain or not self._recorded_own(step, value, begun, reserved=reserved, paid=bool(paid)):
-                about: dict[str, Any] = {}
-                if entry is not None and entry.kind == "model" and not told:
-                    about = {"model": entry.model, "agent": entry.agent, **usage.told()}
-                details = usage.details if usage is not NO_TOKENS else ()
-                self._fenced(
-                    self._record,
-                    run=self._run,
-                    task=self._task,
-                    journal=self._journal,
-                    step=step,
-                    value=value,
-                    begun=begun,
-                    reserved="1" if reserved else "",
-                    paid=paid,
-                    replayed=served,
-                    reached=self._reached,
-                    prompt_tokens=usage.prompt_tokens,
-                    completion_tokens=usage.completion_tokens,
-                    details=json.dumps(details) if details else "",
-                    told=flat(about) if about else "",
-                )
+            slots = {
+                "run": self._run,
+                "task": self._task,
+                "journal": self._journal,
+                "token": self._claim.token,
+                "step": step,
+                "value": value,
+                "begun": begun,
+                "reserved": "1" if reserved else "",
+                "reached": self._reached,
+            }
+            if served or not self._recorded_alone(slots, entry, usage, told=told):
+                self._record_any(slots, entry, usage, paid=paid, replayed=served, told=told)
             if self._log is not None:
                 self._log.recorded((step,), paid, begun)
             if entry is not None:
@@ -162,25 +152,50 @@ class ClaimedSteps:
                     self._out.count(entry, -1)
             self._reserve(True if reserved else None)
 
-    def _recorded_own(self, step: str, value: str, begun: str, *, reserved: bool, paid: bool) -> bool:
-        """Record an author's own step. False where the claim is lost."""
-        answer = self._record_own(
-            self._line,
-            run=self._run,
-            task=self._task,
-            journal=self._journal,
-            token=self._claim.token,
-            step=step,
-            value=value,
-            begun=begun,
-            reserved="1" if reserved else "",
-            paid="1" if paid else "",
-            reached=self._reached,
-        )
+    def _recorded_alone(self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, told: bool) -> bool:
+        """Record what nothing was replayed before, by a script of its own. False where there is none for it, or the
+        claim is lost."""
+        if entry is None or entry.kind == "step":
+            if usage is not NO_TOKENS:
+                return False
+            answer = self._record_own(self._line, **slots, paid="" if entry is None else "1")
+        elif entry.kind == "model":
+            answer = self._record_call(
+                self._line,
+                **slots,
+                name=self._who["name"],
+                key=self._who["key"],
+                agent=entry.agent,
+                model=entry.model,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+                details=",".join(map(str, usage.details)),
+                told="" if told else "1",
+            )
+        else:
+            return False
         if answer[0] == "refused":
             return False
         self._sure()
         return True
+
+    def _record_any(
+        self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, paid: str, replayed: str, told: bool
+    ) -> None:
+        about: dict[str, Any] = {}
+        if entry is not None and entry.kind == "model" and not told:
+            about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+        details = usage.details if usage is not NO_TOKENS else ()
+        self._fenced(
+            self._record,
+            **slots,
+            paid=paid,
+            replayed=replayed,
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            details=json.dumps(details) if details else "",
+            told=flat(about) if about else "",
+        )
 
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
@@ -263,7 +278,7 @@ class ClaimedSteps:
             self._note_surely()
         self._out.confirmed()
 
-    def _note_open(self, new: str = "") -> None:
+    def _note_open(self, new: str = "", begun: str | None = None) -> None:
         """Say which steps are begun. Said in whole each time, it may get lost with a connection, and be said again.
 
         The ``new`` ones are done without waiting for the answer: they count also if the claim is lost by now.
@@ -271,12 +286,12 @@ class ClaimedSteps:
         if self._line.reconnected:
             self._line.execute_command("SCRIPT", "LOAD", self._begin.text)
             self._line.reconnected = False
-        self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new)))
+        self._line.send_nowait("EVALSHA", self._begin.sha, *self._begin.arguments(self._begun(new, begun)))
         self._noted = True
         self._reserve(None)
 
-    def _begun(self, new: str = "") -> dict[str, Any]:
-        begun = self._open.text()
+    def _begun(self, new: str = "", begun: str | None = None) -> dict[str, Any]:
+        begun = self._open.text() if begun is None else begun
         return {"run": self._run, "task": self._task, **self._who, "begun": begun, "new": new}
 
     def _note_open_again(self) -> None:
@@ -325,7 +340,7 @@ class ClaimedSteps:
     def _fenced(self, script: scripts.LuaScript, **slots: Any) -> Any:
         """Run a script that checks the fencing token. Raises `ClaimLost`."""
         with self._lock:
-            answer = script(self._line, **self._who, **slots)
+            answer = script(self._line, **{**slots, **self._who})
         if answer[0] == "refused":
             raise ClaimLost(f"the claim on {self._claim.job.ref} is lost: token {self._claim.token} no longer holds")
         self._sure()

@@ -65,6 +65,40 @@ CREWS = {
         """,  # on one thread, as what is counted of others differs
 }
 
+CREWS["call"] = """
+    import json
+
+    from runner import Crew, Task
+    from runner.journal.enclosing import current_journal
+    from runner.llm.recording.recorded_call import RecordedCall, parse_request
+
+    USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    MESSAGE = {"role": "assistant", "content": "x" * 100}
+    CHOICE = {"index": 0, "message": MESSAGE, "finish_reason": "stop"}
+    BODY = json.dumps({"id": "1", "object": "chat.completion", "usage": USAGE, "choices": [CHOICE]}).encode()
+    HEAD = [("content-type", "application/json"), ("content-length", str(len(BODY)))]
+
+    def ask(number):
+        # What a transport does for a call, without the client's part
+        body = json.dumps({"model": "m", "messages": [{"role": "user", "content": str(number)}]}).encode()
+        found = current_journal()
+        call = RecordedCall(parse_request("POST", "http://localhost/v1/chat/completions", body, *found), *found)
+        assert call.recorded() is None
+        call.wait()
+        with call:
+            call.headers_leave()
+            call.body_leaves()
+            call.body_has_left()
+            assert call.answered(200, HEAD) and not call.streams
+            call.whole(BODY)
+
+    def work(ctx):
+        for number in range(10, 10 + MANY):
+            ask(number)
+        return "done"
+
+    crew = Crew(tasks=[Task(name="all", run=work)])
+    """
 CREWS["next task"] = CREWS["task"]  # of a process that continues, without a message for each
 CREWS["next run"] = CREWS["task"].replace("10 + MANY", "11")  # of one task, by a process that takes it with its commit
 
@@ -86,6 +120,7 @@ BUDGETS = {
     "next run": Cost(calls=255, sent=1, trips=1, inside=67, received=495, answered=361),
     "step": Cost(calls=70, sent=1, trips=1, inside=6, received=307, answered=19),
     "mapped step": Cost(calls=48, sent=0, trips=0, inside=0, received=42, answered=1),
+    "call": Cost(calls=152, sent=2, trips=2, inside=12, received=1069, answered=23),
 }
 MARGIN = 1.0 if sys.version_info[:2] == (3, 11) else 1.1  #: of calls: each Python's library has its own
 

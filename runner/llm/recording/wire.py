@@ -315,8 +315,7 @@ def _tokens(data: dict[str, Any]) -> Usage:
     usage = inner if isinstance(inner, dict) else usage
 
     of = _counts(usage)
-    prompts = _counts(usage.get("prompt_tokens_details")), _counts(usage.get("input_tokens_details"))
-    answers = _counts(usage.get("completion_tokens_details")), _counts(usage.get("output_tokens_details"))
+    *prompts, chat, answer, created = [_counts(usage[name]) if usage.get(name) else _NO_COUNTS for name in _DETAILS]
     read = of["cache_read_input_tokens"] or of["cacheReadInputTokens"]  # Anthropic's; Bedrock's
     written = of["cache_creation_input_tokens"] or of["cacheWriteInputTokens"]
     prompt = of["prompt_tokens"] or of["promptTokenCount"] + of["toolUsePromptTokenCount"]
@@ -332,9 +331,17 @@ def _tokens(data: dict[str, Any]) -> Usage:
         or of["cachedContentTokenCount"]
         or of["prompt_cache_hit_tokens"],  # DeepSeek's
         written or max(prompts[0]["cache_write_tokens"], prompts[1]["cache_write_tokens"]),
-        _counts(usage.get("cache_creation"))["ephemeral_1h_input_tokens"],
-        max(answers[0]["reasoning_tokens"], answers[1]["reasoning_tokens"]) or of["thoughtsTokenCount"],
+        created["ephemeral_1h_input_tokens"],
+        max(chat["reasoning_tokens"], answer["reasoning_tokens"]) or of["thoughtsTokenCount"],
     )
+
+
+_DETAILS = (
+    *("prompt_tokens_details", "input_tokens_details"),
+    *("completion_tokens_details", "output_tokens_details"),
+    "cache_creation",
+)
+_NO_COUNTS: defaultdict[str, int] = defaultdict(int)  #: most answers say nothing of these
 
 
 def _counts(told: Any) -> defaultdict[str, int]:

@@ -149,6 +149,7 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     a.drop_step(tool)
     settled()
     a.record_step("o#1", "1", replayed=0)
+    a.record_step("p#1", "1", replayed=1)
     a.record_steps([DoneStep("t#1", "1"), DoneStep("t#2", "2", counts=False)], begins=1, replayed=1)
     a.record_steps([], dropped=1, replayed=0)
     store.mark(driver.redis, taken["a"].job, "signal")

@@ -1,0 +1,66 @@
+-- Record the answer of a model, so that it is never paid again.
+--
+-- KEYS run task journal
+-- ARGV name:text key:text token:int step:text value:text begun:text reserved:text reached:int agent:text model:text prompt_tokens:int completion_tokens:int details:text told:text
+-- USES emit
+--
+-- As record_step, of which this is what calls need that nothing was replayed before, by the fewest commands.
+-- details: "" or, of its tokens, those that account.lua names, as "1,2,3,4". told: "1" for an event that the model answered.
+-- Returns {"recorded"}; or {"refused"}, of which nothing is said: record_step says it.
+local t = redis.call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens")
+local r = redis.call("HMGET", run, "id", "paid", "prompt_tokens", "completion_tokens", "events")
+if t[1] ~= token or not r[1] then return {"refused"} end
+local field = cjson.encode({name, key, agent, model})
+local line = redis.call("HGET", ledger_key(run), field)
+local paid, between, prompt, completion, served =
+  string.match(line or "[0,0,0,0,0,0]", "^%[(%d+),(%d+,%d+),(%d+),(%d+),(%d+)%]$")
+if not paid then wrong("ledger", "six numbers") end
+local more = {string.match(details, "^(%d+),(%d+),(%d+),(%d+)$")}
+if details ~= "" and not more[1] then wrong("details", "four numbers") end
+if told ~= "" then redis.call("XLEN", events_key(run)) end
+local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
+local function sum(had, count) return string.format("%.0f", (had or 0) + count) end
+local function also(list, field, value)
+  list[#list + 1] = field
+  list[#list + 1] = value
+end
+local of_task = {"begun", begun, "reserved", reserved}
+if redis.call("HSETNX", journal, step, value) == 1 then
+  redis.call("HSET", ledger_key(run), field, "[" .. sum(paid, 1) .. "," .. between .. "," .. sum(prompt, prompt_tokens) .. ","
+             .. sum(completion, completion_tokens) .. "," .. served .. "]")
+  local of_run = {"paid", sum(r[2], 1), "prompt_tokens", sum(r[3], prompt_tokens), "completion_tokens", sum(r[4], completion_tokens)}
+  local said = {"model", model, "agent", agent, "prompt_tokens", prompt_tokens, "completion_tokens", completion_tokens}
+  if more[1] then
+    local had = redis.call("HMGET", run, "tokens" .. field, unpack(DETAILS))
+    local of = {string.match(had[1] or "", "^%[(%d+),(%d+),(%d+),(%d+)%]$")}
+    for i, detail in ipairs(DETAILS) do
+      of[i] = sum(of[i], more[i])
+      if more[i] ~= "0" then
+        also(of_run, detail, sum(had[i + 1], more[i]))
+        also(said, detail, more[i])
+      end
+    end
+    also(of_run, "tokens" .. field, "[" .. table.concat(of, ",") .. "]")
+  end
+  if told ~= "" then
+    also(of_run, "events", append(run, (r[5] or 0) + 1, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0,
+                                  unpack(said)))
+  end
+  redis.call("HSET", run, unpack(of_run))
+  also(of_task, "prompt_tokens", sum(t[5], prompt_tokens))
+  also(of_task, "completion_tokens", sum(t[6], completion_tokens))
+  local fresh = redis.call("HLEN", journal) == 1
+  if fresh or not line then
+    -- Begun after the run was over, they would outlive it.
+    local ttl = redis.call("PTTL", run)
+    if ttl > 0 and fresh then redis.call("PEXPIRE", journal, ttl) end
+    if ttl > 0 and not line then redis.call("PEXPIRE", ledger_key(run), ttl) end
+  end
+end
+if tonumber(reached) > tonumber(t[3] or 0) then
+  also(of_task, "crashes", 0)
+  also(of_task, "reached", reached)
+  if t[4] then redis.call("HDEL", task, "handed") end
+end
+redis.call("HSET", task, unpack(of_task))
+return {"recorded"}

@@ -1,0 +1,81 @@
+"""A call of a model has a script of its own to be recorded by: what that leaves is what `record_step` leaves."""
+
+import json
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from runner.core.errors import ClaimLost
+from runner.core.ledger import AccountKey, Usage
+from runner.providers.redis import keys
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.claimed_steps import ClaimedSteps
+
+from .driver import Driver, plan_of
+
+WRITER, OTHER = AccountKey("model", 'a "writer" / é', "openai/m"), AccountKey("model", "", "m")
+CALLS = [(WRITER, Usage(5, 2)), (OTHER, Usage()), (WRITER, Usage(7, 1, 3, 0, 0, 1)), (WRITER, Usage(1, 1, 0, 2, 1))]
+
+
+def record(driver: Driver, run: str, *, told: bool) -> ClaimedTask:
+    driver.submit(plan_of("a"), run)
+    task = driver.task(driver.take()["a"])
+    for number, (entry, usage) in enumerate(CALLS):
+        task.begin_step(entry)
+        for _ in range(2):  # an answer that was lost is asked for again
+            task.record_step(f"s#{number}", "1", replayed=0, entry=entry, usage=usage, told=told)
+    return task
+
+
+def left(redis: Redis, run: str) -> dict[str, Any]:
+    """What is stored of the run, without what differs from run to run."""
+    found: dict[str, Any] = {"ledger": redis.hgetall(keys.key("ledger_key", run=run))}
+    fields = redis.hgetall(run)
+    found["run"] = {k: v for k, v in fields.items() if k not in ("id", "created_at", "token", "envelope")}
+    events = redis.xrange(keys.key("events_key", run=run))
+    found["events"] = [
+        entry | {"r": [] if entry["t"] == "\x01" else json.loads(entry["r"] or "[]")} for _, entry in events
+    ]
+    branch = keys.branch_key(fields["id"], "main")
+    task = redis.hgetall(keys.key("task_key", branch_key=branch, name="a"))
+    found["task"] = {k: v for k, v in task.items() if k not in ("token", "nonce", "claims", "began")}
+    found["journal"] = redis.hgetall(keys.key("journal_key", branch_key=branch, name="a"))
+    return found
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_both_scripts_leave_the_same(driver: Driver, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+    by_its_own = record(driver, "r1", told=told)
+    monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
+    by_any = record(driver, "r2", told=told)
+    found, due = left(driver.redis, by_its_own._run), left(driver.redis, by_any._run)
+    assert found["ledger"] == due["ledger"]
+    assert found["journal"] == due["journal"]
+    assert found["events"] == due["events"]
+    for of in ("run", "task"):  # a count of 0 that is stored reads as one that is not
+        assert {k: v for k, v in found[of].items() if v != "0"} == {k: v for k, v in due[of].items() if v != "0"}
+
+
+def test_who_lost_the_claim_records_no_call_and_the_run_says_so(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.begin_step(WRITER)
+    driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9)
+    with pytest.raises(ClaimLost):
+        task.record_step("s#1", "1", replayed=0, entry=WRITER, usage=Usage(5, 2))
+    assert driver.runs.get(run).paid == 0
+    assert [e for e in driver.redis.xrange(keys.key("events_key", run=task._run)) if e[1]["t"] == "write_refused"]
+
+
+def test_a_ledger_that_is_none_is_refused_before_anything_is_written(driver: Driver) -> None:
+    driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    ledger = keys.key("ledger_key", run=task._run)
+    task.record_step("s#1", "1", replayed=0, entry=OTHER, usage=Usage(5, 2))
+    (field,) = driver.redis.hkeys(ledger)
+    driver.redis.hset(ledger, field, "no line")
+    before = driver.redis.hgetall(task._run)
+    with pytest.raises(Exception, match=r"record_call\.lua: ledger is not"):
+        task.record_step("s#2", "1", replayed=0, entry=OTHER, usage=Usage(5, 2))
+    assert driver.redis.hgetall(task._run) == before
