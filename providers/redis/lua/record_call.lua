@@ -28,7 +28,14 @@ local of_task = {"begun", begun, "reserved", reserved}
 if redis.call("HSETNX", journal, step, value) == 1 then
   redis.call("HSET", ledger_key(run), field, "[" .. sum(paid, 1) .. "," .. between .. "," .. sum(prompt, prompt_tokens) .. ","
              .. sum(completion, completion_tokens) .. "," .. served .. "]")
-  local of_run = {"paid", sum(r[2], 1), "prompt_tokens", sum(r[3], prompt_tokens), "completion_tokens", sum(r[4], completion_tokens)}
+  local of_run = {"paid", sum(r[2], 1)}
+  for i, count in ipairs({prompt_tokens, completion_tokens}) do
+    if count ~= "0" then  -- no field says 0: a commit tells by it whether there were any
+      local field = i == 1 and "prompt_tokens" or "completion_tokens"
+      also(of_run, field, sum(r[2 + i], count))
+      also(of_task, field, sum(t[4 + i], count))
+    end
+  end
   local said = {"model", model, "agent", agent, "prompt_tokens", prompt_tokens, "completion_tokens", completion_tokens}
   if more[1] then
     local had = redis.call("HMGET", run, "tokens" .. field, unpack(DETAILS))
@@ -47,8 +54,6 @@ if redis.call("HSETNX", journal, step, value) == 1 then
                                   unpack(said)))
   end
   redis.call("HSET", run, unpack(of_run))
-  also(of_task, "prompt_tokens", sum(t[5], prompt_tokens))
-  also(of_task, "completion_tokens", sum(t[6], completion_tokens))
   local fresh = redis.call("HLEN", journal) == 1
   if fresh or not line then
     -- Begun after the run was over, they would outlive it.
