@@ -26,21 +26,25 @@ from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
 from runner.journal.steps import current_step
 from runner.journal.tool_context import LentContext, TaskContexts
+from runner.journal.tool_functions import is_call_of
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 class Use(NamedTuple):
-    """One use of a tool: its name, its arguments, and the objects of the author's that it may change.
+    """One use of a tool: its name, its arguments, the objects of the author's that it may change, and what it calls.
 
     Arguments that are not JSON count by their type. What a use changes in those that are ``lent`` is there again where
-    it is replayed; a use that left what cannot be recorded is made again.
+    it is replayed; a use that left what cannot be recorded is made again. ``calls`` is the function that the framework
+    calls for it, before any other code of the author's; None where that is not known. If it is `durable`, it is in the
+    account with the tool, whatever name that has.
     """
 
     name: str
     arguments: Any
     lent: tuple[Any, ...] = ()
+    calls: Callable[..., Any] | None = None
 
 
 About = Callable[..., Use | tuple[str, Any] | None]
@@ -127,7 +131,7 @@ def recorded(
     ``about`` is called with its arguments. What is ``passing`` is raised by it to say something else than that a tool
     failed, and is not recorded.
     """
-    kind = FUNCTION if _is_of_function(about) else "tool"
+    kind = "tool" if _decorated(about) is None else FUNCTION
     is_generator = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
     if is_generator or getattr(fn, "records_uses", None) in (kind, "tool"):
         return fn
@@ -177,14 +181,17 @@ def _begun(about: About, passing: tuple[type[BaseException], ...], args: Any, kw
     use = about(*args, **kwargs) if found is not None else None
     if found is None or use is None:
         return None
-    is_function = _is_of_function(about)
-    if is_function and is_in_tool(use[0]):
+    fn, around = _decorated(about), _around.get()
+    if fn is None or around is None or around.journal is not found[0]:
+        return _Use(found[0], Use(*use), passing, is_function=fn is not None)
+    if around.takes(use[0]):
         return None
-    return _Use(found[0], Use(*use), passing, is_function=is_function)
+    return _Use(found[0], Use(*use), passing, is_function=True, counted=not around.counts(fn))
 
 
-def _is_of_function(about: About) -> bool:
-    return isinstance(about, functools.partial) and about.func is _about_function
+def _decorated(about: About) -> Callable[..., Any] | None:
+    """The function that its author decorated, if it is about one."""
+    return about.args[0] if isinstance(about, functools.partial) and about.func is _about_function else None
 
 
 def _about_function(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Use:
@@ -209,10 +216,16 @@ class _Use:
     """One use: what it gave is here where it was really made, and read from its record where it was not."""
 
     def __init__(
-        self, journal: Journal, use: Use, passing: tuple[type[BaseException], ...], *, is_function: bool
+        self,
+        journal: Journal,
+        use: Use,
+        passing: tuple[type[BaseException], ...],
+        *,
+        is_function: bool,
+        counted: bool = True,
     ) -> None:
         self.journal = self._journal = journal
-        self._use, self._passing = use, passing
+        self._use, self._passing, self._counted = use, passing, counted
         self._has_function = is_function
         self._contexts = TaskContexts.of(journal, _name_of, _find)
         self._lent: LentContext | None = None
@@ -232,11 +245,25 @@ class _Use:
         self._has_function = self._has_function or takes
         return takes
 
+    def counts(self, fn: Callable[..., Any]) -> bool:
+        """Whether the decorated function that is being called in it is the one that its tool calls, and is counted with
+        it. That is a step of its own all the same: what it gave is recorded before the framework makes more of it."""
+        counts = not self._has_function and is_call_of(fn, self._use.calls)
+        self._has_function = self._has_function or counts
+        return counts
+
     def step(self, once: Callable[..., Any]) -> Any:
         """Make it, or find what is recorded of it; a coroutine if it is made by one."""
-        name, arguments, _ = self._use
+        name, arguments = self._use.name, self._use.arguments
         return self._journal.step(
-            f"tool {name}", once, (arguments,), {}, kind="tool", model=name, usable=self._is_usable
+            f"tool {name}",
+            once,
+            (arguments,),
+            {},
+            kind="tool",
+            model=name,
+            counted=self._counted,
+            usable=self._is_usable,
         )
 
     @contextlib.contextmanager

@@ -88,7 +88,8 @@ def _about(function: Any, **kwargs: Any) -> Use:
     context = getattr(function, "_run_context", None)
     lent = tuple(getattr(context, name, None) for name in ("session_state", "dependencies", "metadata"))
     lent += keepers(function.entrypoint)
-    return Use(str(function.name), {name: value for name, value in kwargs.items() if name in known}, lent)
+    given = {name: value for name, value in kwargs.items() if name in known}
+    return Use(str(function.name), given, lent, function.entrypoint)
 
 
 FRAMEWORK = Agno()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.bundles import isolation
 from runner.core.errors import InputRequired
 from runner.journal.tool_uses import Use, record_uses
@@ -54,7 +54,9 @@ def _ask_people(module: Any) -> None:
 
 
 def _about(tool: Any, args: Mapping[str, Any], *_: object, **__: object) -> Use:
-    return Use(str(tool.name), dict(args), keepers(tool, getattr(tool, "_func", None)))
+    function = getattr(tool, "_func", None)
+    calls = function if is_of("autogen_core", tool.run) else tool.run
+    return Use(str(tool.name), dict(args), keepers(tool, function), calls)
 
 
 FRAMEWORK = AutoGen()

@@ -78,6 +78,11 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
     return tuple(one for each in found if context_state.is_own(one := getattr(each, "__self__", each)))
 
 
+def is_of(package: str, function: Any) -> bool:
+    """Whether a function or a method is the framework's own, and none that an author gave it."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] == package
+
+
 def as_output(value: Any) -> Any:
     """What an agent gave, as JSON: text as it is, models and dataclasses by their fields, whatever module their classes
     are of; what has no JSON as its text."""

@@ -65,7 +65,7 @@ def _about(tool: Any, *, args: dict[str, Any], tool_context: Any) -> Use | None:
     context = tool_context._invocation_context
     artifacts = getattr(context.artifact_service, "artifacts", None)
     lent = (context.session.state, vars(tool_context.actions), artifacts)
-    return Use(str(tool.name), args, (*lent, *keepers(tool.func)))
+    return Use(str(tool.name), args, (*lent, *keepers(tool.func)), tool.func)
 
 
 FRAMEWORK = GoogleADK()

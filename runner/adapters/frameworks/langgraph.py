@@ -1,12 +1,13 @@
 """Graphs of LangGraph, and the agents of LangChain, which are such graphs."""
 
+import functools
 import uuid
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
@@ -50,7 +51,7 @@ class LangGraph(AgentFramework):
         tool = import_module("langchain_core.tools").BaseTool
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
         for method in ("run", "arun"):
-            record_uses(tool, method, _about, passing=passing)
+            record_uses(tool, method, functools.partial(_about, method), passing=passing)
 
 
 def _own_thread(agent: Any) -> dict[str, Any] | None:
@@ -74,11 +75,24 @@ def _decision(use: Mapping[str, Any]) -> dict[str, str]:
     return {"type": APPROVE} if approved else {"type": REJECT, **({"message": reason} if reason else {})}
 
 
-def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> Use | None:
+def _calls(tool: Any, method: str) -> Any:
+    """The function that a tool calls by this method: a coroutine only if it has one, and what an author's class has
+    instead of either."""
+    own = tool._arun if method == "arun" else tool._run
+    coroutine = getattr(tool, "coroutine", None) if method == "arun" else None
+    if method == "arun" and coroutine is None and is_of("langchain_core", own):
+        own = tool._run
+    if is_of("langchain_core", own):
+        return coroutine or getattr(tool, "func", None)
+    return own
+
+
+def _about(method: str, tool: Any, tool_input: Any, *_: object, **__: object) -> Use | None:
     """Without what the graph injects: its state is no argument that a model gave, but may be changed."""
+    calls = _calls(tool, method)
     kept = keepers(tool, getattr(tool, "func", None), getattr(tool, "coroutine", None))
     if not isinstance(tool_input, dict):
-        return Use(str(tool.name), tool_input, kept)
+        return Use(str(tool.name), tool_input, kept, calls)
     schema = tool.tool_call_schema
     known = (
         schema.get("properties", {}) if isinstance(schema, dict) else schema.model_json_schema().get("properties", {})
@@ -94,7 +108,8 @@ def _about(tool: Any, tool_input: Any, *_: object, **__: object) -> Use | None:
     lent = [
         Without(one, ("messages",)) if isinstance(one, dict) else one for one in injected if not isinstance(one, stores)
     ]
-    return Use(str(tool.name), {name: value for name, value in tool_input.items() if name in known}, (*lent, *kept))
+    given = {name: value for name, value in tool_input.items() if name in known}
+    return Use(str(tool.name), given, (*lent, *kept), calls)
 
 
 FRAMEWORK = LangGraph()

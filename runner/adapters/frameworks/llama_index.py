@@ -1,11 +1,12 @@
 """Agents and agent workflows of LlamaIndex."""
 
+import functools
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask_text
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
 from runner.journal.tool_uses import Use, record_uses
 
 _AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "llama_index.core.workflow"
@@ -53,14 +54,20 @@ class LlamaIndex(AgentFramework):
     def record_uses(self) -> None:
         """Where a tool calls its function."""
         tool = import_module("llama_index.core.tools").FunctionTool
-        for method in ("call", "acall"):
-            record_uses(tool, method, _about)
+        for method in _CALLS:
+            record_uses(tool, method, functools.partial(_about, _CALLS[method]))
 
 
-def _about(tool: Any, *args: Any, **kwargs: Any) -> Use | None:
+_CALLS = {"call": "_fn", "acall": "_async_fn"}
+
+
+def _about(calls: str, tool: Any, *args: Any, **kwargs: Any) -> Use | None:
     if getattr(tool, "requires_context", False):
         return None
-    return Use(str(tool.metadata.get_name()), [args, kwargs], keepers(getattr(tool, "_real_fn", None)))
+    function, real = getattr(tool, calls, None), getattr(tool, "_real_fn", None)
+    if is_of("llama_index", function):  # which makes one of the other kind
+        function = real
+    return Use(str(tool.metadata.get_name()), [args, kwargs], keepers(real), function)
 
 
 FRAMEWORK = LlamaIndex()

@@ -45,7 +45,7 @@ def _about(tool: Any, call_kwargs: Mapping[str, Any]) -> Use:
     injected = tool._context_parameter_name
     context = call_kwargs.get(injected)
     known = {name: one for name, one in call_kwargs.items() if name != injected}
-    return Use(str(tool.name), known, (getattr(context, "kwargs", None), *keepers(tool.func)))
+    return Use(str(tool.name), known, (getattr(context, "kwargs", None), *keepers(tool.func)), tool.func)
 
 
 FRAMEWORK = MicrosoftAgents()

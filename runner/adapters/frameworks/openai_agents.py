@@ -42,7 +42,9 @@ class OpenAIAgents(AgentFramework):
 
 
 def _about(*, function_tool: Any, arguments: str, context: Any, **_: object) -> Use:
-    return Use(str(function_tool.name), arguments, (context.context,))
+    invoke = function_tool.on_invoke_tool
+    calls = invoke._get_wrapped_callable() if hasattr(type(invoke), "_get_wrapped_callable") else None
+    return Use(str(function_tool.name), arguments, (context.context,), calls)
 
 
 FRAMEWORK = OpenAIAgents()

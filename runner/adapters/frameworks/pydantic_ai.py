@@ -61,7 +61,8 @@ def _decided(requests: Any) -> Any:
 
 def _about(toolset: Any, name: str, tool_args: dict[str, Any], ctx: Any, *_: object, **__: object) -> Use:
     tool = toolset.tools.get(name)
-    return Use(name, tool_args, (ctx.deps, *keepers(getattr(tool, "function", None))))
+    calls = getattr(getattr(tool, "function_schema", None), "function", None)
+    return Use(name, tool_args, (ctx.deps, *keepers(getattr(tool, "function", None))), calls)
 
 
 FRAMEWORK = PydanticAI()

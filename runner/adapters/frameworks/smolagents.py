@@ -30,7 +30,7 @@ class Smolagents(AgentFramework):
 
 
 def _about(tool: Any, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Use:  # noqa: ARG001
-    return Use(str(tool.name), [args, kwargs], keepers(tool))
+    return Use(str(tool.name), [args, kwargs], keepers(tool), tool.forward)
 
 
 FRAMEWORK = Smolagents()

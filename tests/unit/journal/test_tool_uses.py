@@ -1,8 +1,10 @@
 """Uses of tools as steps: what a task that begins again gets of them."""
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime
+import functools
 import inspect
 import json
 from collections import Counter
@@ -10,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, validate_call
 
 from runner import Crew, Task, durable, idempotency_key, tool
 from runner.journal.journal import Journal
@@ -162,6 +164,123 @@ def test_the_function_of_a_tool_of_its_name_is_one_step_with_it(name: str, steps
         assert Crew(tasks=[Task(name="a", run=run)]).kickoff().raw == "[2, 2]"
     # Then the tool is a step, what it calls is another one, and so are calls outside of it
     assert counted == [f"tool {name}", *steps, "tool helper", "tool look", "tool helper"]
+
+
+def in_account(work: Callable[[], Any]) -> list[str]:
+    """The steps of a task that did its work, of those that count."""
+    counted: list[str] = []
+    step = Journal.step
+
+    def counting(self: Journal, named: str, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("counted", True):
+            counted.append(named)
+        return step(self, named, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "step", counting)
+        Crew(tasks=[Task(name="a", run=lambda _: str(work()))]).kickoff()
+    return counted
+
+
+@durable
+def look(i: int) -> int:
+    return look(i - 1) if i > 1 else i
+
+
+@durable
+async def alook(i: int) -> int:
+    return i
+
+
+class Shelf:
+    @durable
+    def look(self, i: int) -> int:
+        return i
+
+
+def decorated(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def swapped(i: int) -> Any:
+        return fn(i + 0)
+
+    return swapped
+
+
+FOUND = ["tool search"]
+
+
+@pytest.mark.parametrize(
+    ("called", "i", "steps"),
+    [
+        (look, 1, FOUND),
+        (look, 2, [*FOUND, "tool look"]),  # what it calls itself with other arguments
+        (functools.partial(look, 1), None, FOUND),
+        (functools.partial(functools.partial(look), 1), None, FOUND),
+        (Shelf().look, 1, FOUND),
+        (validate_call(look), 1, FOUND),
+        (recorded(validate_call(look), lambda i: None), 1, FOUND),
+        (decorated(look), 1, [*FOUND, "tool look"]),
+        (functools.partial(decorated(look), 1), None, [*FOUND, "tool look"]),
+        (decorated(validate_call(look)), 1, [*FOUND, "tool look"]),
+        (lambda i: look(i), 1, [*FOUND, "tool look"]),
+        (lambda i: look(i) + look(i), 1, [*FOUND, "tool look", "tool look"]),
+        (lambda i: Shelf().look(i), 1, [*FOUND, "tool look"]),
+    ],
+)
+def test_the_function_of_a_tool_of_another_name_is_counted_with_it(
+    called: Any, i: int | None, steps: list[str]
+) -> None:
+    given = () if i is None else (i,)
+    use = recorded(lambda: called(*given), lambda: Use("search", list(given), (), called))
+    assert in_account(use) == steps
+
+
+def test_a_function_that_several_tools_share_is_counted_with_those_that_call_it_themselves() -> None:
+    # Given a function that one tool is made of, another's code calls, and a third one has beside its own
+    search = recorded(lambda i: look(i), lambda i: Use("search", i, (), look))
+
+    def helped(i: int) -> int:
+        return int(look(i) + search(i))
+
+    other = recorded(helped, lambda i: Use("other", i, (), helped))
+    unknown = recorded(lambda i: look(i), lambda i: Use("unknown", i))
+    # When all are used
+    counted = in_account(lambda: [other(1), search(1), unknown(1), look(1)])
+    # Then it is counted wherever it is not a tool's own function
+    found = ["tool other", "tool look", "tool search", "tool search", "tool unknown", "tool look", "tool look"]
+    assert counted == found
+
+
+def test_a_coroutine_of_a_tool_of_another_name_is_counted_with_it() -> None:
+    async def use(i: int) -> int:
+        return await alook(i) + await alook(i)
+
+    search = recorded(use, lambda i: Use("search", i, (), alook))
+    assert in_account(lambda: asyncio.run(search(1))) == ["tool search", "tool alook"]
+
+
+def test_a_function_that_is_counted_with_its_tool_is_not_called_again_where_the_tool_is_used_again() -> None:
+    # Given a tool whose framework makes of what its function gave what cannot be recorded
+    class Strange:
+        pass
+
+    uses: list[int] = []
+
+    @durable
+    def book(i: int) -> int:
+        uses.append(i)
+        return i
+
+    def use(i: int) -> Strange:
+        made.append(book(i))
+        return Strange()
+
+    made: list[int] = []
+    search = recorded(use, lambda i: Use("search", i, (), book))
+    # When its task is done again
+    twice(lambda: search(1))
+    # Then the tool was used again, and what its function has done was not done again
+    assert (made, uses) == ([1, 1], [1])
 
 
 def test_what_ctx_tool_wraps_is_one_step_with_its_tool_or_decorator_and_has_a_key_of_its_own() -> None:
