@@ -37,7 +37,7 @@ PLACES = {
     ],
     "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
     "smolagents": ["smolagents[openai,mcp]"],
-    "agno": ["agno", "openai", "mcp"],
+    "agno": ["agno", "openai", "mcp", "fastmcp>=4,<5"],
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like", "llama-index-tools-mcp"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "strands": ["strands-agents[openai]"],

@@ -5,6 +5,7 @@ Its answers follow from the conversation alone, so the same question gets the sa
 
 import contextlib
 import json
+import re
 import struct
 import threading
 import zlib
@@ -37,6 +38,10 @@ def script(found: int, batches: tuple[int, ...], last: str) -> Answer:
     return Answer(calls=[Call(last, {"answer": DONE})]) if last else Answer(DONE)
 
 
+MADE_UP = re.compile(rb"\bpyd_ai_[0-9a-f]{32}\b")
+"""The ids of pydantic-ai for uses of tools that Google's answers give none."""
+
+
 class Models:
     """The server. ``asked`` and ``answered`` are called with a request's conversation and how often it came."""
 
@@ -51,7 +56,9 @@ class Models:
         self.root = f"http://127.0.0.1:{self._http.server_address[1]}"
 
     def take(self, path: str, raw: bytes) -> int:
-        """A request came. Gives how often these bytes came before."""
+        """A request came. Gives how often these bytes came before, whatever ids a client made up at random."""
+        ids = dict[bytes, bytes]()
+        raw = MADE_UP.sub(lambda found: ids.setdefault(found[0], b"made up %d" % len(ids)), raw)
         with self._lock:
             self.bodies[path.encode() + b"\n" + raw] += 1
             return self.bodies[path.encode() + b"\n" + raw] - 1

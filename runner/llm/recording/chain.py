@@ -60,7 +60,7 @@ def _text(value: Any) -> bytes | None:
         text = json.dumps(value, ensure_ascii=False, check_circular=False)
     except (TypeError, ValueError, RecursionError):
         return None
-    return wire.without_addresses(text.encode("utf-8", "surrogatepass"))
+    return wire.comparable(text.encode("utf-8", "surrogatepass"))
 
 
 class _Offer:

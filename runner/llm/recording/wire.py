@@ -48,6 +48,10 @@ _ALL_SAID = {"streamGenerateContent": rb'"(?:finishReason|functionCall)"\s*:'}
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
 
+_MADE_UP = re.compile(rb"\bpyd_ai_[0-9a-f]{32}\b")
+"""The id that pydantic-ai makes up for a model's use of a tool, where its answer has none (Google's): at random, and so
+another one when a recorded answer is read again."""
+
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
 _KEPT = frozenset(
     {
@@ -124,13 +128,18 @@ def _model(body: bytes, named: str | None) -> str | None:
 
 def _digest(method: str, plain: bytes, body: bytes) -> str:
     found = hashlib.sha256(b"%b\n%b\n" % (method.encode(), plain))
-    found.update(without_addresses(body))
+    found.update(comparable(body))
     return found.hexdigest()[:32]
 
 
-def without_addresses(text: bytes) -> bytes:
-    """What objects a text shows as Python does, without where they are in this process."""
-    return _ADDRESS.sub(b"", text) if b" at 0x" in text else text
+def comparable(text: bytes) -> bytes:
+    """A text as it is in each process: without where objects are, and with ids that a client makes up numbered."""
+    if b" at 0x" in text:
+        text = _ADDRESS.sub(b"", text)
+    if b"pyd_ai_" in text:
+        ids = dict[bytes, bytes]()
+        text = _MADE_UP.sub(lambda found: ids.setdefault(found[0], b"made up %d" % len(ids)), text)
+    return text
 
 
 @lru_cache(maxsize=64)
