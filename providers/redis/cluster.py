@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 from redis.backoff import NoBackoff
 from redis.connection import Connection, ConnectionPool, SSLConnection
 from redis.crc import key_slot
-from redis.exceptions import AskError, AuthenticationError, ConnectionError, MovedError, RedisError, ResponseError
+from redis.exceptions import (
+    AskError,
+    AuthenticationError,
+    ConnectionError,
+    MovedError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 from redis.retry import Retry
 
 from runner.providers.redis.address import Clustered
@@ -66,7 +74,7 @@ class Topology:
                 answer = ask(node)
             except AuthenticationError:
                 raise
-            except (ConnectionError, NotNow, OSError) as error:
+            except (ConnectionError, TimeoutError, NotNow, OSError) as error:
                 silent[node] = brief(error)
                 self._silent.add(node)
                 continue

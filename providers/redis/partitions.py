@@ -56,7 +56,7 @@ def _tags(client: Client, found: address.Clustered) -> list[str]:
     stored = client.get(_OF_A_CLUSTER)
     if stored is None:
         new = " ".join(tags_for(ranges(client.execute_command("CLUSTER", "SLOTS"), found.nodes[0]), found.partitions))
-        stored = client.execute_command("SET", _OF_A_CLUSTER, new, "NX", "GET") or new
+        stored = client.set(_OF_A_CLUSTER, new, nx=True, get=True) or new  # another may have chosen meanwhile
     return str(stored).split()
 
 

@@ -16,6 +16,7 @@ local at = now()
 local lease = redis.call("ZSCORE", workers, id)
 if lapsed == "1" and lease and tonumber(lease) > at then return {0, {}, {}} end
 if about ~= "" and redis.call("HGET", worker, "about") ~= about then return {0, {}, {}} end
+local registered = redis.call("HLEN", worker) > 0
 local back = {}
 local crashed = max_handovers == "0"
 local function intact_end(home, run, name, record)
@@ -75,7 +76,7 @@ end
 if process == "" and redis.call("HLEN", claims) == 0 then
   redis.call("ZREM", workers, id)
   redis.call("DEL", worker)
-elseif process == "" and #back > 0 and redis.call("EXISTS", worker) == 1 then
+elseif process == "" and #back > 0 and registered then
   redis.call("HINCRBY", worker, "recheck", 1)  -- if it lives, it is still registered, and is to learn of it
 end
 return {1, back, {}}

@@ -1,14 +1,16 @@
 """A Redis Cluster: what its URLs say, who has a slot, and which tags its partitions get."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError
+from redis.exceptions import ConnectionError, TimeoutError
 
 from runner import CheckpointConfig, Crew, Task
 from runner.core.errors import StoreUnreachable, UsageError
-from runner.providers.redis import address, keys
+from runner.providers.redis import address, keys, partitions
 from runner.providers.redis.cluster import SLOTS, NoSlotOwner, SlotRange, Topology, slot_of, tags_for
+from runner.providers.redis.connection import waiting
 from runner.providers.redis.locations import parse_location
 from runner.providers.redis.partitions import urls_of
 from runner.providers.redis.protocol import name_of, queue_in, queue_of, served
@@ -70,6 +72,31 @@ def test_a_node_that_answers_tells_of_others() -> None:
         one.owner(5, lambda _: [])
     with pytest.raises(NoSlotOwner, match=r"no node of the cluster answers \(a:7000: down\)"):
         Topology([A]).owner(0, ask)
+
+
+def test_a_node_that_is_frozen_is_one_that_does_not_answer() -> None:
+    def ask(node: tuple[str, int]) -> object:
+        if node == A:
+            raise TimeoutError("Timeout reading from socket")
+        return [[0, SLOTS - 1, ["b", 6379, "id"]]]
+
+    for _ in range(20):  # they are asked in any order
+        assert Topology([A, B]).owner(0, ask) == B
+
+
+def test_who_is_second_to_choose_the_partitions_takes_those_of_the_first(tmp_path: Path) -> None:
+    with RedisCluster(tmp_path, masters=1) as cluster, waiting(cluster.url) as client:
+        found = address.clustered(cluster.url)
+        assert found is not None
+        execute = client.execute_command
+
+        def first_comes_another(*command: Any, **options: Any) -> Any:
+            if command[:2] == ("CLUSTER", "SLOTS"):
+                execute("SET", partitions._OF_A_CLUSTER, "p0.7 p1.9")
+            return execute(*command, **options)
+
+        client.execute_command = first_comes_another
+        assert partitions._tags(client, found) == ["p0.7", "p1.9"]
 
 
 def test_what_is_no_cluster_says_so(server: RedisServer, tmp_path: Path) -> None:
