@@ -42,7 +42,7 @@ from runner.core.ledger import STEP, AccountKey, Counters, line_of
 
 WINDOW = 60.0  #: seconds for which it is remembered, at most
 LARGEST, SMALLEST, ALL = 2**18, 2**14, 2**24  #: bytes of a ring, and of all rings of a worker
-TOGETHER = 16  #: steps in a line, at most: one that does not fit is not remembered
+TOGETHER = 16  #: steps in a line, at most; of long names one: a line that does not fit is not remembered
 
 _HEAD = struct.Struct("=Q")  # how many bytes were ever written
 
@@ -102,9 +102,9 @@ class ClaimLog:
 
     def recorded(self, steps: Sequence[str], paid: str, begun: str) -> None:
         """The records of steps, which count alike, were acknowledged."""
-        for start in range(0, len(steps), TOGETHER):
-            some = steps[start : start + TOGETHER]
-            self._recorded += len(some)
+        together = TOGETHER if len("".join(steps).encode("unicode_escape")) < 2500 else 1
+        for start in range(0, len(steps), together):
+            self._recorded += len(some := steps[start : start + together])
             self._log.add(self.label, "recorded", begun, paid, str(self._recorded), *some)
 
     def ended(self, operation: str) -> None:

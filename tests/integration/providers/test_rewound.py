@@ -269,6 +269,18 @@ def test_a_full_memory_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> No
     assert logs.claims() == []
 
 
+def test_steps_whose_names_are_too_long_for_one_line_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_marks, "LARGEST", task_marks.SMALLEST)
+    logs = Logs(1)
+    claim = logs.log(0).claimed("r|main|t", 1)
+    names = ["\u67e5" * 60 + f"({n:016x})#1" for n in range(24)]
+    claim.recorded(names[:-2], "", "")
+    claim.recorded([names[-2], "x" * task_marks.SMALLEST, names[-1]], "", "")
+    (kept,) = logs.claims()
+    assert kept.recorded == len(names) + 1
+    assert list(kept.steps) == names
+
+
 def test_a_dead_process_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_marks, "_memory", None)
     monkeypatch.setattr(task_marks, "_logs", None)
