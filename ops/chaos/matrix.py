@@ -36,7 +36,7 @@ PLACES = {
         "fastmcp-slim",
     ],
     "google-adk": ["google-adk", "litellm", "mcp", "aiohttp"],
-    "smolagents": ["smolagents[openai,mcp]"],
+    "smolagents": ["smolagents[openai,mcp]", "mcp<2"],
     "agno": ["agno", "openai", "mcp", "fastmcp>=4,<5"],
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like", "llama-index-tools-mcp"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
