@@ -98,12 +98,14 @@ class Terminal:
         )  # fmt: skip
         os.close(commands)
         self._said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._said.put(line)
+        with contextlib.suppress(ValueError):  # a process of another group still had it as it was closed here
+            for line in self._process.stdout:
+                self._said.put(line)
         self._said.put(None)
 
     def type(self, command: str, within: float = 90.0) -> tuple[str, int]:
@@ -129,6 +131,7 @@ class Terminal:
         os.close(self._keyboard)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._listener.join(5)  # it reads to the end, which has come with the last of them
         with self._process:
             pass
 
