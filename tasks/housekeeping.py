@@ -1,43 +1,28 @@
 """What crashes leave behind on a worker's machine is taken away: when a worker starts, and once a minute."""
 
-import logging
-import threading
-
 from runner.bundles import relative_paths, task_files, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
 from runner.journal import task_marks
 from runner.providers.redis.address import identity
-from runner.providers.redis.connection import Client, connect
-from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.connection import Client
 from runner.providers.redis.runs import Runs
 from runner.providers.redis.workers import Workers
-
-log = logging.getLogger(__name__)
+from runner.tasks.rounds import Rounds
 
 PERIOD = 60.0  #: seconds between two rounds
 
 
-class Housekeeping(threading.Thread):
-    """Goes round in the main process of a worker, beside all else. While the store is away nothing is taken."""
+class Housekeeping(Rounds):
+    """Goes round in the main process of a worker, beside all else. While the store is away nothing of it is taken."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(name="housekeeping", daemon=True)
-        self._url = url
+    period = PERIOD
 
-    def run(self) -> None:
-        """Until the process ends."""
-        while True:
-            try:
-                unpacked.tidy(cache_dir() / "bundles", cache_limit())
-                relative_paths.sweep(cache_dir())
-                with connect(self._url, name="runner:housekeeping", timeout=5.0) as client:
-                    tidy(client, self._url)
-            except TRANSIENT_ERRORS:
-                pass
-            except Exception:
-                log.exception("leftovers of crashes could not be removed; retrying in %g s", PERIOD)
-            threading.Event().wait(PERIOD)
+    def round(self, client: Client) -> None:
+        """What is left here of bundles and folders, then what is of runs that the store no longer has."""
+        unpacked.tidy(cache_dir() / "bundles", cache_limit())
+        relative_paths.sweep(cache_dir())
+        tidy(client, self._url)
 
 
 def tidy(client: Client, url: str) -> None:

@@ -5,12 +5,11 @@ far, each of them would wait until the client of its model is imported.
 """
 
 import logging
-import threading
 
 from runner.llm.clients import preloading
-from runner.providers.redis.connection import connect
-from runner.providers.redis.patience import TRANSIENT_ERRORS
+from runner.providers.redis.connection import Client
 from runner.providers.redis.workers import Workers
+from runner.tasks.rounds import Rounds
 
 log = logging.getLogger(__name__)
 
@@ -18,25 +17,18 @@ PERIOD = 10.0  #: seconds between two looks
 KNOWN = 7 * 86400  #: seconds for which a client is known to be used
 
 
-class Preloading(threading.Thread):
+class Preloading(Rounds):
     """Says which clients this process has imported, and imports those that others have."""
 
+    period = PERIOD
+
     def __init__(self, url: str) -> None:
-        super().__init__(name="preloading", daemon=True)
-        self._url = url
+        super().__init__(url)
         self._tried: set[str] = set()
 
-    def run(self) -> None:
-        """Until the process ends."""
-        while True:
-            try:
-                with connect(self._url, name="runner:preloading", timeout=5.0) as client:
-                    self.look(Workers(client))
-            except TRANSIENT_ERRORS:
-                pass
-            except Exception:
-                log.exception("the models' clients that others use are not known; retrying in %g s", PERIOD)
-            threading.Event().wait(PERIOD)
+    def round(self, client: Client) -> None:
+        """Look what others have."""
+        self.look(Workers(client))
 
     def look(self, workers: Workers) -> None:
         """Once. One that cannot be imported here is not tried again: who needs it is told why."""

@@ -150,7 +150,7 @@ def measure(agents: int, delay: float, *arguments: str, crew_file: str = CREW, e
                         at_peak, peak = now["now"], max(peak, memory(processes(worker.pid)))
                     if end and not killed and now["now"] == agents:
                         fleet.start(*(arguments or ("--pool", "auto")))
-                        time.sleep(STAND_BY)
+                        time.sleep(STAND_BY)  # as one that stood by for long: it has imported what others use
                         killed = json.loads(urllib.request.urlopen(address, timeout=60).read())["now"]
                         at = time.monotonic()
                         getattr(worker, end)()

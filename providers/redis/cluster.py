@@ -110,7 +110,7 @@ class _ToSlotOwner:
 
     def _connect(self) -> Any:
         self.host, self.port = self._of.owner(self._slot, self._ask)
-        return super()._connect()  # type: ignore[misc]
+        return super()._connect()  # type: ignore[misc]  # a mixin: redis-py's connection has it
 
     def _ask(self, node: Node) -> Any:
         kind = SSLConnection if isinstance(self, SSLConnection) else Connection
@@ -124,7 +124,7 @@ class _ToSlotOwner:
     def read_response(self, *args: Any, **options: Any) -> Any:
         """Read one answer. Raises a `NotNow` where it is that the keys are elsewhere, or on their way."""
         try:
-            return super().read_response(*args, **options)  # type: ignore[misc]
+            return super().read_response(*args, **options)  # type: ignore[misc]  # likewise
         except ResponseError as error:
             raise self.refusal(error) or error from None
 

@@ -251,7 +251,7 @@ def _awaited(server: Server) -> Store:
             if not told:
                 say(f"error: its Flower waits: {error}")
             told = True
-            time.sleep(AGAIN)
+            time.sleep(AGAIN)  # a server sends no word when it is back
 
 
 def _is_loopback(address: str) -> bool:

@@ -23,8 +23,7 @@ WATCHING = {
     ("tasks/heartbeat.py", "_workers"): "the heartbeat: a loop",
     ("tasks/jobs.py", "_hold"): "whether a claim holds: in a signal's handler, and again at a beat",
     ("tasks/jobs.py", "_mark"): "a checkpoint at a signal, as well as it can be had: in its handler",
-    ("tasks/housekeeping.py", "run"): "what crashes left behind: a loop",
-    ("tasks/preloading.py", "run"): "which models' clients are in use: a loop",
+    ("tasks/rounds.py", "run"): "what crashes left behind, and which models' clients are in use: a loop",
     ("tasks/steps.py", "make_supervisor"): "the supervisor: a loop",
     ("tasks/worker.py", "main"): "what a worker would like to know before it begins",
     ("runner/cli/health.py", "_workers"): "a health check: says what it finds, soon",
@@ -34,10 +33,9 @@ WATCHING = {
 """Who makes clients that ask once, and why it may."""
 
 CATCHING = {
-    "tasks/housekeeping.py",
+    "tasks/rounds.py",
     "tasks/jobs.py",
     "tasks/heartbeat.py",
-    "tasks/preloading.py",
     "tasks/transport.py",
     "tasks/supervisor.py",
     "providers/redis/rewound.py",

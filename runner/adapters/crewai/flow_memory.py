@@ -47,7 +47,7 @@ def _import() -> None:
 def _begin_when_asked(loop: Any) -> None:
     """Have LanceDB's own object begin its thread and its event loop when they are first used, in each process."""
 
-    class WhenAsked(type(loop)):  # type: ignore[misc]
+    class WhenAsked(type(loop)):  # type: ignore[misc]  # LanceDB may not be installed: its class is known here
         def _start(self) -> None:
             """Nothing yet. LanceDB calls this in each fork: what was begun before that is not there."""
             for name in ("loop", "thread"):

@@ -38,7 +38,7 @@ class Client:
     def warm(self) -> None:
         """Have the vendor's client made, and what it imports with its first call."""
         client = self._shared.warm() if waiting.shared else self._sync()
-        client.chat.completions  # noqa: B018
+        client.chat.completions  # noqa: B018 - reading it imports it
 
     def complete(self, request: Request) -> Completion:
         """Ask, and give the answer."""

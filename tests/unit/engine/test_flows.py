@@ -117,21 +117,24 @@ def test_a_flow_waits_for_a_person_and_goes_on_with_the_answer(
     assert here.runs.get(run).paid == 1
 
 
+BOTH = """
+    class Both(Flow[dict]):
+        @start()
+        def one(self):
+            self.state["one"] = 1
+
+        @start()
+        def two(self):
+            self.state["two"] = 2
+
+        @listen(and_(one, two))
+        def end(self):
+            return dict(self.state)
+    """
+
+
 def test_two_methods_that_change_the_state_side_by_side_both_count(here: InProcess, begun: Callable[..., str]) -> None:
-    run = begun("""
-        class Both(Flow[dict]):
-            @start()
-            def one(self):
-                self.state["one"] = 1
-
-            @start()
-            def two(self):
-                self.state["two"] = 2
-
-            @listen(and_(one, two))
-            def end(self):
-                return dict(self.state)
-        """)
+    run = begun(BOTH)
     here.work()
     assert here.runs.get(run).status is RunStatus.completed
     found = here.runs.committed(run, "main")["end"].json

@@ -14,6 +14,8 @@ from runner.engine.environments import Environments
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import InProcess
 
+from .test_flows import BOTH
+
 ONE = "crew = Crew(tasks=[Task(name='a', run=lambda ctx: 'done')])"
 
 CHAIN = """
@@ -21,21 +23,6 @@ CHAIN = """
         return ctx.task.name
 
     crew = Crew(tasks=[Task(name="a", run=work), Task(name="b", run=work), Task(name="c", run=work, pool="thread")])
-    """
-
-BOTH = """
-    class Both(Flow[dict]):
-        @start()
-        def one(self):
-            self.state["one"] = 1
-
-        @start()
-        def two(self):
-            self.state["two"] = 2
-
-        @listen(and_(one, two))
-        def end(self):
-            return dict(self.state)
     """
 
 

@@ -70,6 +70,15 @@ def serving(client: PartitionedClient, eventually: Any) -> None:
         eventually(lambda of=workers: of.alive(), within=60, why="each partition is served")
 
 
+def at_work(
+    fleet: Fleet, client: PartitionedClient, crew: Path, models: ModelServer, eventually: Any
+) -> dict[int, list[Any]]:
+    """Runs on each partition, and a worker that has begun to do them."""
+    fleet.start("--concurrency", "6", wait=False, **models.environment)
+    serving(client, eventually)
+    return begun(client, crew)
+
+
 @pytest.fixture
 def models() -> Iterator[ModelServer]:
     """Counts the calls of the model."""
@@ -83,10 +92,8 @@ def test_a_killed_master_under_load(
     with Client(cluster.url) as client, Fleet(cluster.url, settings={"RUNNER_LEASE": "2"}) as fleet:
         assert isinstance(client, PartitionedClient)
         # Given a worker in the midst of runs on each partition
-        fleet.start("--concurrency", "6", wait=False, **models.environment)
-        serving(client, eventually)
         crew = crew_of(CODE)
-        runs = begun(client, crew)
+        runs = at_work(fleet, client, crew, models, eventually)
         eventually(lambda: len(trace.steps()) > 20, why="they are at work")
         # When a master is killed
         slot = slots(cluster)[1]
@@ -118,10 +125,8 @@ def test_slots_move_under_load(
 ) -> None:
     with Client(cluster.url) as client, Fleet(cluster.url) as fleet:
         assert isinstance(client, PartitionedClient)
-        fleet.start("--concurrency", "6", wait=False, **models.environment)
-        serving(client, eventually)
         crew = crew_of(CODE)
-        runs = begun(client, crew)
+        runs = at_work(fleet, client, crew, models, eventually)
         eventually(lambda: len(trace.steps()) > 10, why="they are at work")
         # When the slots of two partitions move, one after the other, key by key
         for slot in slots(cluster)[:2]:

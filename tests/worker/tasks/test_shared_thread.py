@@ -1,6 +1,8 @@
 """Agents that wait for models share one thread of their worker, and each is as durable as in a process of its own."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,19 @@ def crew(crew_of: Any, tmp_path: Path) -> str:
     return str(crew_of(f"    import threading\n    from pathlib import Path\n    HERE = {str(tmp_path)!r}\n" + CREW))
 
 
+@contextlib.contextmanager
+def held_back() -> Iterator[tuple[ModelServer, threading.Event]]:
+    """A model that answers nobody until the event is set."""
+    answers = threading.Event()
+
+    def answer(_: ModelRequest) -> str:
+        answers.wait(300)
+        return "Done."
+
+    with ModelServer(answer) as models:
+        yield models, answers
+
+
 def threads_of(worker: Any, client: Client) -> int:
     """How many threads the part of the worker has that does such tasks."""
     (part,) = (one for one in client.store.workers.alive() if one.fields["pool"] == "shared")
@@ -80,13 +95,7 @@ def test_agents_that_wait_have_neither_threads_nor_connections(fleet: Any, clien
 
 
 def test_a_stop_ends_all_that_wait_and_each_is_in_doubt(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
-    answers = threading.Event()
-
-    def answer(_: ModelRequest) -> str:
-        answers.wait(120)
-        return "Done."
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, answers):
         # Given agents whose models do not answer within the drain timeout
         worker = fleet.start("--pool", "shared", "--drain-timeout", "0.2", **models.environment)
         prepared = prepare(f"{crew}:crew")
@@ -112,13 +121,7 @@ def test_many_are_handed_over_and_each_call_that_was_out_is_made_once_more(
     fleet: Any, client: Client, crew: str, how: str, many: int
 ) -> None:
     """More than one script takes back."""
-    answers = threading.Event()
-
-    def answer(_: ModelRequest) -> str:
-        answers.wait(300)
-        return "Done."
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, answers):
         worker = fleet.start("--pool", "shared", "--drain-timeout", "0", **models.environment)
         prepared = prepare(f"{crew}:crew")
         runs = [client.submit(prepared, {"n": str(n)}) for n in range(many)]
@@ -143,13 +146,7 @@ def test_many_are_handed_over_and_each_call_that_was_out_is_made_once_more(
 def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
     fleet: Any, client: Client, crew: str, eventually: Any
 ) -> None:
-    answers = threading.Event()
-
-    def answer(_: ModelRequest) -> str:
-        answers.wait(120)
-        return "Done."
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, answers):
         worker = fleet.start("--pool", "shared", **models.environment)
         prepared = prepare(f"{crew}:crew")
         stays, goes = (client.submit(prepared, {"n": n}) for n in ("stays", "goes"))
@@ -166,13 +163,7 @@ def test_a_timeout_and_a_cancellation_reach_a_task_that_waits(
 
 
 def test_a_job_that_is_revoked_alone_is_handed_back(fleet: Any, client: Client, crew: str, eventually: Any) -> None:
-    answers = threading.Event()
-
-    def answer(_: ModelRequest) -> str:
-        answers.wait(120)
-        return "Done."
-
-    with ModelServer(answer) as models:
+    with held_back() as (models, answers):
         fleet.start("--pool", "shared", "--drain-timeout", "0.1", **models.environment)
         app, prepared = Celery(broker=kombu_url(fleet.url)), prepare(f"{crew}:crew")
         eventually(lambda: app.control.ping(), why="the worker hears")

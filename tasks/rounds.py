@@ -1,0 +1,36 @@
+"""What a worker's main process does again and again beside all else, with the store."""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+
+from runner.providers.redis.connection import Client, connect
+from runner.providers.redis.patience import TRANSIENT_ERRORS
+
+log = logging.getLogger(__name__)
+
+
+class Rounds(threading.Thread, ABC):
+    """Makes a round now, and after every ``period`` seconds, until the process ends. One that fails is not the last."""
+
+    period: float
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name=type(self).__name__.lower(), daemon=True)
+        self._url = url
+
+    def run(self) -> None:
+        """Until the process ends."""
+        while True:
+            try:
+                with connect(self._url, name=f"runner:{self.name}", timeout=5.0) as client:
+                    self.round(client)
+            except TRANSIENT_ERRORS:
+                pass
+            except Exception:
+                log.exception("%s failed; retrying in %g s", self.name, self.period)
+            threading.Event().wait(self.period)
+
+    @abstractmethod
+    def round(self, client: Client) -> None:
+        """One of them. While the store is away, its first question to it raises."""

@@ -1,0 +1,25 @@
+"""What the kernel says of processes."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from runner.core import processes
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
+
+
+def test_a_process_runs_until_it_has_ended() -> None:
+    assert processes.runs(os.getpid())
+    with subprocess.Popen(["true"]) as ended:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert processes.state(ended.pid) == "Z"
+        assert not processes.runs(ended.pid)
+    assert not processes.runs(ended.pid)
+
+
+@pytest.mark.parametrize("none", ["", "..", "self", "net"])
+def test_what_is_no_number_is_no_process(none: str) -> None:
+    assert not processes.runs(none)
