@@ -11,6 +11,8 @@ import signal
 import socket
 import sys
 
+HANDED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
 
 def main(path: str, *words: str) -> int:
     """The exit status of the other command."""
@@ -19,12 +21,15 @@ def main(path: str, *words: str) -> int:
     folder = os.getcwd()  # noqa: PTH109 -- pathlib is a third of what this imports
     order = {"words": words, "environment": dict(os.environ), "folder": folder, "own session": True, "passed": []}
     here, there = socket.socketpair()
+    # The other may be seen to work before its number is read here: what is sent by then waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDED_ON)
     with there:
         numbers = array.array("i", [there.fileno(), 0, 1, 2])
         server.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
     pid = int(here.recv(32))
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for signum in HANDED_ON:
         signal.signal(signum, lambda signum, _: os.kill(pid, signum))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
     status = int(here.recv(32) or signal.SIGKILL)
     if os.WIFSIGNALED(status):
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
