@@ -81,6 +81,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Until `stop`. Redis being away is waited out."""
+        self._due = time.monotonic()
         while not self._stopped:
             try:
                 if not self._me:
@@ -96,7 +97,7 @@ class Supervisor:
             except Exception:
                 log.exception("the supervisor failed; it will retry")
                 pause = 0.5
-            self._due = time.monotonic() + pause
+            self._answered(pause)
             with contextlib.suppress(queue.Empty):
                 self._wake.get(timeout=pause)
         if self._leading:
@@ -116,16 +117,18 @@ class Supervisor:
         self._since_start = time.monotonic() - float(self._workers.client.info("server")["uptime_in_seconds"])
         self._known, self._missing, self._table = [], set(), IntervalSchedule()
 
-    def _answered(self) -> None:
-        """The store has answered. Long after it should have: it, this process or its machine stood still.
+    def _answered(self, pause: float = 0.0) -> None:
+        """The store has answered, and is asked again in ``pause`` seconds.
 
-        So could no heartbeat arrive meanwhile, or its answer: as where the store was away, workers are given time.
+        Long after it should have: it, this process or its machine stood still, so that no heartbeat could arrive, or
+        its answer. As where the store was away, workers are given time. Only here is the clock read for it: a process
+        that stands still anywhere else finds out here.
         """
         now = time.monotonic()
         if now - self._due > self._settings.lease / 2:
             log.warning("held up for %.1f s; workers get a lease to show that they live", now - self._due)
             self._trouble = now
-        self._due = now
+        self._due = now + pause
 
     # -- following
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from runner.core.settings import WorkerSettings
 from runner.journal import task_marks
+from runner.providers.redis import lost_messages
 from runner.providers.redis.workers import WorkerInfo
 from runner.tasks.supervisor import Supervisor, _is_seen
 
@@ -35,6 +37,72 @@ def test_a_worker_that_does_not_say_which_connection_is_its_own_is_not_judged_by
     one._reap_disconnected()
     assert asked == [[7]]
     assert one._missing == set()
+
+
+class StandsStill:
+    """A store on a clock of its own, at whose n-th call all stand still for five leases of a worker that lives."""
+
+    def __init__(self, n: int) -> None:
+        self.at, self.n, self.calls, self.reaped = 1000.0, n, list[str](), list[str]()
+        self.lapses, self.beats_again = float("inf"), 0.0
+        worker = WorkerInfo("w", 0, json.dumps({"server": "here", "client_id": 7, "lease": 1}))
+        self.answers: dict[str, Any] = {
+            "me": ("here", 1),
+            "elect": True,
+            "leader": "",
+            "registered": [worker],
+            "connected": {7},
+            "missing": set(),
+        }
+        self.home, self.client = "", SimpleNamespace(info=lambda _: {"uptime_in_seconds": 900}, missing=self.missing)
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def __getattr__(self, name: str) -> Any:
+        def ask(*args: Any, **fields: Any) -> Any:
+            self.at += 0.001
+            found = self._answer(name, *args)
+            if len(self.calls) == self.n:
+                self.lapses, self.beats_again = self.at + 1, self.at + 5 + 1.5
+                self.at += 5
+            self.calls.append(name)
+            return found
+
+        return ask
+
+    def _answer(self, name: str, *args: Any) -> Any:
+        if name == "now":
+            return int(self.at * 1000)
+        if name == "lapsed":
+            lapses = self.lapses if self.at < self.beats_again else float("inf")
+            return [("w", 0)] if args[0] > lapses * 1000 else []
+        if name == "reap":
+            self.reaped.append(args[0])
+            return []
+        return self.answers.get(name)
+
+
+def test_wherever_a_supervisor_stands_still_it_takes_no_task_of_those_that_stood_still_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lost_messages, "missing", lambda client, home: client.missing())
+    for n in range(60):
+        store = StandsStill(n)
+        one = Supervisor(lambda: None, "s", WorkerSettings(lease=1.0))
+
+        def wait(timeout: float, store: StandsStill = store, one: Supervisor = one) -> None:
+            store.at += timeout
+            if store.at > store.beats_again + 1 and len(store.calls) > 60:
+                one.stop()
+            raise queue.Empty
+
+        monkeypatch.setattr(one, "_wake", SimpleNamespace(get=wait, put=lambda _: None))
+        monkeypatch.setattr("runner.tasks.supervisor.Workers", lambda _, store=store: store)
+        monkeypatch.setattr("runner.tasks.supervisor.time", store)
+        one.run()
+        assert store.reaped == [], (n, store.calls[n])
+    assert {"registered", "connected", "lapsed", "move_due", "redeliver", "missing", "trim"} <= set(store.calls[:60])
 
 
 @pytest.mark.slow
