@@ -13,7 +13,7 @@ from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from runner.core.clock import Clock
 from runner.core.jobs import Job
-from runner.core.ledger import STEP, Counters
+from runner.core.ledger import AccountKey, Counters
 from runner.core.plan import Plan
 from runner.core.plan.branching import BranchHistory, Done, unpack
 from runner.core.plan.dependencies import ReadSet
@@ -48,7 +48,7 @@ class Task:
     process: str = ""
     nonce: str = ""
     begun: Counters = field(default_factory=Counters)  #: steps that are neither recorded nor dropped
-    reserved: bool = False  #: one of them is the person's step that comes next
+    reserved: AccountKey | None = None  #: one of them is the step of this kind that comes next
     crashes: int = 0  #: in a row, without recording more than before; likewise
     handed: int = 0
     reached: int = 0  #: the most records that one attempt replayed or made
@@ -71,7 +71,7 @@ class Task:
 
     def noted(self, *, unused: bool) -> Counters:
         """The steps under way as they were noted; if that is ``unused``, without the note reserved for the next."""
-        return self.begun if not (unused and self.reserved) else self.begun.beyond(Counters([STEP]))
+        return self.begun.beyond(Counters([self.reserved])) if unused and self.reserved is not None else self.begun
 
 
 class Output(NamedTuple):

@@ -15,6 +15,7 @@ from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
+from runner.journal.next_step import NextStep
 from runner.journal.recorder import DoneStep
 from runner.journal.task_marks import Log, SentCalls
 from runner.providers.memory import account
@@ -56,6 +57,8 @@ class MemoryTask:
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self._reserved: bool | None = None  # a note is there for the next step; False: that began
+        self._expected = STEP  # for which it is
+        self._next = NextStep()
         self.told = (0, 0)
         self.next: Claim | None = None
 
@@ -72,13 +75,15 @@ class MemoryTask:
         """Note that a step begins: one that runs without a note could not be counted as in doubt."""
         self._open.subtract(supersedes)
         self._open[entry] += 1
-        if self._reserved and entry == STEP:
-            self._reserved = False
-            self._out.unnoted(self._open)
-            return
-        self._note_open()
         if not intent_only:
             self._out.count(entry, 1)
+        self._next.begins(entry, soon=True)
+        if self._reserved and entry == self._expected and not supersedes:
+            self._reserved = False
+            if entry == STEP:
+                self._out.unnoted(self._open)
+            return
+        self._note_open()
 
     @atomic
     def mark_sent(self, entry: AccountKey) -> None:
@@ -91,7 +96,7 @@ class MemoryTask:
         if not intent_only:
             self._out.count(entry, -1)
         self._open[entry] = max(self._open[entry] - 1, 0)
-        if self._reserved is False and entry == STEP:
+        if self._reserved is False and entry == self._expected:
             self._reserve(True)
         elif self._memory.held(self._job, self._claim.token) is not None:
             self._note_open()
@@ -112,13 +117,18 @@ class MemoryTask:
         """Record a step's result, once: who records it again changes nothing."""
         run, task = self._write("step")
         served = _tally(replayed)
-        reserved = entry == STEP and self._out.is_read and self._open[STEP] > 0
-        task.begun, task.reserved = self._under_way(), reserved
+        reserved = None
         if entry is not None:
+            if self._open[entry] > 0 and self._out.is_read:
+                reserved = self._next.after(entry)
             self._open[entry] = max(self._open[entry] - 1, 0)
+        if reserved is not None:
+            self._open[reserved] += 1
+            self._expected = reserved
+        task.begun, task.reserved = self._under_way(), reserved
+        if reserved is not None:
+            self._open[reserved] -= 1
         self._reached += 1 + (served.passed if isinstance(replayed, Counters) else replayed)
-        if not reserved:
-            task.begun = self._under_way()
         begun = task.begun.text()
         if self._reached > task.reached:  # a task that gets on is not the one that kills its workers
             task.crashes, task.handed, task.reached = 0, 0, self._reached
@@ -137,7 +147,7 @@ class MemoryTask:
             self._log.recorded((step,), text_of_one(entry) if entry is not None else "", begun)
         if entry is not None:
             self._out.count(entry, -1)
-        self._reserve(True if reserved else None)
+        self._reserve(None if reserved is None else True)
 
     @atomic
     def record_steps(
@@ -314,10 +324,10 @@ class MemoryTask:
             self._log.began(self._open.text())
         self._reserve(None)
         _, task = self._hold()
-        task.begun, task.reserved = self._under_way(), False
+        task.begun, task.reserved = self._under_way(), None
 
     def _reserve(self, reserved: bool | None) -> None:
-        if self._reserved is False:
+        if self._reserved is False and self._expected == STEP:
             self._out.unnoted(None)
         self._reserved = reserved
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 
 from runner.core.jobs import Job, queue_for
-from runner.core.ledger import Counters
+from runner.core.ledger import STEP, Counters
 from runner.core.plan import PlannedTask
 from runner.core.states import RunStatus, TaskState
 from runner.providers.memory import account
@@ -85,10 +85,16 @@ def give_up(
     """
     task = run.branches[name].tasks[key]
     close_open(memory, run, name, task, goes_on=goes_on)
-    account.add(run, name, key, "in_doubt", account.doubtful(task.noted(unused=unused), left))
+    account.add(
+        run,
+        name,
+        key,
+        "in_doubt",
+        account.doubtful(task.noted(unused=unused and (left is None or task.reserved == STEP)), left),
+    )
     memory.claims[task.worker].pop((run.id, name, key), None)
     task.token, task.worker, task.process, task.nonce = None, "", "", ""
-    task.begun, task.reserved, task.copies = Counters(), False, 0
+    task.begun, task.reserved, task.copies = Counters(), None, 0
     task.attempt += 1
 
 

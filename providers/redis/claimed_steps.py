@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, text_of_one
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
+from runner.journal.next_step import NextStep
 from runner.journal.recorder import DoneStep
 from runner.journal.task_marks import HALF, Log, SentCalls
 from runner.providers.redis import keys, scripts
@@ -50,9 +51,10 @@ class ClaimedSteps:
         self._out = SentCalls(claim.token, outgoing)
         self._log = log.claim if log is not None else None
         self._noted = False
-        self._soon = False  # the last step began as soon as the store had been heard
         # Whether a note is reserved for the next step: the store has one step more than are begun. False: that began.
         self._reserved: bool | None = None
+        self._expected = STEP  # for which it is
+        self._next = NextStep()
         self._between: tuple[AccountKey | None, int] = (
             None,
             0,
@@ -83,14 +85,16 @@ class ClaimedSteps:
             self._open[entry] += 1
             if not intent_only and entry != STEP:
                 self._out.count(entry, 1)
-            self._soon = not self._quiet() and not outage.is_on
-            if self._reserved and self._soon and entry == STEP:
+            soon = not self._quiet() and not outage.is_on
+            self._next.begins(entry, soon=soon)
+            if self._reserved and soon and entry == self._expected and not supersedes:
                 self._reserved = False
-                self._out.unnoted(self._open)
+                if entry == STEP:  # of others it is said when they leave
+                    self._out.unnoted(self._open)
                 return
             begun = self._open.text()
             leaves = entry.kind != "step"
-            if self._soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
+            if soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
                 self._out.ahead |= leaves
                 self._note_open(text_of_one(entry), begun)
             else:
@@ -117,18 +121,21 @@ class ClaimedSteps:
     ) -> None:
         """Record a step's result: one round trip.
 
-        Where steps follow each other closely, its note becomes that of the next one, which then needs no word. If that
-        does not come soon, the note is withdrawn. A process that dies meanwhile has said whether it came.
+        Where a step mostly follows it closely, it notes that one, too, which then needs no word. If that does not come
+        soon, the note is withdrawn. A process that dies meanwhile has said whether it came, or what has left.
         """
         with self._lock:
             if self._out.ahead:
                 self._confirm()
-            reserved = entry == STEP and self._soon and self._out.is_read and self._open[STEP] > 0
-            begun = self._open.text() if reserved else ""
+            reserved = None
             if entry is not None:
+                if self._open[entry] > 0 and self._out.is_read:
+                    reserved = self._next.after(entry)
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
-            begun = begun or self._open.text()
+            begun = self._open.with_one_more(reserved)
+            if reserved is not None and reserved != STEP and len(begun) >= HALF // 2:  # that could not be said to leave
+                reserved, begun = None, self._open.text()
             served, paid = counters_text(replayed) if replayed else "", "" if entry is None else text_of_one(entry)
             self._reached += 1 + (replayed.passed if isinstance(replayed, Counters) else replayed)
             slots = {
@@ -139,7 +146,7 @@ class ClaimedSteps:
                 "step": step,
                 "value": value,
                 "begun": begun,
-                "reserved": "1" if reserved else "",
+                "reserved": reserved_text(reserved),
                 "reached": self._reached,
             }
             if served or not self._recorded_alone(slots, entry, usage, told=told):
@@ -150,7 +157,9 @@ class ClaimedSteps:
                 self._between = (None, 0)
                 if entry != STEP:
                     self._out.count(entry, -1)
-            self._reserve(True if reserved else None)
+            self._reserve(None if reserved is None else True)
+            if reserved is not None:
+                self._expected = reserved
 
     def _recorded_alone(self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, told: bool) -> bool:
         """Record what nothing was replayed before, by a script of its own. False where there is none for it, or the
@@ -237,7 +246,7 @@ class ClaimedSteps:
             if not intent_only:
                 self._out.count(entry, -1)
             self._open[entry] = max(self._open[entry] - 1, 0)
-            if self._reserved is False and entry == STEP:  # the note is there for the next one
+            if self._reserved is False and entry == self._expected:  # the note is there for the next one
                 self._reserve(True)
                 return
             if self._log is not None:
@@ -249,7 +258,7 @@ class ClaimedSteps:
         return time.monotonic() - self._heard > AWAY
 
     def _reserve(self, reserved: bool | None) -> None:
-        if self._reserved is False:
+        if self._reserved is False and self._expected == STEP:
             self._out.unnoted(None)
         self._reserved = reserved
         if reserved:

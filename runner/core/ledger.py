@@ -82,10 +82,18 @@ class Counters(Counter[AccountKey]):
 
     def text(self) -> str:
         """As the scripts take it: a JSON list of kind, agent, model, how many, their tokens; "" for nothing."""
+        return self.with_one_more(None)
+
+    def with_one_more(self, entry: AccountKey | None) -> str:
+        """The same, if there were one more with this key."""
+        if entry is not None:
+            self[entry] += 1
         found = ""
         for one, many in self.items():
             if many > 0:
                 found += f"{', ' if found else '['}{_beginning(one)}, {many}, {self.tokens[one]}]"
+        if entry is not None:
+            self[entry] -= 1
         return f"{found}]" if found else ""
 
 
@@ -93,6 +101,12 @@ class Counters(Counter[AccountKey]):
 def text_of_one(entry: AccountKey) -> str:
     """The text of counters with one such step."""
     return f"[{line_of(entry, 1, 0)}]"
+
+
+@lru_cache(maxsize=256)
+def reserved_text(entry: AccountKey | None) -> str:
+    """For which step a note is reserved, as the scripts take it: "1" for an author's own, "" for none."""
+    return "" if entry is None else "1" if entry == STEP else json.dumps(entry, ensure_ascii=False)
 
 
 @lru_cache(maxsize=256)

@@ -4,8 +4,8 @@
 -- ARGV name:text key:text token:int step:text value:text begun:text reserved:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
 -- USES emit refuse account
 --
--- begun: the steps still in progress. reserved: "1" if one of them is the person's step that comes next: it may begin
--- without another command, or never. paid: what this one is counted as in the account; "" where the steps inside of it are.
+-- begun: the steps still in progress. reserved: which of them is the one that comes next ("1": a step of the author's own,
+-- else its kind, agent and model as JSON): it may begin without another command, or never. paid: what this one is counted as in the account; "" where the steps inside of it are.
 -- reached: how many records its attempt has replayed and made so far, with this one.
 -- details: of these tokens those that account.lua names, if there are any.
 -- told: "" or, for an event that a model answered, its fields as a flat JSON list.

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from runner.core.jobs import ref
+from runner.core.ledger import reserved_text
 from runner.core.plan import waits
 from runner.core.plan.branching import part, unpack, visible
 from runner.core.plan.dependencies import EDITED, NOTHING, ReadSet
@@ -115,7 +116,7 @@ def _task_agrees(seen: dict[str, str], task: Task) -> None:
         name: str(value) for name, value in due.items() if value not in ("", 0)
     }
     assert json.loads(seen.get("begun") or "[]") == json.loads(task.begun.text() or "[]")
-    assert bool(seen.get("reserved")) == task.reserved
+    assert seen.get("reserved", "") == reserved_text(task.reserved)
     assert json.loads(seen.get("open", "[]")) == [list(one) for one in task.open]
     assert json.loads(seen.get("context", "[]")) == list(task.context)
 

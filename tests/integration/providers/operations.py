@@ -337,17 +337,20 @@ class Operations(RuleBasedStateMachine):
         told = self.write(claim, lambda task: task.tell(kind, claim.job.task, more={"tool": "x"}, **relatives))
         return 0 if told is REFUSED else int(told)
 
-    def begin_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
-        """Nobody waits for the answer to a person's step, so who lost the claim does it all the same, and learns that
-        later. A call of a model, or a tool, waits where the store was not heard a moment ago."""
+    def begin_step(self, claim: Claim, entry: AccountKey = STEP, *, soon: bool = True) -> None:
+        """Nobody waits for the answer where the store was heard a moment ago, so who lost the claim does the step all
+        the same, and learns that later. Where that was not ``soon``, it waits; and no reserved note is used."""
         redis, memory = self._task(claim)
         heard = redis._heard
-        redis._heard = heard if entry is STEP else -math.inf
+        if not soon or (entry != STEP and not self.memory.holds(claim)):  # a call too late is held by `test_reserved`
+            redis._heard = -math.inf
+            memory._next.begins(entry, soon=False)
+            memory._reserve(None)
         due = _answer(lambda: memory.begin_step(entry))
         found = _answer(lambda: redis.begin_step(entry))
         redis._heard = max(heard, redis._heard)
         self.line.execute_command("PING")  # nobody waits for a step's begin; the test does
-        if due is REFUSED and entry is STEP:
+        if due is REFUSED and found is not REFUSED:
             self.too_late[claim.job.run_id] += 1
         else:
             assert found == due

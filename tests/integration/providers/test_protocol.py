@@ -226,7 +226,7 @@ class Protocol(Operations):
             self.record_steps(claim, steps, **many, lost=data.draw(seldom, label="lost"))
             return
         entry = data.draw(entries, label="entry")
-        self.begin_step(claim, entry)
+        self.begin_step(claim, entry, soon=not data.draw(seldom, label="the store was not heard for a while"))
         if end == "raised":
             self.drop_step(claim, entry)
         elif end != "its process died":

@@ -10,7 +10,7 @@ from redis import Redis
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import AccountKey
+from runner.core.ledger import STEP, AccountKey
 from runner.core.output import dump
 from runner.journal.task_marks import Logs
 from runner.providers.redis import claimed_steps
@@ -281,3 +281,112 @@ def test_what_an_older_process_said_counts_its_tools_as_they_were_noted(scene: S
     scene.said = f"{scene.claim.token} []"
     scene.die()
     assert scene.driver.runs.get(scene.run).tools_in_doubt == 1
+
+
+# -- what leaves, begun on the note that was reserved with the record before it
+
+
+def call(scene: Scene, entry: AccountKey) -> None:
+    scene.steps += 1
+    scene.task.begin_step(entry, intent_only=True)
+    scene.task.mark_sent(entry)
+    scene.task.record_step(f"s#{scene.steps}", "1", replayed=0, entry=entry)
+
+
+def in_doubt(scene: Scene) -> tuple[int, int]:
+    run = scene.driver.runs.get(scene.run)
+    return run.in_doubt, run.tools_in_doubt
+
+
+def scripts_run(redis: Redis) -> int:
+    return int(redis.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+@pytest.mark.parametrize("order", [[GPT], [TOOL], [GPT, TOOL], [GPT, STEP, TOOL]])
+def test_what_follows_as_it_did_before_is_one_command(scene: Scene, redis: Redis, order: list[AccountKey]) -> None:
+    for entry in order * 2:
+        call(scene, entry)
+    before = scripts_run(redis)
+    for entry in order * 5:
+        call(scene, entry)
+    assert scripts_run(redis) == before + 5 * len(order)
+
+
+KNOWN = {"it was seen to die": (True, True), "it may live": (True, False), "nobody saw it": (False, False)}
+
+
+@pytest.mark.parametrize("entry", [GPT, TOOL])
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("at", ["recorded", "begun", "sent"])
+def test_a_kill_leaves_in_doubt_the_call_that_left(scene: Scene, entry: AccountKey, known: str, at: str) -> None:
+    call(scene, entry)
+    call(scene, entry)
+    assert json.loads(scene.begun[1]) == list(entry), "the note of the next one is reserved"
+    if at != "recorded":
+        scene.task.begin_step(entry, intent_only=True)
+    if at == "sent":
+        scene.task.mark_sent(entry)
+    seen, dead = KNOWN[known]
+    scene.die(seen=seen, dead=dead)
+    # Where nothing is known it may be one too high, never too low
+    many = 1 if at == "sent" or not seen else 0
+    assert in_doubt(scene) == ((many, 0) if entry is GPT else (0, many))
+
+
+@pytest.mark.parametrize("entry", [GPT, TOOL])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_task_that_ends_leaves_in_doubt_the_calls_that_left(
+    scene: Scene, entry: AccountKey, end: str, left: int
+) -> None:
+    call(scene, entry)
+    call(scene, entry)
+    for _ in range(left):
+        scene.task.begin_step(entry, intent_only=True)
+        scene.task.mark_sent(entry)
+    ENDS[end](scene.task)
+    assert in_doubt(scene) == ((left, 0) if entry is GPT else (0, left))
+
+
+def test_a_call_in_a_step_takes_no_note_that_is_reserved(scene: Scene) -> None:
+    """It stands for the step around it, which the store is to be told."""
+    call(scene, GPT)
+    call(scene, GPT)
+    scene.task.begin_step()
+    scene.task.begin_step(GPT, supersedes=[STEP], intent_only=True)
+    scene.task.mark_sent(GPT)
+    scene.die()
+    assert in_doubt(scene) == (1, 0)
+
+
+def test_a_call_that_was_not_taken_leaves_its_note_to_the_next(scene: Scene) -> None:
+    call(scene, GPT)
+    call(scene, GPT)
+    noted = scene.begun
+    for _ in range(2):
+        scene.task.begin_step(GPT, intent_only=True)
+        scene.task.mark_sent(GPT)
+        scene.task.drop_step(GPT)
+    assert scene.begun == noted
+    scene.die()
+    assert in_doubt(scene) == (0, 0)
+
+
+def test_where_the_record_was_lost_and_asked_for_again_the_call_that_follows_counts(scene: Scene) -> None:
+    call(scene, GPT)
+    scene.task.begin_step(GPT, intent_only=True)
+    scene.task.mark_sent(GPT)
+    scene.driver.line.lose = 1
+    scene.task.record_step("again", "1", replayed=0, entry=GPT)
+    scene.task.begin_step(GPT, intent_only=True)
+    scene.task.mark_sent(GPT)
+    scene.die()
+    run = scene.driver.runs.get(scene.run)
+    assert (run.in_doubt, run.paid) == (1, 3)
+
+
+def test_a_name_too_long_to_be_said_is_reserved_no_note(scene: Scene) -> None:
+    entry = AccountKey("model", "A" * 600, "gpt")
+    call(scene, entry)
+    call(scene, entry)
+    assert scene.begun == ("", "")

@@ -5,13 +5,15 @@
 -- clients of older versions could not read them in the ledger.
 local COLUMN = {paid = 1, replayed = 2, in_doubt = 3}
 -- Entries as they were noted, decoded. What is not a list of entries counts as none: it can break no other write.
--- but: "1" to leave out the note that is reserved for the next step: the holder of the claim has not begun that.
+-- but: "1", or the kind, agent and model as JSON, of the note that is reserved for the next step, to leave that out: the holder
+-- of the claim has not begun it.
 local function noted(text, but)
   if not text or text == "" then return nil end
   local ok, found = pcall(entries, text, "noted")
   if not ok then return nil end
-  for i, one in ipairs(but == "1" and found or {}) do
-    if one[1] == "step" then
+  local known, of = pcall(cjson.decode, but == "1" and '["step","",""]' or but or "")
+  for i, one in ipairs(known and type(of) == "table" and found or {}) do
+    if one[1] == of[1] and one[2] == of[2] and one[3] == of[3] then
       one[4] = one[4] - 1
       if one[4] < 1 then table.remove(found, i) end
       break

@@ -3,7 +3,8 @@
 -- goes_on: whether another worker continues where this one was stopped. out: nil, or the calls of models, and where a tool of 0 is
 -- among them also the tools, that had left its process: one that was noted and never left is in no doubt. The fifth number of each
 -- says of how many the note may be missing. And steps of which the note may be missing.
--- unused: whether no step was begun on the note that is reserved for the next, but for those that out has.
+-- unused: whether no step was begun on the note that is reserved for the next, but for those that out has. Of what leaves, out
+-- alone says it.
 -- Returns what is in doubt, and all that was noted or begun.
 local function doubtful(begun, out)
   if not out then return begun, begun end
@@ -39,7 +40,8 @@ local function give_up(home, run, name, task, worker, goes_on, out, unused)
   local record = task_key(branch_key(run, name), task)
   close_open(run, name, record, goes_on)
   local held = redis.call("HMGET", record, "token", "begun", "reserved")
-  local found, known = doubtful(noted(held[2], unused and held[3]), out)
+  local but = unused and (not out or held[3] == "1") and held[3]
+  local found, known = doubtful(noted(held[2], but), out)
   if unused and out then
     local _, all = doubtful(noted(held[2]), out)
     known = all
