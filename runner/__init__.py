@@ -63,7 +63,12 @@ __all__ = [
 __version__ = "0.1.0"
 
 import_paths.install()
-runtime.wire(crews="runner.crews.kickoff", flows="runner.flows.engine", flow_snapshots="runner.flows.entity")
+runtime.wire(
+    crews="runner.crews.kickoff",
+    flows="runner.flows.engine",
+    flow_snapshots="runner.flows.entity",
+    streams="runner.streaming.kickoffs",
+)
 
 # Each comes when it is asked for: a crew file needs no Redis, and `runner worker` no crew.
 __getattr__ = runtime.names_from(

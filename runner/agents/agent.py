@@ -130,7 +130,7 @@ class Agent(BaseModel):
         """`kickoff` in a thread."""
         engine = engine_of("crews")
         output: LiteAgentOutput = await engine.in_thread(
-            self, self.kickoff, messages, response_format, input_files, from_checkpoint
+            self, self.kickoff, messages, response_format, input_files, from_checkpoint, config=from_checkpoint
         )
         return output
 

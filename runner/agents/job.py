@@ -41,6 +41,12 @@ class Job:
     chain: Chain = field(default_factory=Chain)
 
     @property
+    def streams(self) -> bool:
+        """Whether the crew that it is done for has its models' answers streamed."""
+        crew = getattr(self.task, "crew", None) or self.agent.crew
+        return bool(getattr(crew, "stream", False))
+
+    @property
     def about(self) -> dict[str, Any]:
         """What its events say of it."""
         return {"from_task": self.task, "from_agent": self.agent}

@@ -24,8 +24,10 @@ from runner.events.call_events import (
     LLMCallFailedEvent,
     LLMCallStartedEvent,
     LLMStreamChunkEvent,
+    ToolCall,
 )
-from runner.llm.clients import Completion, ToolCalls
+from runner.events.sinks import retell, sinks
+from runner.llm.clients import Completion, Piece, ToolCalls
 from runner.llm.llm import LLM, BaseLLM
 from runner.llm.recording import CallResult
 from runner.llm.recording.chain import hashed, offering, replayed
@@ -39,7 +41,7 @@ SMALLER = 3
 def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: "StepObserver") -> Message:
     """Return the model's answer to these messages; ``watch`` gets each real call. Raises what the model raises."""
     limit = _limit(job)
-    chain, completion = _recorded(job, messages, tools, limit)
+    chain, completion = _recorded(job, messages, tools, limit, watch)
     if completion is not None:
         watch.ended(completion)
         return completion.message()
@@ -56,7 +58,7 @@ def ask(job: Job, messages: Sequence[Message], tools: Sequence[Message], watch: 
 
 
 def _recorded(
-    job: Job, messages: Sequence[Message], tools: Sequence[Message], limit: int
+    job: Job, messages: Sequence[Message], tools: Sequence[Message], limit: int, watch: "StepObserver"
 ) -> tuple[str | None, Completion | None]:
     """The call's chain, which is that of its messages before they are fitted; and the recorded answer, if there is one.
 
@@ -68,9 +70,10 @@ def _recorded(
     conversation = job.chain.at(messages)
     if conversation is None:
         return None, None
-    settings = model.settings(tools, None if tools else job.response_model)
+    settings = model.settings(tools, None if tools else job.response_model, job.streams)
     chain = None if settings is None else hashed(conversation, limit, *settings)
-    completion = None if chain is None else replayed(chain, model.recorded)
+    heard = watch.chunk if sinks() else None
+    completion = None if chain is None else replayed(chain, lambda body: model.recorded(body, job.streams, heard))
     return chain, None if completion is None else model.counted(completion)
 
 
@@ -127,7 +130,8 @@ def _ask_ours(
     waiter: waiting.Waiter | None,
 ) -> Message:
     """The transport journals it: what is replayed comes back here as if it had just been answered."""
-    asked = list(messages), tools, None if tools else job.response_model, watch.chunk if model.stream else None
+    streams = model.stream or job.streams
+    asked = list(messages), tools, None if tools else job.response_model, watch.chunk if streams else None, streams
     try:
         with offering(chain):
             completion = model.complete(*asked) if waiter is None else waiter.awaited(model.acomplete(*asked))
@@ -164,10 +168,16 @@ class StepObserver:
         for name in ("prompt_tokens", "completion_tokens"):
             self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
 
-    def chunk(self, text: str) -> None:
-        """A piece of the answer came."""
+    def chunk(self, piece: Piece) -> None:
+        """A piece of the answer came. Of one that is replayed those alone are told who stream this kickoff."""
+        if not self._begun and not sinks():
+            return
+        use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
+        event = LLMStreamChunkEvent(chunk=piece.text, tool_call=use, **self._about)
         if self._begun:
-            event_bus.emit(self._source, LLMStreamChunkEvent(chunk=text, **self._about))
+            event_bus.emit(self._source, event)
+        else:
+            retell(event)
 
     def ended(self, value: Any) -> None:
         """It was answered."""

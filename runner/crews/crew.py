@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
 
@@ -18,6 +19,7 @@ from runner.crews.planning import planner_task
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
 from runner.providers.config import CheckpointConfig, Setting
+from runner.streaming import outermost
 
 
 class Process(StrEnum):
@@ -67,6 +69,7 @@ class Crew(BaseModel):
     step_callback: Callable[[Any], Any] | None = None
     verbose: bool = False
     memory: bool = False
+    stream: bool = False
     max_rpm: int | None = Field(default=None, ge=1)
     checkpoint_inputs: dict[str, Any] | None = None
     checkpoint_kickoff_event_id: str | None = None
@@ -181,13 +184,19 @@ class Crew(BaseModel):
         inputs: dict[str, Any] | None = None,
         input_files: Mapping[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
-    ) -> CrewOutput:
+    ) -> "CrewOutput | Any":
         """Run this crew in this process and return its output. Raises what a task raised.
+
+        With ``stream`` it returns a `CrewStreamingOutput`, which runs the crew as it is iterated; so do those below.
 
         With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. The
         crew's code (functions, tools, models) is this crew's; its data is the checkpoint's. A ``restore_from`` in the
         crew's own ``checkpoint`` is looked at by its first kickoff, and matters if it is unfinished.
         """
+        if self.stream and not outermost.is_begun():
+            return engine_of("streams").of_crew(
+                partial(self.kickoff, inputs=inputs, **_given(input_files, from_checkpoint))
+            )
         engine = engine_of("crews")
         given = from_checkpoint is not None
         restored = engine.apply_checkpoint(self, from_checkpoint) if given else engine.take_up(self)
@@ -204,24 +213,31 @@ class Crew(BaseModel):
         inputs: dict[str, Any] | None = None,
         input_files: Mapping[str, Any] | None = None,
         from_checkpoint: CheckpointConfig | None = None,
-    ) -> CrewOutput:
+    ) -> "CrewOutput | Any":
         """`kickoff` in a thread."""
-        engine = engine_of("crews")
-        output: CrewOutput = await engine.in_thread(self, self.kickoff, inputs, input_files, from_checkpoint)
+        given = {"inputs": inputs, **_given(input_files, from_checkpoint)}
+        if self.stream and not outermost.is_begun():
+            return engine_of("streams").of_crew_async(partial(self.kickoff_async, **given))
+        output: CrewOutput = await engine_of("crews").in_thread(
+            self, partial(self.kickoff, **given), config=from_checkpoint
+        )
         return output
 
     akickoff = kickoff_async
 
-    def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> list[CrewOutput]:
+    def kickoff_for_each(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput | Any]":
         """`kickoff` for each of the inputs, one after the other, on a copy of the crew; the outputs in their order.
 
-        ``usage_metrics`` is then the sum. A run for each, on the fleet: ``runner submit --each``.
+        ``usage_metrics`` is then the sum. With ``stream``, a stream for each, to be iterated in turn. A run for each,
+        on the fleet: ``runner submit --each``.
         """
         outputs: list[CrewOutput] = engine_of("crews").kickoff_for_each(self, inputs)
         return outputs
 
-    async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> list[CrewOutput]:
-        """`kickoff_for_each`, all side by side."""
+    async def kickoff_for_each_async(self, inputs: Sequence[dict[str, Any]]) -> "list[CrewOutput] | Any":
+        """`kickoff_for_each`, all side by side; with ``stream``, one stream of all of them."""
+        if self.stream and not outermost.is_begun():
+            return engine_of("streams").of_crew_async(partial(self.kickoff_for_each_async, inputs))
         outputs: list[CrewOutput] = await engine_of("crews").kickoff_for_each_async(self, inputs)
         return outputs
 
@@ -252,3 +268,9 @@ class Crew(BaseModel):
         engine = engine_of("crews")
         forked: Self = engine.restore(cls, config, fork=True, branch=branch)
         return forked
+
+
+def _given(input_files: Any, from_checkpoint: Any) -> dict[str, Any]:
+    """What else a kickoff is given, if it is."""
+    given = {"input_files": input_files, "from_checkpoint": from_checkpoint}
+    return {name: value for name, value in given.items() if value is not None}

@@ -5,7 +5,7 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from runner.engine.attempt import Attempt, Loaded, Retries, next_delay
 from runner.engine.decisions import Fail, Retry, Stopped
 from runner.engine.executor import Executor
 from runner.engine.observers import Observers
-from runner.journal.cancellation.cancel_scope import CancelScope
+from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
 from runner.journal.recorder import DoneStep, one_by_one
@@ -56,9 +56,17 @@ def perform(begin: Callable[[T], "Future[list[T]]"], ready: Iterable[T]) -> None
         begin: starts a task in another thread; its result are the tasks that may run because it is done.
         ready: the tasks to begin with.
     """
-    schedule = Schedule(begin, ready)
-    while schedule.in_flight:
-        schedule.ended(wait(schedule.in_flight, return_when=FIRST_COMPLETED).done)
+    with Wakeup() as one_more:  # what breaks into this thread ends the wait, too
+
+        def watching(one: T) -> "Future[list[T]]":
+            begun = begin(one)
+            begun.add_done_callback(one_more.wake)
+            return begun
+
+        schedule = Schedule(watching, ready)
+        while schedule.in_flight:
+            one_more.wait()
+            schedule.ended({one for one in schedule.in_flight if one.done()})
     if schedule.failure is not None:
         raise schedule.failure
 

@@ -20,6 +20,7 @@ from runner.events.dispatch import Dispatcher, Handler, call, is_async, name_of
 from runner.events.kickoff import BareState, Kickoff, RuntimeStateLike
 from runner.events.loading import event_class
 from runner.events.lock import ForkSafeLock
+from runner.events.sinks import publish, sinks
 
 __all__ = ["EventBus", "event_bus", "is_replaying", "on_signal", "set_audience"]
 
@@ -363,6 +364,8 @@ class EventBus:
                     call(tap, source, event, state)
                 except Exception:
                     logger.exception("%s failed at %s", name_of(tap), event.type)
+            if to := sinks():
+                publish(event, to)
             yield state
 
     def _tell(

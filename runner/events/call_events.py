@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from runner.events.base import ErrorText, KnownEvent, Payload
 
@@ -58,12 +58,30 @@ class CallDivergedEvent(_LLMEvent):
     step: str | None = None
 
 
+class FunctionCall(BaseModel):
+    """Which tool a model wants used, and with what: JSON, as far as it came."""
+
+    arguments: str = ""
+    name: str | None = None
+
+
+class ToolCall(BaseModel):
+    """A use of a tool that a model is about to ask for; ``index`` is its place in the answer."""
+
+    id: str | None = None
+    function: FunctionCall
+    type: str | None = "function"
+    index: int = 0
+
+
 class LLMStreamChunkEvent(_LLMEvent):
-    """A piece of an answer came."""
+    """A piece of an answer came: of its text, or of a ``tool_call`` (`ToolCall`), which has all of it so far."""
 
     type: Literal["llm_stream_chunk"] = "llm_stream_chunk"
     chunk: Payload = None
     tool_call: Payload = None
+    call_type: Any = None
+    response_id: str | None = None
 
 
 class _GuardrailEvent(_CallEvent):

@@ -59,6 +59,7 @@ from runner.journal.cancellation.timing import timed
 from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
 from runner.snapshots import Progress, RuntimeState, running
+from runner.streaming import outermost
 
 T = TypeVar("T")
 
@@ -135,7 +136,7 @@ async def _kicked_off(flow: Flow[Any], given: Any) -> AsyncIterator[RuntimeState
             raise Conflict(f"this {flow.flow_name} is already running: create another instance to run at the same time")
         flow._running = True
     try:
-        with running(flow, given) as state:
+        with outermost.inside(), running(flow, given) as state:
             yield state
     finally:
         flow._running = False

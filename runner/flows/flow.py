@@ -33,6 +33,10 @@ from runner.flows.state import FlowState
 from runner.flows.waiting import wait_for
 from runner.providers.config import CheckpointConfig
 from runner.snapshots import apply_checkpoint, restore
+from runner.streaming import outermost
+
+if typing.TYPE_CHECKING:
+    from runner.streaming import AsyncStreamSession, StreamSession
 
 # Code imports them all from this module.
 __all__ = [
@@ -76,6 +80,7 @@ class Flow(FlowLog, Generic[S]):
     input_provider: Any = None
     max_method_calls: int = MAX_METHOD_CALLS
     suppress_flow_events: bool = False
+    stream: bool = False
 
     _definition: ClassVar[FlowDefinition | None] = None
 
@@ -159,7 +164,16 @@ class Flow(FlowLog, Generic[S]):
         With a ``from_checkpoint`` that has a ``restore_from``, resume from there: what is done is not done again. A
         ``checkpoint=`` of the flow that has one does so if it holds something unfinished, and otherwise starts over.
         For an ``id`` among the inputs and ``restore_from_state_id``, see `runner.flows.persistence`.
+
+        With ``stream`` it returns what `stream_events` does, and those below what `astream` does.
         """
+        if self.stream and not outermost.is_begun():
+            return self.stream_events(
+                inputs=inputs,
+                input_files=input_files,
+                from_checkpoint=from_checkpoint,
+                restore_from_state_id=restore_from_state_id,
+            )
         restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return restored.kickoff(inputs=inputs, input_files=input_files)
@@ -173,6 +187,13 @@ class Flow(FlowLog, Generic[S]):
         restore_from_state_id: str | None = None,
     ) -> Any:
         """`kickoff` on this event loop; methods that are no coroutine functions run in threads beside it."""
+        if self.stream and not outermost.is_begun():
+            return self.astream(
+                inputs=inputs,
+                input_files=input_files,
+                from_checkpoint=from_checkpoint,
+                restore_from_state_id=restore_from_state_id,
+            )
         restored = self._from(from_checkpoint, restore_from_state_id)
         if restored is not None:
             return await restored.kickoff_async(inputs=inputs, input_files=input_files)
@@ -190,6 +211,19 @@ class Flow(FlowLog, Generic[S]):
     ) -> Any:
         """The same as `kickoff_async`."""
         return await self.kickoff_async(inputs, input_files, from_checkpoint, restore_from_state_id)
+
+    def stream_events(self, **given: Any) -> "StreamSession[Any]":
+        """Run the flow as what this returns is iterated: its events are frames, its output is the ``result``.
+
+        ``given`` is what `kickoff` takes.
+        """
+        session: StreamSession[Any] = engine_of("streams").of_flow(partial(self.kickoff, **given))
+        return session
+
+    def astream(self, **given: Any) -> "AsyncStreamSession[Any]":
+        """`stream_events` on this event loop, by ``async for``."""
+        session: AsyncStreamSession[Any] = engine_of("streams").of_flow_async(partial(self.kickoff_async, **given))
+        return session
 
     def resume(self, feedback: str = "", method: str | None = None) -> Any:
         """Answer what the flow waits for, and resume; ``method`` says whose question, where there are several."""

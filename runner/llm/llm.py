@@ -14,7 +14,17 @@ from pydantic import BaseModel
 
 from runner.core import backoff, waiting
 from runner.core.errors import ModelError, RunnerError
-from runner.llm.clients import Completion, Request, Target, ToolCalls, Unreadable, context_window, resolve, sendable
+from runner.llm.clients import (
+    Completion,
+    OnChunk,
+    Request,
+    Target,
+    ToolCalls,
+    Unreadable,
+    context_window,
+    resolve,
+    sendable,
+)
 from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
 from runner.llm.clients.names import without_secrets
 from runner.modelserver import stubs
@@ -155,11 +165,15 @@ class LLM(BaseLLM):
         messages: Messages,
         tools: Sequence[Any] | None = None,
         response_model: Any = None,
-        on_chunk: Callable[[str], None] | None = None,
+        on_chunk: OnChunk | None = None,
+        stream: bool = False,
     ) -> Completion:
-        """The whole answer, with what was counted for it. Raises `ModelError`."""
+        """The whole answer, with what was counted for it. Raises `ModelError`.
+
+        ``on_chunk`` is told each `Piece` of one that is streamed: because this model is, or with ``stream``.
+        """
         target = self._target()
-        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
+        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk, stream)
         for attempt in range(1, self.max_retries + 2):
             try:
                 return self.counted(client.complete(request))
@@ -175,13 +189,14 @@ class LLM(BaseLLM):
         messages: Messages,
         tools: Sequence[Any] | None = None,
         response_model: Any = None,
-        on_chunk: Callable[[str], None] | None = None,
+        on_chunk: OnChunk | None = None,
+        stream: bool = False,
     ) -> Completion:
         """`complete` for those who await it."""
         import asyncio
 
         target = self._target()
-        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk)
+        client, request = self._client(target), self._request(messages, tools, response_model, on_chunk, stream)
         for attempt in range(1, self.max_retries + 2):
             try:
                 return self.counted(await client.acomplete(request))
@@ -192,7 +207,9 @@ class LLM(BaseLLM):
             await asyncio.sleep(pause)
         raise AssertionError("unreachable")
 
-    def settings(self, tools: Sequence[Any] = (), response_model: Any = None) -> tuple[Any, ...] | None:
+    def settings(
+        self, tools: Sequence[Any] = (), response_model: Any = None, stream: bool = False
+    ) -> tuple[Any, ...] | None:
         """All that the request for an answer depends on, beside the conversation; no key.
 
         None where that cannot be told (of a subclass), and where `recorded` does not read the answer.
@@ -200,16 +217,16 @@ class LLM(BaseLLM):
         from runner.llm.clients import recorded
 
         target = self._target()
-        if type(self) is not LLM or not recorded.can_read(target.client, self.stream):
+        if type(self) is not LLM or not recorded.can_read(target.client, stream or self.stream):
             return None
         place = target.client, _version(target.client), target.model, without_secrets(target.base_url or "")
-        return *place, *self._options(response_model), self.stream, list(tools)
+        return *place, *self._options(response_model), stream or self.stream, list(tools)
 
-    def recorded(self, body: bytes) -> Completion | None:
+    def recorded(self, body: bytes, stream: bool = False, on_chunk: OnChunk | None = None) -> Completion | None:
         """What an answer says, as the vendor's client reads it; None where that client is needed to tell."""
         from runner.llm.clients import recorded
 
-        return recorded.read(self._target().client, self.stream, body)
+        return recorded.read(self._target().client, stream or self.stream, body, on_chunk)
 
     def counted(self, completion: Completion) -> Completion:
         """The same; its tokens count."""
@@ -282,11 +299,12 @@ class LLM(BaseLLM):
         messages: Messages,
         tools: Sequence[Any] | None,
         response_model: Any,
-        on_chunk: Callable[[str], None] | None,
+        on_chunk: OnChunk | None,
+        stream: bool,
     ) -> Request:
         said = sendable([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)
         options, schema = self._options(response_model)
-        return Request(said, tuple(tools or ()), options, schema, self.stream, on_chunk)
+        return Request(said, tuple(tools or ()), options, schema, stream or self.stream, on_chunk)
 
     def _options(self, response_model: Any) -> tuple[dict[str, Any], tuple[str, dict[str, Any]] | None]:
         options = dict(self.options)

@@ -61,6 +61,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "tasks.task_output": ("core.output",),
     "tools": ("agents.tools",),
     "types": (),
+    "types.streaming": ("streaming",),
     "types.usage_metrics": ("core.output",),
     "version": ("snapshots",),
     # Paths of ours in versions before 0.2.

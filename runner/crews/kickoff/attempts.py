@@ -19,6 +19,7 @@ from runner.core.ledger import Counters
 from runner.core.output import TaskOutput, UsageMetrics
 from runner.core.plan import branching, frontier
 from runner.crews.crew import Crew
+from runner.crews.kickoff.chunks import Chunks
 from runner.crews.native_task import describe
 from runner.engine.attempt import Loaded
 from runner.engine.decisions import Commit, Decision, Retry, Stopped
@@ -67,6 +68,7 @@ class CrewTasks(LocalTasks):
         self.crew: Crew = loaded.crew
         self.origin = ""
         self.usage = UsageMetrics()
+        self.chunks = Chunks(nest)
 
     def ready(self) -> list[Job]:
         """What may run at first. Of a restored crew, what is done again may lie before what stands."""
@@ -119,6 +121,7 @@ class CrewAttempt(LocalAttempt):
         if not isinstance(decision, Commit):
             return
         if tasks.nest is not None:
+            tasks.chunks.record(key)
             tasks.nest.record(f"={key}", decision.output)
         output = as_output(tasks.crew, key, json.loads(decision.output))
         with tasks.lock:

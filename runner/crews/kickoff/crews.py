@@ -38,6 +38,7 @@ from runner.snapshots.resolve import inside, kicked_off
 from runner.snapshots.resuming import close_interrupted, is_open
 from runner.snapshots.runtime import RuntimeState
 from runner.snapshots.scope import running
+from runner.streaming import outermost
 
 _GOES_ON = frozenset({"task_started", "agent_execution_started"})
 
@@ -54,7 +55,7 @@ def kickoff(
     """
     crew.adopt()
     given = jsonable(inputs or {})
-    with running(crew, given) as state, kicked_off(crew):
+    with outermost.inside(), running(crew, given) as state, kicked_off(crew):
         return prepare_kickoff(crew, inputs, input_files, state, progress).complete()
 
 
@@ -124,6 +125,7 @@ class CrewRun(CrewTasks):
             progress.kickoff_event_id = event.event_id
             self.origin = self._origin()
             event_bus.emit(crew, event)
+        self.chunks.retell(crew, self.done)
 
     def _origin(self) -> str:
         """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
@@ -168,7 +170,7 @@ class CrewRun(CrewTasks):
     def _one(self, job: Job) -> list[Job]:
         """Do one task, and give those that may run now."""
         task = self.crew.by_key[job.task]
-        with inside(task):
+        with inside(task), self.chunks.of(job.task):
             with self.lock:
                 if resume_task_scope(str(task.id)):
                     close_interrupted(task, str(task.id), but=_GOES_ON)

@@ -28,9 +28,10 @@ def copied(crew: Crew) -> Crew:
     return found
 
 
-def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:
-    """One kickoff after the other. Raises what the first raises that fails."""
-    return _summed(crew, [copied(crew).kickoff(dict(one)) for one in inputs])
+def kickoff_for_each(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """One kickoff after the other, or the stream of each. Raises what the first raises that fails."""
+    outputs = [copied(crew).kickoff(dict(one)) for one in inputs]
+    return outputs if crew.stream else _summed(crew, outputs)
 
 
 async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]) -> list[CrewOutput]:

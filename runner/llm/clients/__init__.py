@@ -4,12 +4,14 @@ A client is imported when it is first needed. None of them knows of runs, tasks 
 is journaled where it leaves the process.
 """
 
-from runner.llm.clients.completion import Completion, Request, ToolCalls, sendable
+from runner.llm.clients.completion import Completion, OnChunk, Piece, Request, ToolCalls, sendable
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target, context_window, resolve
 
 __all__ = [
     "Completion",
+    "OnChunk",
+    "Piece",
     "Request",
     "Target",
     "ToolCalls",

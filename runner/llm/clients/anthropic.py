@@ -9,7 +9,18 @@ from typing import Any
 import anthropic
 
 from runner.llm.clients import marks
-from runner.llm.clients.completion import Completion, Message, Request, as_taken, reading, tool_call, usage_of
+from runner.llm.clients.completion import (
+    Completion,
+    Message,
+    OnChunk,
+    Piece,
+    Request,
+    as_taken,
+    reading,
+    so_far,
+    tool_call,
+    usage_of,
+)
 from runner.llm.clients.failures import Unreadable
 from runner.llm.clients.names import Target
 
@@ -47,9 +58,9 @@ class Client:
             with marks.made():
                 return _read(client.messages.create(**as_taken(client.messages.create, body)))
         with marks.made(), client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
-            for text in stream.text_stream:
-                if request.on_chunk is not None:
-                    request.on_chunk(text)
+            told = _Told(request.on_chunk)
+            for event in stream:
+                told.add(event)
             return _whole(stream.get_final_message())
 
     async def acomplete(self, request: Request) -> Completion:
@@ -61,9 +72,9 @@ class Client:
                     return _read(await client.messages.create(**as_taken(client.messages.create, body)))
                 async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
                     with reading():
-                        async for text in stream.text_stream:
-                            if request.on_chunk is not None:
-                                request.on_chunk(text)
+                        told = _Told(request.on_chunk)
+                        async for event in stream:
+                            told.add(event)
                         return _whole(await stream.get_final_message())
 
     def _sync(self) -> anthropic.Anthropic:
@@ -163,6 +174,32 @@ def _read(answer: Any) -> Completion:
     written = getattr(usage, "cache_creation_input_tokens", 0) or 0
     counted = usage_of(usage.input_tokens + cached + written, usage.output_tokens, cached=cached, written=written)
     return Completion(text, calls, counted, answer.stop_reason or "")
+
+
+class _Told:
+    """Reports the pieces of a streamed answer as they come."""
+
+    def __init__(self, on_chunk: OnChunk | None) -> None:
+        self._on_chunk = on_chunk
+        self._uses: dict[int, tuple[int, Any, list[str]]] = {}  # by the place of its block: its number, and what came
+
+    def add(self, event: Any) -> None:
+        """One more event of the stream."""
+        if self._on_chunk is None:
+            return
+        if event.type == "content_block_start" and event.content_block.type == "tool_use":
+            self._uses[event.index] = (len(self._uses), event.content_block, [])
+            self._tell(self._on_chunk, event.index, "")
+        elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+            self._on_chunk(Piece(event.delta.text))
+        elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            self._tell(self._on_chunk, event.index, event.delta.partial_json)
+
+    def _tell(self, on_chunk: OnChunk, at: int, more: str) -> None:
+        if at in self._uses:
+            number, block, came = self._uses[at]
+            came.append(more)
+            on_chunk(Piece(more, so_far(number, block.id, block.name, "".join(came))))
 
 
 def _whole(answer: Any) -> Completion:

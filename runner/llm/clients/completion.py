@@ -6,12 +6,26 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from runner.core.errors import RunnerError
 from runner.llm.clients.failures import Unreadable
 
 Message = dict[str, Any]
+
+
+class Piece(NamedTuple):
+    """A piece of a streamed answer: of its text, or of the use of a tool that it wants.
+
+    ``tool_call`` is in OpenAI's form, with an ``index`` and as far as it came; ``text`` is then what its arguments grew
+    by.
+    """
+
+    text: str
+    tool_call: Message | None = None
+
+
+OnChunk = Callable[[Piece], object]
 
 
 @dataclass(frozen=True)
@@ -23,7 +37,7 @@ class Request:
     options: Mapping[str, Any] = field(default_factory=dict)
     schema: tuple[str, Mapping[str, Any]] | None = None
     stream: bool = False
-    on_chunk: Callable[[str], None] | None = None
+    on_chunk: OnChunk | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +131,7 @@ def usage_of(
 class Gathered:
     """The pieces of a streamed answer of OpenAI's protocol, put together."""
 
-    def __init__(self, on_chunk: Callable[[str], None] | None) -> None:
+    def __init__(self, on_chunk: OnChunk | None) -> None:
         self._on_chunk = on_chunk
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
@@ -135,7 +149,7 @@ class Gathered:
             if delta.content:
                 self._text.append(delta.content)
                 if self._on_chunk is not None:
-                    self._on_chunk(delta.content)
+                    self._on_chunk(Piece(delta.content))
             for piece in delta.tool_calls or ():
                 # Some servers number the pieces, others send each call whole.
                 at = piece.index if isinstance(piece.index, int) else len(self._calls)
@@ -144,6 +158,9 @@ class Gathered:
                 if piece.function is not None:
                     call["name"] += piece.function.name or ""
                     call["arguments"] += piece.function.arguments or ""
+                if self._on_chunk is not None:
+                    more = (piece.function.arguments if piece.function is not None else None) or ""
+                    self._on_chunk(Piece(more, so_far(at, **call)))
 
     @property
     def complete(self) -> bool:
@@ -157,6 +174,12 @@ class Gathered:
             for number, (_, call) in enumerate(sorted(self._calls.items()))
         ]
         return Completion("".join(self._text), tuple(calls), openai_usage(self._usage), self._finish)
+
+
+def so_far(index: int, id: str | None, name: str, arguments: str) -> Message:
+    """A use of a tool, as far as it came."""
+    function = {"name": name or None, "arguments": arguments}
+    return {"id": id, "type": "function", "index": index, "function": function}
 
 
 def openai_usage(usage: Any) -> dict[str, int]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from runner.llm.clients.completion import Completion, Gathered, Message, tool_call, usage_of
+from runner.llm.clients.completion import Completion, Gathered, Message, OnChunk, Piece, tool_call, usage_of
 
 
 class _Unusual(Exception):
@@ -61,8 +61,9 @@ def _of_openai(number: int, call: Any) -> Message:
     return tool_call(number, _must(call, "id", str), _must(function, "name", str), _must(function, "arguments", str))
 
 
-def _openai_stream(body: bytes) -> Completion:
-    gathered = Gathered(None)
+def _openai_stream(body: bytes, on_chunk: OnChunk | None) -> Completion:
+    pieces: list[Piece] = []
+    gathered = Gathered(pieces.append if on_chunk is not None else None)
     counted: dict[str, int] = {}
     for event in filter(None, body.split(b"\n\n")):
         if event == b"data: [DONE]":
@@ -74,6 +75,9 @@ def _openai_stream(body: bytes) -> Completion:
         gathered.add(SimpleNamespace(choices=[_piece(one) for one in _get(data, "choices", list) or ()]))
     if not gathered.complete:
         raise _Unusual
+    if on_chunk is not None:
+        for piece in pieces:  # all can be read: it is not read again by the client
+            on_chunk(piece)
     return replace(gathered.completion(), usage=counted)
 
 
@@ -114,8 +118,8 @@ def _anthropic(data: Mapping[str, Any]) -> Completion:
     return Completion("".join(texts), tuple(calls), counted, _must(data, "stop_reason", str))
 
 
-def _whole(read: Callable[[Mapping[str, Any]], Completion]) -> Callable[[bytes], Completion]:
-    def of(body: bytes) -> Completion:
+def _whole(read: Callable[[Mapping[str, Any]], Completion]) -> Callable[[bytes, OnChunk | None], Completion]:
+    def of(body: bytes, on_chunk: OnChunk | None) -> Completion:  # noqa: ARG001 - it comes in one
         data = json.loads(body)
         if type(data) is not dict:
             raise _Unusual
@@ -132,9 +136,9 @@ def can_read(client: str, streamed: bool) -> bool:
     return (client, streamed) in _READ
 
 
-def read(client: str, streamed: bool, body: bytes) -> Completion | None:
-    """The answer in this body; None where its client is needed to tell."""
+def read(client: str, streamed: bool, body: bytes, on_chunk: OnChunk | None = None) -> Completion | None:
+    """The answer in this body; None where its client is needed to tell. ``on_chunk`` is told the pieces it came in."""
     try:
-        return _READ[client, streamed](body)
+        return _READ[client, streamed](body, on_chunk)
     except (_Unusual, ValueError):
         return None

@@ -72,7 +72,7 @@ def test_text_and_what_was_counted_for_it(llm, server, stream):
     server.use(Answer("Owls fly.", usage=(7, 3)))
     model = llm(stream=stream, temperature=0.5, max_tokens=50)
     pieces: list[str] = []
-    completion = model.complete("What flies?", on_chunk=pieces.append)
+    completion = model.complete("What flies?", on_chunk=lambda piece: pieces.append(piece.text))
     assert (completion.text, completion.tool_calls) == ("Owls fly.", ())
     assert completion.usage == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     assert "".join(pieces) == ("Owls fly." if stream else "")

@@ -1,0 +1,70 @@
+"""The chunks of a streamed crew inside of a task, recorded with each task of its own that is done.
+
+Such a task is not done again when the task around it restarts; who reads the stream there reads the same again.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runner.crews.crew import Crew
+from runner.events.base import BaseEvent
+from runner.events.call_events import FunctionCall, LLMStreamChunkEvent, ToolCall
+from runner.events.sinks import receiving, retell, sinks
+from runner.journal.nested import ChildJournal
+
+_UNDER = "~"
+
+
+class Chunks:
+    """Those of one kickoff, by the keys of its tasks; none are kept where there is no ``journal``, or no stream."""
+
+    def __init__(self, journal: ChildJournal | None) -> None:
+        self._journal = journal
+        self._came: dict[str, list[Any]] = {}
+
+    @contextlib.contextmanager
+    def of(self, key: str) -> Iterator[None]:
+        """What comes in this context is of that task."""
+        if self._journal is None or not sinks():
+            yield
+            return
+        came = self._came[key] = []
+        with receiving(lambda event: _add(event, came)):
+            yield
+
+    def record(self, key: str) -> None:
+        """The task is about to be recorded as done: keep its chunks."""
+        if self._journal is not None and (came := self._came.pop(key, None)):
+            text = json.dumps(came, ensure_ascii=False, separators=(",", ":"))
+            self._journal.record(f"{_UNDER}{key}", text, entry=None)
+
+    def retell(self, crew: Crew, done: Mapping[str, Any]) -> None:
+        """Give those who read the stream here the chunks of the tasks that were done before."""
+        if self._journal is None or not sinks():
+            return
+        recorded = self._journal.recorded(_UNDER)
+        for key, task in crew.by_key.items():
+            if key in done and key in recorded:
+                for event in _events(json.loads(recorded[key])):
+                    retell(event.model_copy(update={"task_id": str(task.id), "task_name": key, "from_task": task}))
+
+
+def _add(event: BaseEvent, came: list[Any]) -> None:
+    """Its text and its agent; of the use of a tool also which, and whether it begins: the rest adds up."""
+    if isinstance(event, LLMStreamChunkEvent):
+        use = event.tool_call
+        more = () if use is None else (use.id, use.function.name, use.index, use.function.arguments == event.chunk)
+        came.append([event.chunk, event.agent_role, event.agent_id, *more])
+
+
+def _events(came: list[Any]) -> Iterator[LLMStreamChunkEvent]:
+    arguments: dict[int, str] = {}
+    for text, role, agent, *more in came:
+        use = None
+        if more:
+            ident, name, index, begins = more
+            arguments[index] = text if begins else arguments.get(index, "") + text
+            use = ToolCall(id=ident, function=FunctionCall(name=name, arguments=arguments[index]), index=index)
+        yield LLMStreamChunkEvent(chunk=text, tool_call=use, agent_role=role, agent_id=agent)

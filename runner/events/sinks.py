@@ -1,0 +1,45 @@
+"""Sinks receive the events of one context and its copies, in the emitting thread and in order: see `runner.streaming`.
+
+One is no handler: it is not asked for by type, and receives nothing that happens beside its context.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+
+from runner.events import kickoff
+from runner.events.base import BaseEvent
+
+logger = logging.getLogger("runner.events")
+
+Sink = Callable[[BaseEvent], object]
+
+_sinks: ContextVar[tuple[Sink, ...]] = ContextVar("runner_sinks", default=())
+sinks = _sinks.get  #: those of this context, the outermost first
+
+
+@contextlib.contextmanager
+def receiving(sink: Sink) -> Iterator[None]:
+    """In this context, and in copies that are made of it, ``sink`` receives each event."""
+    token = _sinks.set((*_sinks.get(), sink))
+    try:
+        yield
+    finally:
+        _sinks.reset(token)
+
+
+def publish(event: BaseEvent, to: tuple[Sink, ...]) -> None:
+    """Give an event to sinks. What one raises is logged."""
+    for sink in to:
+        try:
+            sink(event)
+        except Exception:
+            logger.exception("a stream could not take a %s", event.type)
+
+
+def retell(event: BaseEvent) -> None:
+    """Give the sinks of this context an event of which handlers were told before, when it first happened."""
+    if to := _sinks.get():
+        event.emission_sequence = kickoff.current().issued
+        publish(event, to)

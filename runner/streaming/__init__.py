@@ -1,0 +1,41 @@
+"""Kickoffs that are streamed: what is told while they last comes as an iterator, and with it the result at its end.
+
+A crew's are chunks (`StreamChunk`: the pieces of its models' answers), a flow's are frames (`StreamFrame`: its events).
+The kickoff itself is the usual one. It begins when the iterator is first asked; its events are those of its context, so
+kickoffs side by side receive nothing of each other, and the events of one inside of another come in both streams.
+"""
+
+from typing import TYPE_CHECKING
+
+from runner.core.runtime import names_from
+
+if TYPE_CHECKING:
+    from runner.streaming.chunks import StreamChunk, StreamChunkType, ToolCallChunk
+    from runner.streaming.frames import StreamChannel, StreamFrame
+    from runner.streaming.outputs import CrewStreamingOutput, FlowStreamingOutput, StreamingOutputBase
+    from runner.streaming.sessions import AsyncStreamSession, StreamSession, StreamSessionBase
+
+__all__ = [
+    "AsyncStreamSession",
+    "CrewStreamingOutput",
+    "FlowStreamingOutput",
+    "StreamChannel",
+    "StreamChunk",
+    "StreamChunkType",
+    "StreamFrame",
+    "StreamSession",
+    "StreamSessionBase",
+    "StreamingOutputBase",
+    "ToolCallChunk",
+]
+
+# A kickoff that is not streamed pays for none of it.
+__getattr__ = names_from(
+    __name__,
+    {
+        "runner.streaming.chunks": "StreamChunk StreamChunkType ToolCallChunk",
+        "runner.streaming.frames": "StreamChannel StreamFrame",
+        "runner.streaming.outputs": "CrewStreamingOutput FlowStreamingOutput StreamingOutputBase",
+        "runner.streaming.sessions": "AsyncStreamSession StreamSession StreamSessionBase",
+    },
+)

@@ -1,0 +1,59 @@
+"""Streams of chunks, and the output of the crew that they come from."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Self, TypeVar
+
+from runner.streaming.chunks import StreamChunk, StreamChunkType
+from runner.streaming.stream import Stream
+
+T = TypeVar("T")
+
+
+class StreamingOutputBase(Stream[StreamChunk, T]):
+    """Chunks as they come, by ``for`` or by ``async for``: whichever the kickoff was made for."""
+
+    def __iter__(self) -> Iterator[StreamChunk]:
+        return self._iterate()
+
+    def __aiter__(self) -> AsyncIterator[StreamChunk]:
+        return self._aiterate()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    @property
+    def chunks(self) -> list[StreamChunk]:
+        """Those that came so far."""
+        return list(self._came)
+
+    def get_full_text(self) -> str:
+        """The text of them all: of all models, in the order in which it came."""
+        return "".join(one.content for one in self._came if one.chunk_type is StreamChunkType.TEXT)
+
+
+class CrewStreamingOutput(StreamingOutputBase[Any]):
+    """What ``Crew(stream=True).kickoff()`` gives; its ``result`` is the `CrewOutput`.
+
+    Of ``kickoff_for_each_async`` there is one for all of the kickoffs, with ``results``.
+    """
+
+    _results: list[Any] | None = None
+
+    @property
+    def results(self) -> list[Any]:
+        """The outputs of all kickoffs. Raises as ``result``."""
+        self._refuse_early("results")
+        return [self.result] if self._results is None else list(self._results)
+
+    def _set_result(self, result: Any) -> None:
+        if isinstance(result, list):
+            self._results, self._completed = result, True
+        else:
+            super()._set_result(result)
+
+
+class FlowStreamingOutput(StreamingOutputBase[Any]):
+    """Chunks with the result of a flow. ``Flow.kickoff()`` gives a `StreamSession` instead, with all its events."""

@@ -1,0 +1,119 @@
+"""What streamed outputs and sessions have in common: what came so far, and the result once all did."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Generic, TypeVar
+
+from runner.streaming.in_thread import InThread
+from runner.streaming.on_loop import OnLoop
+
+Item = TypeVar("Item")
+T = TypeVar("T")
+
+_NONE: Any = object()
+
+
+class Stream(Generic[Item, T]):
+    """What comes of an iterator, kept as it comes.
+
+    Args:
+        sync_iterator: iterated by ``for``; what is not there cannot be.
+        async_iterator: iterated by ``async for``.
+    """
+
+    _of = "chunks"
+
+    def __init__(
+        self, sync_iterator: Iterator[Item] | None = None, async_iterator: AsyncIterator[Item] | None = None
+    ) -> None:
+        self._sync_iterator, self._async_iterator = sync_iterator, async_iterator
+        self._came: list[Item] = []
+        self._result: T = _NONE
+        self._error: Exception | None = None
+        self._completed = self._cancelled = self._exhausted = False
+
+    @property
+    def result(self) -> T:
+        """What the kickoff gave. Raises what it raised, and `RuntimeError` before it is over."""
+        self._refuse_early("result")
+        if self._result is _NONE:
+            raise RuntimeError("No result available: the stream was left before its end")
+        return self._result
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether nothing more is iterated, or it was left."""
+        return self._completed
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it was closed before its end."""
+        return self._cancelled
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether it came to its end."""
+        return self._exhausted
+
+    def close(self) -> None:
+        """Iterate no more. The kickoff continues to its end, for which this waits."""
+        if self._leave() and (close := getattr(self._sync_iterator, "close", None)) is not None:
+            close()
+            self._take_result(self._sync_iterator)
+
+    async def aclose(self) -> None:
+        """Iterate no more, and cancel the kickoff where it runs on the event loop: a flow's coroutines, not a crew."""
+        if self._leave() and (aclose := getattr(self._async_iterator, "aclose", None)) is not None:
+            await aclose()
+            self._take_result(self._async_iterator)
+
+    def _refuse_early(self, what: str) -> None:
+        if not self._completed:
+            raise RuntimeError(
+                f"Streaming has not completed yet: iterate over all {self._of} before you ask for the {what}"
+            )
+        if self._error is not None:
+            raise self._error
+
+    def _leave(self) -> bool:
+        if self._cancelled or self._exhausted or self._error is not None:
+            return False
+        self._cancelled = self._completed = True
+        return True
+
+    def _iterate(self) -> Iterator[Item]:
+        if self._sync_iterator is None:
+            raise RuntimeError("Sync iterator not available: it is iterated by async for")
+        try:
+            for item in self._sync_iterator:
+                self._came.append(item)
+                yield item
+            self._exhausted = True
+            self._take_result(self._sync_iterator)
+        except Exception as error:
+            self._error = error
+            raise
+        finally:
+            self._completed = True
+
+    async def _aiterate(self) -> AsyncIterator[Item]:
+        if self._async_iterator is None:
+            raise RuntimeError("Async iterator not available: it is iterated by for")
+        try:
+            async for item in self._async_iterator:
+                self._came.append(item)
+                yield item
+            self._exhausted = True
+            self._take_result(self._async_iterator)
+        except Exception as error:
+            self._error = error
+            raise
+        finally:
+            self._completed = True
+
+    def _take_result(self, of: Any) -> None:
+        if isinstance(of, InThread | OnLoop):
+            for result in of.results:
+                self._set_result(result)
+
+    def _set_result(self, result: T) -> None:
+        self._result, self._completed = result, True
