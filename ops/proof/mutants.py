@@ -35,6 +35,7 @@ TESTS = (
     *("each_check", "each_claim", "each_look", "each_look_back", "each_state", "argument_types", "scripts", "rewound"),
     *("forgotten_notes", "lost_messages", "stragglers", "retention", "lifetimes", "growing", "fork_edits", "forks"),
     *("branches", "events", "versions", "store_conformance", "conformance", "redis_provider", "all_or_nothing"),
+    *("reserved", "call_records", "hand_over", "inflight", "pools", "protocol", "envelope"),
 )
 LEFT_OUT = (
     *("Json", "Sqlite", "Memory", "server_that_refuses", "costs", "no_more_room", "same_cost", "grown_to"),
