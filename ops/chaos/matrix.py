@@ -40,7 +40,7 @@ PLACES = {
     "agno": ["agno", "openai", "mcp", "fastmcp>=4,<5"],
     "llama-index": ["llama-index-core", "llama-index-llms-openai-like", "llama-index-tools-mcp"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
-    "strands": ["strands-agents[openai]"],
+    "strands": ["strands-agents[openai,gemini]"],
     "msaf": ["agent-framework-core", "agent-framework-openai"],
     "crewai": ["crewai"],
     "mcp1": ["langchain", "langchain-openai", "langchain-mcp-adapters", "autogen-agentchat", "autogen-ext[openai,mcp]"],

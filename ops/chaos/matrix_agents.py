@@ -348,6 +348,11 @@ from strands.models import BedrockModel
 os.environ.update(AWS_ACCESS_KEY_ID="sk-secret", AWS_SECRET_ACCESS_KEY="sk-secret", AWS_DEFAULT_REGION="us-east-1")
 model = BedrockModel(model_id="anthropic.claude-sonnet-4", endpoint_url="@ROOT@")
 """,
+    " Google": """
+from strands.models.gemini import GeminiModel
+client = {"api_key": "sk-secret", "http_options": {"base_url": "@ROOT@"}}
+model = GeminiModel(client_args=client, model_id="gemini-2.5-flash")
+""",
 }
 _STRANDS_WAYS = {
     "sync": 'print(agent("Dig."))',

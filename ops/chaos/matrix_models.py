@@ -38,8 +38,8 @@ def script(found: int, batches: tuple[int, ...], last: str) -> Answer:
     return Answer(calls=[Call(last, {"answer": DONE})]) if last else Answer(DONE)
 
 
-MADE_UP = re.compile(rb"\bpyd_ai_[0-9a-f]{32}\b")
-"""The ids of pydantic-ai for uses of tools that Google's answers give none."""
+MADE_UP = re.compile(rb'"(?:pyd_ai_[0-9a-f]{32}|tooluse_[\w-]{22})"')
+"""The ids of pydantic-ai and Strands for uses of tools that Google's answers give none."""
 
 
 class Models:

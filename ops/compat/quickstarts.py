@@ -1,4 +1,5 @@
-"""Files in the style of each framework's own quickstarts, by `runner submit FILE` and nothing else.
+"""Files in the style of each framework's own quickstarts, by `runner submit FILE` and nothing else; and the examples
+of docs/frameworks.md, as they stand there.
 
     python ops/compat/quickstarts.py [--only NAME] [--keep FOLDER]
 
@@ -18,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from page import PAGE, Example, examples
 from vendors import Vendors, answer
 
 from runner.testing import ModelServer
@@ -68,6 +70,20 @@ TARGETS: dict[str, dict[str, list[str]]] = {
     "strands": {"hello.py": [], "my_agent/agent.py": [], "openai_model.py": [], "graph.py": []},
 }
 """What is submitted, and with what: those without a prompt are run by Python, too."""
+ON_THE_PAGE = {
+    "Agents of any framework": "pydantic-ai",
+    "pydantic-ai": "pydantic-ai",
+    "OpenAI Agents SDK": "openai-agents",
+    "LangChain and LangGraph": "langchain",
+    "Google ADK": "google-adk",
+    "LlamaIndex": "llama-index",
+    "smolagents": "smolagents",
+    "Agno": "agno",
+    "AutoGen": "autogen",
+    "Microsoft Agent Framework": "agent-framework",
+    "Strands": "strands",
+}
+"""Where the example in each section of the page is run."""
 
 
 def main() -> int:
@@ -76,18 +92,22 @@ def main() -> int:
     parser.add_argument("--file", help="only targets with this in their name")
     parser.add_argument("--keep", type=Path, help="where environments are made, and found again")
     options = parser.parse_args()
-    wrong = 0
+    wrong, page = 0, list(examples(PAGE.read_text()))
     print("| framework | file | completed | as alone | calls: run / alone |\n|---|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as made:
         for name in options.only or PACKAGES:
             python = environment((options.keep or Path(made)).absolute() / name, PACKAGES[name])
-            for target, words in TARGETS[name].items():
-                if options.file and options.file not in target:
+            targets: list[tuple[str, list[str], Example | None]]
+            targets = [(target, words, None) for target, words in TARGETS[name].items()]
+            targets += [(one.words[0], [*one.words[1:]], one) for one in page if ON_THE_PAGE[one.title] == name]
+            for target, words, example in targets:
+                about = f"{target} of the page" if example else target
+                if options.file and options.file not in about:
                     continue
-                row = tried(name, python, target, words)
+                row = tried(name, python, target, words, example)
                 wrong += not (row["status"] == "completed" and row["same"] and row["calls"] == row["alone"])
                 print(
-                    f"| {name} | {target} | {row['status']} | {row['same']} | {row['calls']} / {row['alone']} |",
+                    f"| {name} | {about} | {row['status']} | {row['same']} | {row['calls']} / {row['alone']} |",
                     flush=True,
                 )
                 if row["why"]:
@@ -105,8 +125,8 @@ def environment(folder: Path, packages: list[str]) -> Path:
     return python
 
 
-def tried(name: str, python: Path, target: str, words: list[str]) -> dict[str, Any]:
-    """One target: run by Python alone, and submitted."""
+def tried(name: str, python: Path, target: str, words: list[str], example: Example | None) -> dict[str, Any]:
+    """One target, or the ``example`` of a page alone in a folder: run by Python alone, and submitted."""
     with tempfile.TemporaryDirectory() as made, ModelServer(answer) as models, Vendors() as vendors:
         home = Path(made)
         environment = {"PATH": f"{python.parent}:{os.environ['PATH']}", "HOME": str(home)}
@@ -114,7 +134,11 @@ def tried(name: str, python: Path, target: str, words: list[str]) -> dict[str, A
         counts, said = [], []
         for how in ["runner", *(["python"] if not words else [])]:
             folder = home / how
-            shutil.copytree(FILES / name, folder)
+            if example:
+                (folder / example.file).parent.mkdir(parents=True)
+                (folder / example.file).write_text(example.code)
+            else:
+                shutil.copytree(FILES / name, folder)
             before = models.requests + vendors.requests
             command = (
                 [python.parent / "runner", "submit", target, "--json", *words] if how == "runner" else [python, target]

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from runner.core.ledger import NO_TOKENS, Usage, usage_in
 from runner.llm.clients.names import without_secrets
-from runner.llm.recording import event_stream
+from runner.llm.recording import event_stream, links
 from runner.llm.recording.parsers import parsers
 
 ENDINGS = (
@@ -47,10 +47,6 @@ _ALL_SAID = {"streamGenerateContent": rb'"(?:finishReason|functionCall)"\s*:'}
 
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+(?=>)")
 """Where an object is that a request shows as Python does: elsewhere in each process."""
-
-_MADE_UP = re.compile(rb"\bpyd_ai_[0-9a-f]{32}\b")
-"""The id that pydantic-ai makes up for a model's use of a tool, where its answer has none (Google's): at random, and so
-another one when a recorded answer is read again."""
 
 _BROKEN = re.compile(rb'^data:\s*\{\s*"error"\s*:\s*[{"]|^event:\s*error|"type"\s*:\s*"(?:error|response\.failed)"')
 _KEPT = frozenset(
@@ -90,17 +86,17 @@ def may_be(method: str, path: str, url: Callable[[], str]) -> bool:
 def request(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
     """The call that a request is; None if it is none. One that is ``recorded``, by its hash, was parsed when it was
     made."""
-    return _known(method, url, body, recorded) or _added(method, url, body)
+    return _known(method, url, body, recorded) or _added(method, url, body, recorded)
 
 
-def _added(method: str, url: str, body: bytes) -> Request | None:
+def _added(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) -> Request | None:
     """The call, if a parser that is installed says it is one."""
     for parser in parsers():
         if parser.may_be(method, url) and (model := parser.model(url, body)) is not None:
             last = parser.last_line(url)
             ends = re.compile(last, re.MULTILINE) if last else None
             name = partial(str, model[:200])
-            return Request(_digest(method, _place(url)[0], body), name, ends, usage=parser.usage)
+            return Request(_digest(method, _place(url)[0], body, recorded), name, ends, usage=parser.usage)
     return None
 
 
@@ -108,7 +104,7 @@ def _known(method: str, url: str, body: bytes, recorded: Callable[[str], bool]) 
     plain, known, named, ends, chat, all_said = _place(url)
     if method != "POST" or not known:
         return None
-    digest = _digest(method, plain, body)
+    digest = _digest(method, plain, body, recorded)
     if recorded(digest):
         return Request(digest, lambda: _model(body, named) or "", ends, chat, all_said=all_said)
     model = _model(body, named)
@@ -126,20 +122,22 @@ def _model(body: bytes, named: str | None) -> str | None:
     return model[:200] if isinstance(model, str) else None
 
 
-def _digest(method: str, plain: bytes, body: bytes) -> str:
+def _digest(method: str, plain: bytes, body: bytes, recorded: Callable[[str], bool]) -> str:
+    """The hash of a request with its links numbered; versions before this one recorded that of its bytes."""
+    said = comparable(body)
+    digest, alike = _hash(method, plain, said), links.numbered(said)
+    return digest if alike is said or recorded(digest) else _hash(method, plain, alike)
+
+
+def _hash(method: str, plain: bytes, body: bytes) -> str:
     found = hashlib.sha256(b"%b\n%b\n" % (method.encode(), plain))
-    found.update(comparable(body))
+    found.update(body)
     return found.hexdigest()[:32]
 
 
 def comparable(text: bytes) -> bytes:
-    """A text as it is in each process: without where objects are, and with ids that a client makes up numbered."""
-    if b" at 0x" in text:
-        text = _ADDRESS.sub(b"", text)
-    if b"pyd_ai_" in text:
-        ids = dict[bytes, bytes]()
-        text = _MADE_UP.sub(lambda found: ids.setdefault(found[0], b"made up %d" % len(ids)), text)
-    return text
+    """A text as it is in each process: without where objects are."""
+    return _ADDRESS.sub(b"", text) if b" at 0x" in text else text
 
 
 @lru_cache(maxsize=64)

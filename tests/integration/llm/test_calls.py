@@ -39,15 +39,6 @@ def test_what_is_refused_and_tried_again_is_one_call(server, account, attempt, a
     assert server.requests == 3, "the record is found, though two were refused before it"
 
 
-def test_an_id_that_a_client_makes_up_at_random_is_the_same_in_each_process(server, account, attempt, ask):
-    one, other, third = (f"pyd_ai_{letter * 32}" for letter in "abc")
-    attempt(lambda: ask(f"{one} and {one} and {other}"))
-    attempt(lambda: ask(f"{third} and {third} and {one}"))
-    assert (server.requests, account.paid.total()) == (1, 1), "it is asked by new ids, and is answered from the record"
-    attempt(lambda: ask(f"{one} and {other} and {other}"))
-    assert server.requests == 2, "what has the id of another is another request"
-
-
 @pytest.mark.parametrize(
     ("answer", "stream"),
     [
