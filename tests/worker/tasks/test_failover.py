@@ -18,6 +18,9 @@ from runner.testing import Fleet
 from ...support.soak import in_soak
 
 PASSWORD = "p@ss/w0rd"
+DEAD_AFTER = 3000
+"""Milliseconds. After less the sentinels of a busy machine take one living master after the other for dead, and each
+change loses what the one before had acknowledged meanwhile."""
 
 
 def free_ports(many: int) -> list[int]:
@@ -43,7 +46,7 @@ class Group:
             config.write_text(
                 f"port {port}\nrequirepass watch\nsentinel sentinel-pass watch\n"
                 f"sentinel monitor store 127.0.0.1 {self.servers[0]} 2\nsentinel auth-pass store {PASSWORD}\n"
-                "sentinel down-after-milliseconds store 500\nsentinel failover-timeout store 5000\n"
+                f"sentinel down-after-milliseconds store {DEAD_AFTER}\nsentinel failover-timeout store 10000\n"
             )
             self._start(folder, port, ["--sentinel"], config)
         eventually(self._complete, why="the sentinels know each other and both replicas")
@@ -63,6 +66,7 @@ class Group:
             where,
             "--save",
             "",
+            *([] if config else ["--repl-diskless-sync-delay", "0"]),
             *arguments,
         ]
         with (where / "log").open("wb") as log:
@@ -85,6 +89,19 @@ class Group:
             with contextlib.suppress(Exception), Redis(port=port, password="watch", decode_responses=True) as one:
                 return int(one.sentinel_get_master_addr_by_name("store")[1])
         return 0
+
+    def has_all(self) -> Callable[[], bool]:
+        """Tells whether both replicas have what the master has now: what they lack is lost with it."""
+        master = self.master()
+        with Redis(port=master, password=PASSWORD) as one:
+            written = one.info("replication")["master_repl_offset"]
+
+        def look() -> bool:
+            with Redis(port=master, password=PASSWORD) as one:
+                info = one.info("replication")
+            return all(info[f"slave{i}"]["offset"] >= written for i in range(2))
+
+        return look
 
     def kill(self, port: int) -> None:
         self.processes[port].kill()
@@ -121,6 +138,7 @@ def test_a_killed_master_under_load(
         handles = [client.submit(crew) for _ in range(8)]
         eventually(lambda: len(trace.steps()) > 20, why="they are at work")
         main = worker.main_pid()
+        eventually(group.has_all(), why="each run is known to both replicas")
         # When the master is killed
         group.kill(first)
         # Then all runs complete at the new one, and the worker is the same
