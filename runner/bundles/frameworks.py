@@ -3,6 +3,7 @@
 Reading files knows none of them by name: the adapters that are installed put theirs into `installed`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -47,7 +48,7 @@ class Framework:
         return {}
 
     def install(self, module: str) -> str:
-        """What to do where one of its `modules` is missing."""
+        """What to do where one of its `modules` is missing; "" where that is not known."""
         return f"pip install '{self.modules[module]}'"
 
 
@@ -133,10 +134,15 @@ def imported(module: str) -> None:
             one.imported()
 
 
-def install(module: str) -> str:
-    """What to do where a module is missing, as a remark in parentheses; "" if no framework knows it."""
-    top = module.partition(".")[0]
-    return next((f" ({one.install(top)})" for one in installed if top in one.modules), "")
+def install(module: str, line: str = "") -> str:
+    """What to do where a module is missing, as a remark in parentheses; "" if no framework knows it.
+
+    ``line`` is that of the author's which imports it: of ``google.adk``, it may be ``google`` that is missing.
+    """
+    named = re.match(r"\s*(?:from|import)\s+([\w.]+)", line)
+    module = named[1] if named and f"{named[1]}.".startswith(f"{module}.") else module
+    known = [(one, name) for one in installed for name in one.modules if f"{module}.".startswith(f"{name}.")]
+    return next((f" ({how})" for one, name in known if (how := one.install(name))), "")
 
 
 def whose_error(model: object) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import inspect
 import itertools
+import linecache
 import os
 import re
 import sys
@@ -157,7 +158,8 @@ def explain(error: BaseException, root: Path, place: str = "") -> RunnerError:
             return BadCrew(f"{place}no module named {name!r} ('runner' always means this product)")
         if name != missing.name or _holds(root, name):
             return BadCrew(f"{place}no module named {name!r} in the folder of the file")
-        more = f" ({text})" if missing is not error else frameworks.install(name)
+        source = linecache.getline(frame.f_code.co_filename, line) if frame else ""
+        more = f" ({text})" if missing is not error else frameworks.install(name, source)
         return ModuleMissing(f"{place}no module named {name!r}{more}", name)
     if isinstance(error, SystemExit):
         return BadCrew(f"{place}the file exits the process when it is imported (exit {error.code or 0})")

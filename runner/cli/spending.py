@@ -21,13 +21,19 @@ def format_ledger(ledger: Mapping[str, Any]) -> str:
     if cost := cost_in_words(ledger):
         parts.append(cost)
     if any(tools.values()):
-        text = f"tools: {tools['paid']} used"
-        text += f", {tools['replayed']} replayed" if tools["replayed"] else ""
-        text += f", {tools['in_doubt']} in doubt" if tools["in_doubt"] else ""
-        by_tool = list(ledger.get("by_tool", {}).items())
-        named = ", ".join(f"{name} {one['paid'] + one['in_doubt']}" for name, one in by_tool[:ROWS])
-        parts.append(text + (f" ({named}{', …' if by_tool[ROWS:] else ''})" if len(by_tool) > 1 else ""))
+        by_tool = ledger.get("by_tool", {})
+        words = {"paid": "used", "replayed": "replayed", "in_doubt": "in doubt"}
+        told = [f"{tools[kind]} {word}{_by_tool(by_tool, kind)}" for kind, word in words.items() if tools[kind]]
+        parts.append(f"tools: {', '.join(told)}")
     return "".join(f"; {part}" for part in parts)
+
+
+def _by_tool(by_tool: Mapping[str, Mapping[str, int]], kind: str) -> str:
+    """Which tools they were, where a run has several; what was replayed says nothing more of them."""
+    named = [f"{name} {one[kind]}" for name, one in by_tool.items() if one[kind]]
+    if len(by_tool) < 2 or kind == "replayed":
+        return ""
+    return f" ({', '.join(named[:ROWS])}{', …' if named[ROWS:] else ''})"
 
 
 def format_unrecorded(calls: Mapping[str, int]) -> str:

@@ -24,7 +24,7 @@ from runner.client.reading.process import Reader
 from runner.core import names, settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
-from runner.core.inputs import refuse_missing, stored
+from runner.core.inputs import refuse_missing, stored, typed
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
@@ -59,6 +59,8 @@ class Prepared:
     """The inputs that its own file kicks it off with: they need not be given."""
     unfit: dict[str, str]
     """Those of its own file that are not JSON, and why not: others must be given."""
+    kinds: dict[str, str]
+    """What inputs are in JSON that are no text."""
     triggers: dict[str, str]
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
     environment: str
@@ -78,11 +80,14 @@ class Prepared:
         refuse_missing(self.plan.inputs, inputs, self.word, instead, self.inputs.keys())
 
     def given(self, inputs: Mapping[str, Any] | None) -> dict[str, Any]:
-        """These inputs, and those of the file that are not among them. Raises `BadInput`."""
+        """These inputs, each as the code declares it, and those of the file that are not among them.
+
+        Raises `BadInput`.
+        """
         for name, why in self.unfit.items():
             if name not in (inputs or {}):
                 raise BadInput(why)
-        return {**self.inputs, **(inputs or {})}
+        return {**self.inputs, **typed(inputs or {}, self.kinds)}
 
 
 def run_id_for(id: str) -> str:
@@ -152,6 +157,7 @@ def prepare(
         word=found["word"],
         inputs=found["inputs"],
         unfit=found["unfit"],
+        kinds=found["kinds"],
         triggers=found["triggers"],
         environment=environment,
         reader=reader,

@@ -3,10 +3,22 @@
 import difflib
 import json
 from collections.abc import Mapping, Set
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from runner.core import names
 from runner.core.errors import BadInput
+
+KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "boolean": ("true or false", (bool,)),
+    "integer": ("a whole number", (int,)),
+    "number": ("a number", (float, int)),
+    "array": ("a list", (list, tuple, set, frozenset)),
+    "object": ("an object", (dict,)),
+}
+"""What an input may be in JSON that is no text: what people call it, and which types it has in Python."""
+
+_UNIONS = (Union, UnionType)
 
 MOST_NESTED = 200  #: lists and objects in each other: the parsers of JSON that are in use give up at 250 to 1000
 MOST_BYTES = 64 * 2**20  #: of all inputs, as JSON: each task is handed them
@@ -54,6 +66,40 @@ def stored(inputs: Mapping[str, Any]) -> str:
 def too_large(what: str) -> str:
     """The error for inputs over `MOST_BYTES`."""
     return f"{what}: more than {MOST_BYTES // 2**20} MiB of JSON; put large data into a file and pass its name"
+
+
+def kind_of(declared: Any) -> str:
+    """What a value of a declared type is in JSON; "" for text, for what text may be, and for what is not known."""
+    of = {_kind(one) for one in (get_args(declared) if get_origin(declared) in _UNIONS else (declared,))} - {"null"}
+    return of.pop() if len(of) == 1 else "number" if of == {"number", "integer"} else ""
+
+
+def _kind(declared: Any) -> str:
+    declared = get_origin(declared) or declared
+    if declared is NoneType:
+        return "null"
+    of = (kind for kind, (_, types) in KINDS.items() if isinstance(declared, type) and issubclass(declared, types))
+    return next(of, "")
+
+
+def typed(inputs: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The inputs, texts among them made what they are declared to be. Raises `BadInput` for one that is no such.
+
+    Text in place of a list or an object stays what it is where it is none: those who declare one may take text, too.
+    """
+    found = dict(inputs)
+    for name in inputs.keys() & kinds.keys():
+        if isinstance(inputs[name], str):
+            word, types = KINDS[kinds[name]]
+            try:
+                value = json.loads(inputs[name].strip())
+            except (ValueError, RecursionError):
+                value = None
+            if isinstance(value, types) and (isinstance(value, bool) is (bool in types)):
+                found[name] = value
+            elif kinds[name] not in ("array", "object"):
+                raise BadInput(f"the input {name!r} is {word}, not {inputs[name][:80]!r}")
+    return found
 
 
 def nested_too_deep(value: Any) -> bool:

@@ -47,6 +47,10 @@ class Adapter(Protocol):
         """How many attempts may follow a failed one, and the first delay in seconds; by default none."""
         return 0, 0.0
 
+    def input_kinds(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
+        """Which inputs are no text, as the code declares them, each with what it is in JSON (`core.inputs.KINDS`)."""
+        return {}
+
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
         """The files that tasks want their output in, by task."""
         return {}

@@ -40,6 +40,10 @@ class AgentAdapter(Adapter):
         """Run the agent."""
         return NATIVE.perform(self._crew(crew), work)
 
+    def input_kinds(self, crew: Any) -> dict[str, str]:
+        """What the framework says of the agent's."""
+        return self._framework.input_kinds(crew)
+
     def source(self, crew: Any, key: str) -> object:
         """The task."""
         return NATIVE.source(self._crew(crew), key)

@@ -4,12 +4,13 @@ import functools
 import inspect
 import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from pydantic_core import to_jsonable_python
 
 from runner.adapters.frameworks.parts import parts_of
 from runner.bundles.isolation import KickedOff, being_read
+from runner.core.inputs import kind_of
 from runner.journal import context_state
 
 PROMPT = "prompt"  #: the input that an agent is asked
@@ -46,6 +47,10 @@ class AgentFramework:
         """The names of the inputs that it needs."""
         return [PROMPT]
 
+    def input_kinds(self, agent: Any) -> dict[str, str]:  # noqa: ARG002
+        """Which inputs are no text, as the author declares them: what each is in JSON (`runner.core.inputs.KINDS`)."""
+        return {}
+
     def parts(self, agent: Any) -> list[Any]:
         """The agents that it hands over to, or has work for it."""
         return parts_of(agent, self.is_agent)
@@ -81,6 +86,16 @@ def keepers(*tools: Any) -> tuple[Any, ...]:
 def is_of(package: str, function: Any) -> bool:
     """Whether a function or a method is the framework's own, and none that an author gave it."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == package
+
+
+def declared_kinds(owner: Any) -> dict[str, str]:
+    """What the fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
+    try:
+        hints = get_type_hints(owner) if isinstance(owner, type) else {}
+    except (NameError, TypeError, AttributeError):  # a name that is there for type checkers alone
+        return {}
+    kinds = {name: kind_of(declared) for name, declared in hints.items()}
+    return {name: kind for name, kind in kinds.items() if kind}
 
 
 def as_output(value: Any) -> Any:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
@@ -27,6 +27,15 @@ class LangGraph(AgentFramework):
     def inputs(self, agent: Any) -> list[str]:
         """``prompt`` stands for its messages. What else its state may begin with, no schema says on every Python."""
         return [PROMPT] if "messages" in agent.channels else []
+
+    def input_kinds(self, agent: Any) -> dict[str, str]:
+        """As the class of its state declares its fields."""
+        return declared_kinds(getattr(getattr(agent, "builder", None), "input_schema", None))
+
+    def name_of(self, agent: Any) -> str:
+        """What its author calls it: not what every graph is called that nobody has named."""
+        name = super().name_of(agent)
+        return name if name != "LangGraph" else ""
 
     async def run(self, agent: Any, inputs: Mapping[str, Any]) -> Any:
         """The text of its last message, or its last state."""

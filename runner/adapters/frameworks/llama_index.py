@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import ask_text
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, is_of, keepers
+from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
 from runner.journal.tool_uses import Use, record_uses
 
 _AGENTS, _WORKFLOWS = "llama_index.core.agent.workflow", "llama_index.core.workflow"
@@ -26,8 +26,12 @@ class LlamaIndex(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` of agents. What another workflow's first event takes, no schema says."""
+        """``prompt`` of agents. What another workflow's first event needs, no schema says."""
         return [PROMPT] if self._is_asked(agent) else []
+
+    def input_kinds(self, agent: Any) -> dict[str, str]:
+        """As the author's class of a workflow's first event declares its fields."""
+        return {} if self._is_asked(agent) else declared_kinds(getattr(agent, "start_event_class", None))
 
     def _is_asked(self, agent: Any) -> bool:
         return isinstance(agent, tuple(self.loaded(module, kind) for module, kind in _KINDS[:2]))

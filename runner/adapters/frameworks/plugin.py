@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 
 GROUP = "crew_runner.agents"
 
+_PACKAGES = {
+    "pydantic_ai": "pydantic-ai",
+    "agents": "openai-agents",
+    "langgraph": "langgraph",
+    "langchain": "langchain",
+    "smolagents": "smolagents",
+    "agno": "agno",
+    "llama_index": "llama-index",
+    "autogen_agentchat": "autogen-agentchat",
+    "agent_framework": "agent-framework",
+    "google.adk": "google-adk",
+    "strands": "strands-agents",
+}
+"""What installs the frameworks that we know, by the modules that their users import."""
+
 
 class FrameworksPlugin(AdapterPlugin):
     """Agents of the frameworks under the entry points of the group ``crew_runner.agents``.
@@ -45,8 +60,13 @@ class FrameworksPlugin(AdapterPlugin):
 
     @property
     def modules(self) -> dict[str, str]:  # type: ignore[override]
-        """The same, with what installs them."""
-        return {name: name.replace("_", "-") for name in self._points}
+        """The same, with what installs them: only where that is known, for a package of that very name may be
+        somebody else's."""
+        return {name: _PACKAGES.get(name, "") for name in self._points}
+
+    def install(self, module: str) -> str:
+        """The command, where it is known."""
+        return super().install(module) if self.modules[module] else ""
 
     def adapter_of(self, thing: object) -> Adapter | None:
         """The adapter of the framework whose agent it is, among those that were imported; that of a program."""

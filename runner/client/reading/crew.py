@@ -80,6 +80,7 @@ class Reading:
             "word": adapters.word_of(crew),
             "inputs": inputs,
             "unfit": unfit,
+            "kinds": adapter.input_kinds(crew),
             "triggers": {event: growing.trigger(event) for event in events} if growing else {},
         }
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 import datetime
+import operator
 import sys
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, NotRequired, Optional, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
 
-from runner.adapters.frameworks.framework import as_output
+from runner.adapters.frameworks.framework import as_output, declared_kinds
 from runner.adapters.frameworks.plugin import PLUGIN
 from runner.bundles import frameworks
 from runner.bundles.program import Program
@@ -17,9 +18,42 @@ from runner.bundles.program import Program
 
 def test_each_is_known_by_the_module_that_its_users_import() -> None:
     assert {"pydantic_ai", "agents", "langgraph", "langchain", "google.adk"} <= set(PLUGIN.names) & set(PLUGIN.makers)
-    assert frameworks.install("pydantic_ai") == " (pip install 'pydantic-ai')"
-    assert frameworks.install("agent_framework") == " (pip install 'agent-framework')"
     assert {"crewai", "pydantic_ai", "google.adk", "agent_framework"} <= frameworks.names()
+
+
+@pytest.mark.parametrize(
+    ("line", "missing", "package"),
+    [
+        ("from pydantic_ai import Agent", "pydantic_ai", "pydantic-ai"),
+        ("import agent_framework.openai", "agent_framework", "agent-framework"),
+        ("from agents import Agent", "agents", "openai-agents"),
+        ("from strands.models import BedrockModel", "strands", "strands-agents"),
+        ("from google.adk.agents import Agent", "google", "google-adk"),
+        ("    from google.adk.agents import Agent", "google.adk", "google-adk"),
+        ("from llama_index.core import Document", "llama_index.core", "llama-index"),
+    ],
+)
+def test_the_package_that_installs_it_is_said_and_no_other_of_the_same_name(
+    line: str, missing: str, package: str
+) -> None:
+    assert frameworks.install(missing, line) == f" (pip install '{package}')"
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [("from google.cloud import storage", "google"), ("import agents_of_mine", "agents_of_mine"), ("", "google")],
+)
+def test_of_what_no_framework_knows_nothing_is_said(line: str, missing: str) -> None:
+    assert frameworks.install(missing, line) == ""
+
+
+def test_each_framework_that_we_know_says_what_installs_it() -> None:
+    assert all(PLUGIN.modules.values())
+
+
+def test_of_a_framework_of_another_package_no_command_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PLUGIN._points, "potters", next(iter(PLUGIN._points.values())))
+    assert frameworks.install("potters") == ""
 
 
 def test_another_package_of_that_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +77,40 @@ def test_a_program_is_of_the_adapter_that_it_was_submitted_with() -> None:
 def test_what_is_no_value_is_told_as_text() -> None:
     assert [as_output(one) for one in ("a", 1, None, [1], {"a": 1})] == ["a", 1, None, [1], {"a": 1}]
     assert as_output(ModuleType("strange")) == "<module 'strange'>"
+
+
+class Asked(TypedDict):
+    topic: str
+    tries: NotRequired[int]
+    pages: Annotated[list[str], operator.add]
+    price: float | None
+    deep: Optional[bool]  # noqa: UP045 - as authors write it
+    which: int | str
+
+
+@dataclasses.dataclass
+class AskedOfData:
+    tries: int
+    options: dict[str, int]
+
+
+class AskedOfModel(BaseModel):
+    tries: int = 3
+
+
+def test_what_inputs_are_is_as_the_class_of_a_state_declares_its_fields() -> None:
+    assert declared_kinds(Asked) == {"tries": "integer", "pages": "array", "price": "number", "deep": "boolean"}
+    assert declared_kinds(AskedOfData) == {"tries": "integer", "options": "object"}
+    assert declared_kinds(AskedOfModel) == {"tries": "integer"}
+    assert declared_kinds(None) == declared_kinds(int) == declared_kinds(dict) == {}
+
+
+class Unknown(TypedDict):
+    tries: "NoSuchClass"  # type: ignore[name-defined]  # noqa: F821
+
+
+def test_of_a_class_that_names_what_is_not_there_nothing_is_known() -> None:
+    assert declared_kinds(Unknown) == {}
 
 
 class Stop(BaseModel):

@@ -32,6 +32,45 @@ def test_what_is_no_input_is_refused_with_its_reason(given: dict[Any, Any], says
         inputs.given_as_json(given)
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("integer", " 2 ", 2),
+        ("number", "2", 2),
+        ("number", "-2.5e3", -2500.0),
+        ("boolean", "true", True),
+        ("array", '["a"]', ["a"]),
+        ("array", "hello", "hello"),
+        ("array", '{"a": 1}', '{"a": 1}'),
+        ("object", '{"a": 1}', {"a": 1}),
+        ("object", "hello", "hello"),
+    ],
+)
+def test_text_is_made_what_an_input_is_declared_to_be(kind: str, text: str, value: Any) -> None:
+    found = inputs.typed({"n": text, "topic": "3"}, {"n": kind, "other": kind})
+    assert found == {"n": value, "topic": "3"}
+    assert type(found["n"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        ("integer", "two", "a whole number, not 'two'"),
+        ("integer", "2.5", "a whole number, not '2.5'"),
+        ("integer", "true", "a whole number, not 'true'"),
+        ("number", "", "a number, not ''"),
+        ("boolean", "1", "true or false, not '1'"),
+    ],
+)
+def test_text_that_is_no_such_is_refused(kind: str, text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=f"^the input 'n' is {says}$"):
+        inputs.typed({"n": text}, {"n": kind})
+
+
+def test_what_is_no_text_stays_what_it_is() -> None:
+    assert inputs.typed({"n": 2.5, "m": None}, {"n": "integer", "m": "boolean"}) == {"n": 2.5, "m": None}
+
+
 def test_what_fits_is_kept_beside_what_does_not() -> None:
     fit, unfit = inputs.as_json({"topic": "owls", "pages": (1, 2), "client": object()})
     assert fit == {"topic": "owls", "pages": [1, 2]}
