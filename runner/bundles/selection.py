@@ -18,6 +18,7 @@ from pathspec import GitIgnoreSpec
 
 from runner.bundles.target import Target
 from runner.core.errors import BadCrew, BundleTooLarge
+from runner.core.settings import MEMORY
 
 MIB = 1024 * 1024
 #: The most that a bundle's files may hold together, uncompressed, unless ``--bundle-limit`` says otherwise.
@@ -62,14 +63,16 @@ SECRETS = (
 )
 """What holds secrets by its name, in whatever case."""
 
-DATABASES = (".checkpoints.db", ".checkpoints.db-*")
-"""Where `SqliteProvider` keeps checkpoints unless told otherwise: data of runs, and another bundle after each."""
+CHECKPOINTS = (".checkpoints.db", ".checkpoints.db-*")
+DATABASES = (*CHECKPOINTS, f"{MEMORY}/")
+"""Where `SqliteProvider` keeps checkpoints unless told otherwise, and flows remember: data of runs, and another bundle
+after each."""
 
 Why = Literal["secret", "checkpoints", "link", "dead link", "special", "ignored", "own"]
 
 _SECRET = GitIgnoreSpec.from_lines(SECRETS)
 _BUILT_IN = (*IGNORED, *SECRETS, *DATABASES)
-_NEVER = GitIgnoreSpec.from_lines(_BUILT_IN)
+_NEVER = GitIgnoreSpec.from_lines((*IGNORED, *SECRETS, *CHECKPOINTS))
 _ACCOUNT = re.compile(rb'"type"\s*:\s*"(?:service_account|authorized_user|external_account_authorized_user)"')
 _ACCOUNT_SECRET = re.compile(rb'"(?:private_key|refresh_token)"\s*:')
 _CLIENT = re.compile(rb'"(?:installed|web)"\s*:\s*\{[^{}]*"client_secret"\s*:')

@@ -11,6 +11,7 @@ from runner.core import names
 from runner.core.errors import UsageError
 
 DEFAULT_QUEUE = "runner"
+MEMORY = ".memory"  #: the folder among a run's files that a flow remembers in: no part of a bundle
 
 
 MAX_HANDOVERS = 720  #: in a row, of one task that does not get further; then its run fails

@@ -10,6 +10,7 @@ from runner.flows.feedback import (
 )
 from runner.flows.flow import Flow
 from runner.flows.input_provider import FlowConfig, InputProvider, InputResponse, flow_config
+from runner.flows.memory import Memory, MemoryMatch, MemoryRecord
 from runner.flows.persistence import FlowPersistence, SQLiteFlowPersistence, persist
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
@@ -25,6 +26,9 @@ __all__ = [
     "HumanFeedbackResult",
     "InputProvider",
     "InputResponse",
+    "Memory",
+    "MemoryMatch",
+    "MemoryRecord",
     "PendingFeedbackContext",
     "SQLiteFlowPersistence",
     "and_",

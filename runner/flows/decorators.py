@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from runner.core.errors import BadFlow
 from runner.flows.conditions import condition as as_condition
-from runner.flows.definition import MARK, Feedback, Method
-from runner.llm.llm import as_model
+from runner.flows.definition import MARK, Feedback, Learning, Method
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,6 +65,10 @@ def human_feedback(
     default_outcome: str | None = None,
     metadata: dict[str, Any] | None = None,
     provider: Any = None,
+    learn: bool = False,
+    learn_source: str = "hitl",
+    learn_strict: bool = False,
+    learn_limit: int | None = None,
 ) -> Callable[[F], F]:
     """Ask a person about the method's output before the flow continues.
 
@@ -73,16 +76,23 @@ def human_feedback(
     makes of them; an empty answer is ``default_outcome``, or the first. ``provider.request_feedback(context, flow)``
     asks the person some other way than the terminal; raising `HumanFeedbackPending` there, the flow waits, and
     ``resume`` continues it.
+
+    With ``learn``, what an answer teaches is remembered in the flow's memory (``flow.memory``), as ``llm`` words it, by
+    default the environment's model; what was learnt before is applied to the output before it is shown, at most
+    ``learn_limit`` lessons. ``learn_source`` keeps the lessons of one kind apart. Where that fails, the flow continues
+    without, unless ``learn_strict``.
     """
     if default_outcome is not None and not emit:
         raise ValueError("default_outcome requires emit to be specified.")
     if emit and default_outcome is not None and default_outcome not in emit:
         raise ValueError(f"default_outcome {default_outcome!r} must be one of the emit options: {list(emit)}")
-    model = as_model(llm)
-    if model is not None and not callable(getattr(model, "call", None)):
-        raise BadFlow(f"llm is a model's name or an object with call(), not {model!r}")
+    if llm is not None and not (llm.strip() if isinstance(llm, str) else callable(getattr(llm, "call", None))):
+        raise BadFlow(f"llm is a model's name or an object with call(), not {llm!r}")
+    if learn_limit is not None and learn_limit < 1:
+        raise ValueError(f"learn_limit must be at least 1, got {learn_limit}")
     labels = tuple(map(str, emit or ()))
-    asked = Feedback(message, labels, model, default_outcome, dict(metadata or {}), provider)
+    learning = Learning(learn_source, learn_limit, learn_strict) if learn else None
+    asked = Feedback(message, labels, llm, default_outcome, dict(metadata or {}), provider, learning)
     return _marking(feedback=asked, **({"router": True, "emit": labels} if labels else {}))
 
 

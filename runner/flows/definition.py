@@ -14,8 +14,20 @@ MARK = "__flow_method__"
 
 
 @dataclass(frozen=True, slots=True)
+class Learning:
+    """How a method learns of answers: of which source lessons are, how many are applied, and whether it may fail."""
+
+    source: str = "hitl"
+    limit: int | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Feedback:
-    """What ``@human_feedback`` says: the question, and how an answer becomes a label."""
+    """What ``@human_feedback`` says: the question, how an answer becomes a label, and what is learnt of it.
+
+    ``llm`` is a model or its name, which becomes one when it is asked.
+    """
 
     message: str
     emit: tuple[str, ...] = ()
@@ -23,6 +35,7 @@ class Feedback:
     default_outcome: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     provider: Any = None
+    learning: Learning | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ from runner.flows import conflicts, pending, persistence
 from runner.flows import state as states
 from runner.flows.adapter import FlowAdapter
 from runner.flows.execution import Execution, Outcome, passed_on
-from runner.flows.feedback import AnswerRefused
 from runner.flows.flow import Flow
 from runner.flows.machine import Call, Machine
 from runner.flows.on_loop import awaited, on_loop
@@ -118,10 +117,11 @@ async def resume(flow: Flow[Any], answer: str, method: str | None) -> Any:
             if not flow._asked:
                 pending.forget(flow)
             return result
-        except AnswerRefused:
-            # The answer was none: it is forgotten, and the question stands.
-            steps.pop(question.step, None)
-            flow.wait_for(question)
+        except Exception:
+            if question.call in flow._machine.pending:
+                # The answer was none, or nothing came of it: it is forgotten, and the question stands.
+                steps.pop(question.step, None)
+                flow.wait_for(question)
             raise
 
 

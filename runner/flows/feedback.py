@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from pydantic_core import to_jsonable_python
 
 from runner.core.errors import BadInput
+from runner.flows.structured import model_of
 from runner.journal.answers import Answer
 
 logger = logging.getLogger("runner.flows")
@@ -181,7 +182,7 @@ def _stem(word: str) -> str:
 
 def _ask_model(answer: str, labels: Sequence[str], llm: Any) -> str | None:
     """What a model makes of an answer. One that gives something else decides nothing. Raises `ModelError`."""
-    call = getattr(llm, "call", None)
+    call = getattr(model_of(llm) if isinstance(llm, str) else llm, "call", None)
     if not callable(call):
         return None
     prompt = (

@@ -28,6 +28,7 @@ from runner.flows.flow_log import FlowLog
 from runner.flows.input_provider import InputResponse, flow_config
 from runner.flows.machine import MAX_METHOD_CALLS
 from runner.flows.persistence.decorators import persistence_of
+from runner.flows.remembering import Remembering
 from runner.flows.schema import INITIAL_STATE_CLASS_MARKER as _INITIAL_STATE_CLASS_MARKER
 from runner.flows.state import FlowState
 from runner.flows.waiting import wait_for
@@ -63,7 +64,7 @@ class _Workdir:
         return self if flow is None else flow._task_files().workdir
 
 
-class Flow(FlowLog, Generic[S]):
+class Flow(FlowLog, Remembering, Generic[S]):
     """Methods that trigger each other, and a state they share.
 
     ``kickoff`` runs the flow in this process; ``runner submit`` runs the same flow on the fleet. Each method works on
@@ -382,13 +383,6 @@ class Flow(FlowLog, Generic[S]):
         if (found := self._execution()) is None:
             raise RuntimeError(f"{type(self).__name__}.{what}() is for the methods of a flow, while they run")
         return found
-
-    def _review_output(self, at: execution.Execution, output: Any) -> Any:  # noqa: ARG002 - for flows that learn
-        """What is shown to a person."""
-        return output
-
-    def _learn_from(self, at: execution.Execution, output: Any, answer: str) -> None:
-        """Of a person's answer."""
 
     # Names of before, by which tests of others reach inside.
 

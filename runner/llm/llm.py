@@ -384,4 +384,4 @@ def as_model(llm: Any) -> Any:
 
 def model_name(llm: Any) -> str | None:
     """How a model is written where an agent is serialised: its name, and never its key."""
-    return None if llm is None else str(getattr(llm, "model", type(llm).__name__))
+    return llm if llm is None or isinstance(llm, str) else str(getattr(llm, "model", type(llm).__name__))

@@ -66,8 +66,8 @@ def test_the_bus_stays_the_bus_and_what_is_not_there_is_said():
     assert importlib.import_module("runner.flow").human_feedback is asked is not None
     with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'runner.state.checkpoint_listener'"):
         exec("from runner.state.checkpoint_listener import Nothing")
-    with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.memory'"):
-        importlib.import_module("runner.memory")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'runner.knowledge'"):
+        importlib.import_module("runner.knowledge")
 
 
 def test_handlers_import_events_that_nothing_here_emits():

@@ -1,0 +1,125 @@
+"""What a flow remembers: short texts in a folder, found again by their words."""
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from runner.core.safe_paths import write_below
+from runner.flows.structured import ask
+
+logger = logging.getLogger("runner.flows")
+
+MOST = 10  #: records that `Memory.recall` gives, unless told otherwise
+
+
+class MemoryRecord(BaseModel):
+    """One text that is remembered. Its ``source`` says where it came from: ``hitl`` is a person's word."""
+
+    id: str = ""
+    content: str
+    source: str | None = None
+    categories: list[str] = Field(default_factory=list)
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
+
+
+class MemoryMatch(BaseModel):
+    """A record that was recalled. Its ``score`` is the share of its words that the query has, from 0 to 1."""
+
+    record: MemoryRecord
+    score: float
+
+
+class Memory:
+    """Texts in a folder, one file for each: no model is asked to remember or to recall.
+
+    A text that is remembered twice is there once. Processes may share the folder, on whatever machine. ``llm`` is the
+    model, or its name, that `extract_memories` asks; by default that of the environment.
+    """
+
+    def __init__(self, folder: str | Path, llm: Any = None) -> None:
+        self.folder = Path(folder)
+        self.llm = llm
+
+    def remember(
+        self,
+        content: str,
+        *,
+        source: str | None = None,
+        categories: Iterable[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+    ) -> MemoryRecord:
+        """Keep a text. One that is known, from the same source, stays as it is."""
+        text = content.strip()
+        if not text:
+            raise ValueError("there is nothing to remember: the text is empty")
+        key = sha256(json.dumps([source, text]).encode()).hexdigest()[:32]
+        if (known := self._read(self.folder / f"{key}.json")) is not None:
+            return known
+        record = MemoryRecord(
+            id=key, content=text, source=source, categories=list(categories), metadata=dict(metadata or {})
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_below(self.folder, f"{key}.json", record.model_dump_json(indent=1).encode())
+        return record
+
+    def remember_many(self, contents: Iterable[str], **about: Any) -> list[MemoryRecord]:
+        """Keep several texts; ``about`` as for `remember`. Those that are empty are left out."""
+        return [self.remember(one, **about) for one in contents if one.strip()]
+
+    def recall(
+        self, query: str, *, limit: int = MOST, source: str | None = None, categories: Iterable[str] = ()
+    ) -> list[MemoryMatch]:
+        """The records that have most in common with the query, the best first; of equal ones the newest.
+
+        With a ``source``, those from there alone; with ``categories``, those of at least one of them.
+        """
+        asked, wanted = _words(query), set(categories)
+        found = [
+            MemoryMatch(record=one, score=len((words := _words(one.content)) & asked) / max(1, len(words)))
+            for one in self.records()
+            if source in (None, one.source) and (not wanted or wanted & set(one.categories))
+        ]
+        found.sort(key=lambda match: (match.score, match.record.created_at, match.record.id), reverse=True)
+        return found[: max(0, limit)]
+
+    def extract_memories(self, content: str) -> list[str]:
+        """What of a longer text is worth remembering, in sentences: a model is asked. Raises `ModelError`."""
+        found = ask(
+            self.llm,
+            Statements,
+            "Write down what is worth remembering of a text: facts, decisions and preferences, each in one sentence "
+            "that can be understood by itself. Where there is nothing of the kind, give none.",
+            content,
+        )
+        return [one.strip() for one in found.statements if one.strip()]
+
+    def records(self) -> list[MemoryRecord]:
+        """All that is remembered."""
+        return [one for path in self.folder.glob("*.json") if (one := self._read(path)) is not None]
+
+    def _read(self, path: Path) -> MemoryRecord | None:
+        try:
+            return MemoryRecord.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError:
+            logger.warning("%s is no record of a flow's memory: it is passed over", path)
+            return None
+
+
+class Statements(BaseModel):
+    """What a model finds worth remembering."""
+
+    statements: list[str] = Field(default_factory=list, description="what is worth remembering, a sentence each")
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w{3,}", text.casefold()))
