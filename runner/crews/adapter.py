@@ -79,6 +79,10 @@ class NativeAdapter:
         task = _task(crew, key)
         return task.max_retries, task.retry_delay
 
+    def input_kinds(self, crew: Crew) -> dict[str, str]:  # noqa: ARG002 - the port's names
+        """A crew's inputs are texts, where nothing else is given."""
+        return {}
+
     def output_files(self, crew: Crew) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
         return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}

@@ -33,7 +33,7 @@ class LangGraph(AgentFramework):
         return declared_kinds(getattr(getattr(agent, "builder", None), "input_schema", None))
 
     def name_of(self, agent: Any) -> str:
-        """What its author calls it: not what every graph is called that nobody has named."""
+        """What its author calls it: not what LangGraph calls every graph without a name."""
         name = super().name_of(agent)
         return name if name != "LangGraph" else ""
 

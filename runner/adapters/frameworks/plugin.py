@@ -61,7 +61,7 @@ class FrameworksPlugin(AdapterPlugin):
     @property
     def modules(self) -> dict[str, str]:  # type: ignore[override]
         """The same, with what installs them: only where that is known, for a package of that very name may be
-        somebody else's."""
+        of other people."""
         return {name: _PACKAGES.get(name, "") for name in self._points}
 
     def install(self, module: str) -> str:
