@@ -50,8 +50,6 @@ class InThread(Generic[Item, T]):
         return self
 
     def __next__(self) -> Item:
-        if self._thread is None:
-            self._begin()
         self._wait(lambda: bool(self._items))
         if self._items:
             return self._items.popleft()
@@ -76,7 +74,9 @@ class InThread(Generic[Item, T]):
         self._thread.start()
 
     def _wait(self, enough: Callable[[], bool]) -> None:
-        try:
+        try:  # what comes as the thread begins, too, which may be at work before its start returns here
+            if self._thread is None:
+                self._begin()
             with Wakeup() as more:
                 self._more = more
                 while not self._over and not enough():
@@ -87,7 +87,7 @@ class InThread(Generic[Item, T]):
 
     def _break_in(self) -> None:
         for _ in range(TRIES):
-            if self._section is None or self._section.break_in(Interrupted):
+            if self._over or (self._section is not None and self._section.break_in(Interrupted)):
                 return
             time.sleep(AGAIN)
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from runner import CheckpointConfig, Crew, Task
+from runner.core import live_objects
 from runner.events import event_bus, kickoff
 from runner.providers import CheckpointInfo, detect_provider
 
@@ -27,6 +28,12 @@ def own_context() -> Iterator[None]:
     yield
     kickoff.enter(None)
     event_bus.flush()
+
+
+@pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From its call on, as in another process, whatever keeps a crew alive in this one: as a failed test does."""
+    return lambda: monkeypatch.setattr(live_objects, "_living", {})
 
 
 @dataclass

@@ -325,12 +325,9 @@ def test_the_newest_living_crew_that_fits_gives_the_code(chain, place):
     assert chain.ran == ["c", "d"]
 
 
-def test_without_code_the_data_is_there_and_the_kickoff_says_what_is_missing(chain, place):
-    del_me = chain.die("c")
-    del del_me
-    import gc
-
-    gc.collect()
+def test_without_code_the_data_is_there_and_the_kickoff_says_what_is_missing(chain, place, without_code):
+    chain.die("c")
+    without_code()
     crew = Crew.from_checkpoint(chain.from_(place.at(-1)))
     assert [task.output.raw if task.output else None for task in crew.tasks] == ["a()", "b(a())", None, None]
     with pytest.raises(
@@ -339,11 +336,9 @@ def test_without_code_the_data_is_there_and_the_kickoff_says_what_is_missing(cha
         crew.kickoff()
 
 
-def test_without_code_a_crew_that_is_done_gives_its_result(chain, place):
+def test_without_code_a_crew_that_is_done_gives_its_result(chain, place, without_code):
     chain.crew().kickoff()
-    import gc
-
-    gc.collect()
+    without_code()
     crew = Crew.from_checkpoint(chain.from_(place.at(-1)))
     assert crew.is_data
     assert crew.kickoff().raw.startswith("d(")

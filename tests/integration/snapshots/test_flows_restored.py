@@ -1,6 +1,5 @@
 """Flows restored: with which code, at the next start, on a fork, waiting for a person."""
 
-import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,7 @@ def test_called_on_a_subclass_it_gives_the_subclass(where):
     assert type(found) is Sub
 
 
-def test_without_code_the_data_is_there_and_kickoff_says_what_is_missing(where):
+def test_without_code_the_data_is_there_and_kickoff_says_what_is_missing(where, without_code):
     class Gone(Flow[dict]):
         @start()
         def a(self):
@@ -85,8 +84,7 @@ def test_without_code_the_data_is_there_and_kickoff_says_what_is_missing(where):
             return "A"
 
     Gone(checkpoint=each(where)).kickoff()
-    del Gone
-    gc.collect()
+    without_code()
     restored = Flow.from_checkpoint(CheckpointConfig(restore_from=where))
     assert restored.method_outputs == ["A"]
     assert restored.state["x"] == 1
