@@ -37,5 +37,6 @@ def ask(llm: Any, form: type[M], system: str, text: str) -> M:
         found, why = structure.read(said, form)
         if found is None:
             raise ModelError(f"the model's answer cannot be used: {why}")
-        return found  # type: ignore[no-any-return]
+        answer: M = found
+        return answer
     return said if isinstance(said, form) else form.model_validate(said)

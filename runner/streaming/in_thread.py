@@ -89,7 +89,7 @@ class InThread(Generic[Item, T]):
         for _ in range(TRIES):
             if self._over or (self._section is not None and self._section.break_in(Interrupted)):
                 return
-            time.sleep(AGAIN)
+            time.sleep(AGAIN)  # it is in a part that may not be broken into, or about to begin: nothing reports its end
 
     def _put(self, event: BaseEvent) -> None:
         item = self._item_of(event)

@@ -47,7 +47,7 @@ class AgentFramework:
         """The names of the inputs that it needs."""
         return [PROMPT]
 
-    def input_kinds(self, agent: Any) -> dict[str, str]:  # noqa: ARG002
+    def input_kinds(self, agent: Any) -> dict[str, str]:  # noqa: ARG002 - for those that say
         """Which inputs are no text, as the author declares them: what each is in JSON (`runner.core.inputs.KINDS`)."""
         return {}
 

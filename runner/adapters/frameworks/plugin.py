@@ -60,8 +60,7 @@ class FrameworksPlugin(AdapterPlugin):
 
     @property
     def modules(self) -> dict[str, str]:  # type: ignore[override]
-        """The same, with what installs them: only where that is known, for a package of that very name may be
-        of other people."""
+        """The same, with what installs them; "" where that is not known, as the name of a module may be no package."""
         return {name: _PACKAGES.get(name, "") for name in self._points}
 
     def install(self, module: str) -> str:
