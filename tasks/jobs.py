@@ -110,6 +110,10 @@ class Process:
             self._kept().executor = None  # it may hold a claim that was handed back
             return None
 
+    def prepare(self) -> None:
+        """Have made what else the first job would make: to a task that is handed over, a tenth of a second is long."""
+        self._executor()
+
     def may_take(self, queue: str) -> None:
         """Its next commits may take what waits in this queue; "" for none."""
         retires = self._on_main_thread and pool.retires()

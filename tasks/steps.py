@@ -73,6 +73,8 @@ class HeartbeatStep(bootsteps.StartStopStep):
         worker_shutting_down.connect(self._shutting_down)
         if not heartbeat.registered.wait(30):
             log.warning("the store does not answer yet; claims wait for it")
+        elif (prepare := getattr(parent.pool, "prepare", None)) is not None:
+            prepare()
 
     # No stop(): boot steps end before the pool does, and until then the tasks in it live by this lease. See `leave`.
 
