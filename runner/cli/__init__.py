@@ -25,7 +25,7 @@ VERBS = {
     "resume": ("steer", "Resume a run that failed or was cancelled."),
     "runs": ("look", "List runs, newest first."),
     "show": ("look", "Show a run: its status, tasks and ledger."),
-    "submit": ("submit", "Run a crew on the fleet and wait for its result."),
+    "submit": ("submit", "Run an agent or crew on the fleet and wait for its result."),
     "supervisor": ("fleet", "Reschedule the tasks of dead workers."),
     "up": ("fleet", "Start server, worker, supervisor and Flower."),
     "wait": ("look", "Wait for a run and print its result."),
@@ -73,7 +73,7 @@ class Verbs(click.Group):
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="crew-runner", prog_name="runner")
 def cli() -> None:
-    """Run a crew of agents on a fleet of workers, so that nothing that was paid for is ever lost."""
+    """Run agents on a fleet of workers, so that nothing that was paid for is ever lost."""
 
 
 def main(arguments: list[str] | None = None) -> None:

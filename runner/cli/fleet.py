@@ -65,7 +65,7 @@ IDLE = 3.0  #: a worker that is to end when idle does so after this many seconds
     "--label",
     multiple=True,
     metavar="LABEL",
-    help="What `runner doctor` is to say of it, such as gpu or zone=a (RUNNER_LABELS); may be given several times.",
+    help="A label that `runner doctor` shows, such as gpu or zone=a (RUNNER_LABELS). Repeatable.",
 )
 @click.option("--until-idle", is_flag=True, help="Exit when no run is running any more.")
 @options.queue

@@ -96,7 +96,7 @@ def submit(
     demo: bool,
     offline: bool,
 ) -> int:
-    """Run the crew in TARGET: a path, path:object, or package.module:object.
+    """Run the agent, crew, flow or function in TARGET: a path, path:object, or package.module:object.
 
     Exit codes: 0 completed, 1 failed, 2 bad usage or crew file (nothing stored), 3 cancelled, 4 store or broker out of
     reach, 5 waiting for a person. Ctrl-C detaches; the run continues.
