@@ -67,10 +67,11 @@ class Attempt(ABC):
 
     As it stands here it keeps no files and reports nothing.
     ``origin`` is what the idempotency keys of its tools begin with. With ``strays``, calls from threads that do not
-    know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted.
+    know what they are part of are the task's; one that ``goes_on`` is not over when it is interrupted. One that may be
+    ``enclosed`` in a task, whose code makes it in that task's own thread, leaves that thread as it is.
     """
 
-    unattributed = goes_on = False
+    unattributed = goes_on = enclosed = False
 
     waiter: Waiter | None = None  #: the task, where it shares its thread with others
     claim: Claim

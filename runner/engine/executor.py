@@ -67,7 +67,7 @@ class Executor:
         self._observers.task_started(claim)
         began = self._clock.monotonic()
         attempt = self._begin(claim)
-        if waiting.shared:
+        if waiting.shared and not attempt.enclosed:
             attempt.waiter = waiting.here()
         steps = self._observers.steps(claim, attempt.recorder)
         journal = Journal(
@@ -152,7 +152,9 @@ class Executor:
         except Interrupted as stop:
             return Release(error=stop)
         except TimedOut as stopped:
-            failed = TaskTimeout(str(cancel_scope.stopping)).with_traceback(stopped.__traceback__)
+            failed = stopped  # it may be that of the task around this
+            if isinstance(cancel_scope.stopping, TimedOut):
+                failed = TaskTimeout(str(cancel_scope.stopping)).with_traceback(stopped.__traceback__)
         except BaseException as error:  # sys.exit() in a task fails the task, not its worker
             failed = error
         if isinstance(cancel_scope.stopping, ClaimLost):

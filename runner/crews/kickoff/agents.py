@@ -1,25 +1,30 @@
 """An agent's kickoff in this process: asked without a crew."""
 
+import json
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
 from runner.agents import Agent, conversation, loop, mcp, structure
-from runner.agents.job import Job
 from runner.agents.llm_guardrail import verdict_of
 from runner.core import output as outputs
 from runner.core.errors import BadInput
 from runner.core.idempotency import origin, originating
+from runner.core.jobs import Claim, Job
+from runner.core.ledger import Counters
 from runner.core.output import LiteAgentOutput, TaskOutput
+from runner.core.plan import Plan, PlannedTask
 from runner.crews.kickoff.attempts import KeptConversation
 from runner.crews.native_task import describe
-from runner.engine.attempt import until_passed
-from runner.engine.local import StateCancelScope, Steps
+from runner.engine.adapter import Adapter
+from runner.engine.attempt import Loaded, Retries, until_passed
+from runner.engine.decisions import Commit, Decision
+from runner.engine.local import LocalAttempt, LocalTasks, Steps
+from runner.engine.work import Conversation, Work
 from runner.events.bus import event_bus
 from runner.events.scope import push_event_scope
 from runner.events.work_events import (
@@ -27,17 +32,19 @@ from runner.events.work_events import (
     LiteAgentExecutionErrorEvent,
     LiteAgentExecutionStartedEvent,
 )
-from runner.journal.cancellation.timing import timed
-from runner.journal.enclosing import code_here, nest
+from runner.journal.enclosing import nest
 from runner.journal.journal import Journal
-from runner.journal.nested import ChildJournal
-from runner.llm.recording import journaled
+from runner.journal.rate_limit import Pacer
 from runner.snapshots.progress import Progress
 from runner.snapshots.resolve import inside
 from runner.snapshots.resuming import is_open
 from runner.snapshots.runtime import RuntimeState
 from runner.snapshots.scope import running
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ONCE: Retries = 0, 0.0
 _KEY = "kickoff"  # an agent's conversation stands where a crew has its tasks'
 
 
@@ -66,109 +73,174 @@ def ask(asking: AgentRequest) -> LiteAgentOutput:
     """Run the prompt and return the answer. A restored agent that is asked the same continues its conversation."""
     agent = asking.agent
     with running(agent, asking.messages) as state, inside(agent):
-        return _Asked(asking, state).complete()
+        return AgentTask(asking, state).complete()
 
 
-class _Asked:
+class AgentAdapter(Adapter):
+    """Has an agent answer: a plan with one task."""
+
+    name = "agent"
+
+    def accepts(self, thing: object) -> bool:
+        """Kickoffs of agents only."""
+        return isinstance(thing, AgentTask)
+
+    def plan(self, crew: "AgentTask", name: str) -> Plan:
+        """The one task, which may take as long as the agent may."""
+        return Plan(name, (PlannedTask(_KEY, timeout=crew.agent.max_execution_time),))
+
+    def perform(self, crew: "AgentTask", work: Work) -> str:
+        """Have it answer, from where its conversation stands."""
+        return outputs.dump(crew.answer(work.conversation, work.journal), None)
+
+
+AGENT = AgentAdapter()
+
+
+class AgentTask(LocalTasks):
+    """One kickoff of an agent. ``progress`` is how far it is; ``usage`` is what its calls of models used here."""
+
+    adapter = AGENT.name
+
     def __init__(self, asking: AgentRequest, state: RuntimeState | None) -> None:
+        agent, messages = asking.agent, asking.messages
+        super().__init__(
+            partial(AgentAttempt, self),
+            state.lock if state is not None else threading.RLock(),
+            nest("agent", agent.role, agent.goal, messages),
+        )
+        self.agent, self.crew_name, self.inputs = agent, agent.role, {}
         self._asking, self._state = asking, state
-        known = state.progress.get(id(asking.agent)) if state is not None and state.restored else None
-        same = known is not None and known.given == asking.messages
-        self._progress = known if known is not None and same else Progress(given=asking.messages)
-        self._lock: AbstractContextManager[Any] = state.lock if state is not None else threading.RLock()
+        self.usage: Mapping[str, int] = {}
+        self._answer: LiteAgentOutput | None = None
+        known = state.progress.get(id(agent)) if state is not None and state.restored else None
+        same = known is not None and known.given == messages
+        self.progress = known if known is not None and same else Progress(given=messages)
         if state is not None:
-            state.progress[id(asking.agent)] = self._progress
-
-    def complete(self) -> LiteAgentOutput:
-        """Run to the answer."""
-        agent, progress = self._asking.agent, self._progress
-        if _KEY in progress.outputs:  # it was answered, and nothing else is asked
-            return self._as_output(progress.outputs[_KEY].raw)
-        about: dict[str, Any] = {
+            state.progress[id(agent)] = self.progress
+        self._about: dict[str, Any] = {
             "agent_id": str(agent.id),
             "agent_role": agent.role,
             "agent_info": {"role": agent.role},
         }
-        self._begin(about)
-        cancel_scope = StateCancelScope(self._lock)
-        flying = progress.task(_KEY)
-        said = KeptConversation(flying, self._lock)
-        asked = nest("agent", agent.role, agent.goal, self._asking.messages)
-        steps = Steps(flying.steps, asked, _KEY)
-        journal = Journal(steps.recorded, steps, cancel_scope, watched=True, replay_from_start=False, code=code_here())
-        journal.pacing = lambda: agent.pace
+
+    def complete(self) -> LiteAgentOutput:
+        """Run to the answer."""
+        if _KEY in self.progress.outputs:  # it was answered, and nothing else is asked
+            return self._as_output(self.progress.outputs[_KEY].raw)
+        self._begin()
+        try:
+            self.perform(Job("here", "main", _KEY, 1))
+        except BaseException as error:
+            reason = describe(error, self.agent)
+            event_bus.emit(self.agent, LiteAgentExecutionErrorEvent(error=reason, **self._about))
+            raise
+        assert self._answer is not None
+        return self._answer
+
+    def steps(self, key: str) -> Steps:
+        """Where the steps of the conversation go."""
+        return Steps(self.progress.task(key).steps, self.nest, key)
+
+    def answer(self, said: Conversation, journal: Journal) -> str:
+        """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
+        agent = self.agent
         if not said.messages:
             said.say(*self._told(journal))
-        try:
-            with (
-                timed(cancel_scope, agent.max_execution_time),
-                journaled(journal),
-                originating(self._origin(asked)),
-                mcp.connections(),
-            ):
-                tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
-                job = loop.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
-                output = self._as_output(self._checked(job), said.messages, job.usage)
-        except BaseException as error:
-            event_bus.emit(agent, LiteAgentExecutionErrorEvent(error=describe(error, agent), **about))
-            raise
-        finally:
-            journal.close()
-            steps.end(journal.take_replayed())
-        with cancel_scope.write():
-            progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=output.raw, agent=agent.role)
-            event_bus.emit(agent, LiteAgentExecutionCompletedEvent(output=output, usage=output.usage_metrics, **about))
-        return output
-
-    def _checked(self, job: Job) -> str:
-        """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
-        agent = job.agent
+        tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
+        job = loop.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
+        self.usage = job.usage
 
         def check(text: str, failed: int) -> tuple[str, str | None]:  # noqa: ARG001 - the loop's name
             if agent.guardrail is None:
                 return text, None
-            output = self._as_output(text, job.conversation.messages)
-            passed, found = verdict_of(agent.guardrail, output, agent, job.journal)
+            passed, found = verdict_of(agent.guardrail, self._as_output(text, said.messages), agent, journal)
             if not passed:
                 return text, str(found)
             return text if found is None or isinstance(found, LiteAgentOutput) else outputs.from_value(found)[0], None
 
         def object_to(why: str) -> None:
-            job.conversation.say(conversation.object_to(why))
+            said.say(conversation.object_to(why))
 
         whose = f"the answer of {agent.role!r}"
         return until_passed(partial(loop.work, job), check, agent.guardrail_max_retries, object_to, whose)
+
+    def keep(self, raw: str, said: Conversation) -> None:
+        """The answer and its event are in the state at one moment, or not at all."""
+        agent = self.agent
+        self._answer = answer = self._as_output(raw, said.messages, self.usage)
+        with self.lock:
+            self.progress.outputs[_KEY] = TaskOutput(name=_KEY, raw=raw, agent=agent.role)
+            event_bus.emit(
+                agent, LiteAgentExecutionCompletedEvent(output=answer, usage=answer.usage_metrics, **self._about)
+            )
+
+    def origin(self) -> str:
+        """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
+        outer = origin()
+        return f"{outer}/{self.nest.name}" if outer and self.nest is not None else str(self.progress.kickoff_event_id)
+
+    def _begin(self) -> None:
+        agent, progress = self.agent, self.progress
+        if is_open(self._state, progress.kickoff_event_id):
+            push_event_scope(progress.kickoff_event_id or "", "lite_agent_execution_started")
+            agent.kickoff_event_id = progress.kickoff_event_id
+            return
+        event = LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **self._about)
+        agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
+        event_bus.emit(agent, event)
 
     def _told(self, journal: Journal) -> list[dict[str, Any]]:
         """What the conversation begins with."""
         model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
         if model is not None:
             messages[-1]["content"] = f"{messages[-1]['content']}\n\n{structure.wanted(model)}"
-        return [conversation.introduce(self._asking.agent, str, journal), *messages]
-
-    def _origin(self, asked: ChildJournal | None) -> str:
-        """What the keys of its tools begin with: the same when it is taken up again, inside of a task or not."""
-        outer = origin()
-        return f"{outer}/{asked.name}" if outer and asked is not None else str(self._progress.kickoff_event_id)
-
-    def _begin(self, about: dict[str, Any]) -> None:
-        agent, progress = self._asking.agent, self._progress
-        if is_open(self._state, progress.kickoff_event_id):
-            push_event_scope(progress.kickoff_event_id or "", "lite_agent_execution_started")
-            agent.kickoff_event_id = progress.kickoff_event_id
-            return
-        event = LiteAgentExecutionStartedEvent(messages=self._asking.messages, tools=agent.tools, **about)
-        agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
-        event_bus.emit(agent, event)
+        return [conversation.introduce(self.agent, str, journal), *messages]
 
     def _as_output(
         self, raw: str, messages: Sequence[dict[str, Any]] = (), usage: Mapping[str, int] | None = None
     ) -> LiteAgentOutput:
-        model, agent = self._asking.response_format, self._asking.agent
+        model = self._asking.response_format
         return LiteAgentOutput(
             raw=raw,
             pydantic=None if model is None else model.model_validate_json(raw),
-            agent_role=agent.role,
+            agent_role=self.agent.role,
             usage_metrics=dict(usage) if usage else None,
             messages=[dict(one) for one in messages],
         )
+
+
+class AgentAttempt(LocalAttempt):
+    """The attempt at an agent's answer, in the thread of who asked."""
+
+    enclosed = True
+
+    def __init__(self, tasks: AgentTask, claim: Claim) -> None:
+        super().__init__(tasks, claim, _ONCE)
+        self.origin = tasks.origin()
+        self.conversation = KeptConversation(tasks.progress.task(_KEY), tasks.lock)
+        self._tasks = tasks
+
+    def run(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it in the caller's context, where keys are afterwards what they were."""
+        with originating(self.origin):
+            return do(*args, **kwargs)
+
+    def load(self, journal: Journal) -> Loaded:
+        """The agent. Handlers receive its calls, and a conversation resumes where it was."""
+        journal.watched, journal.replay_from_start = True, False
+        return Loaded(self._tasks, AGENT, AGENT.plan(self._tasks, self.claim.crew))
+
+    def outputs(self, keys: Sequence[str]) -> Mapping[str, TaskOutput]:
+        """Nothing: an agent without a crew is told all it needs."""
+        raise KeyError(keys)
+
+    def pacer(self) -> Pacer:
+        """Counts its calls of models."""
+        return self._tasks.agent.pace
+
+    def record(self, decision: Decision, replayed: Counters) -> None:
+        """Its answer is in the state."""
+        self._steps.end(replayed)
+        if isinstance(decision, Commit):
+            self._tasks.keep(outputs.from_record(json.loads(decision.output)).raw, self.conversation)

@@ -80,6 +80,8 @@ def timed(cancel_scope: CancelScope, timeout: float | None) -> Iterator[None]:
             cancelled = section.over()
     except TimedOut:
         section.over()  # it may have come while that was said
+        if cancel_scope.stopping is not stop:
+            raise  # that of the task around this
         raise TaskTimeout(str(stop)) from None
     except asyncio.CancelledError:
         if not cancelled:

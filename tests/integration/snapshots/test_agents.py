@@ -1,13 +1,16 @@
 """Agents that are asked without a crew, and agents of crews with a model of their own."""
 
 import asyncio
+import contextvars
+import time
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from runner import LLM, Agent, BaseLLM, CheckpointConfig, Crew, Task
-from runner.core.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError
+from runner.core import idempotency
+from runner.core.errors import BadCrew, BadInput, GuardrailFailed, ModelError, TaskError, TaskTimeout
 from runner.events import event_bus
 
 
@@ -74,6 +77,63 @@ def test_an_answer_that_is_to_be_a_model():
     one = agent("An owl.", 'It is:\n```json\n{"name": "owl"}\n```')
     assert one.kickoff("?", response_format=Bird).pydantic == Bird(name="owl")
     assert "That answer does not fit: it is no Bird" in one.llm.asked[1][-1]
+
+
+class Endless(BaseLLM):
+    """Answers never."""
+
+    def call(self, messages: Any, tools: Any = None, callbacks: Any = None, available_functions: Any = None) -> Any:
+        while True:
+            time.sleep(0.005)
+
+
+def endless(**fields: Any) -> Agent:
+    return Agent(role="writer", llm=Endless("endless"), **fields)
+
+
+def test_an_agent_that_takes_longer_than_it_may_fails():
+    with told() as seen, pytest.raises(TaskTimeout, match=r"^it ran longer than its timeout of 0\.1 s$"):
+        endless(max_execution_time=0.1).kickoff("?")
+    assert (seen[0], seen[-1]) == ("lite_agent_execution_started", "lite_agent_execution_error")
+    with pytest.raises(TaskTimeout):
+        asyncio.run(endless(max_execution_time=0.1).akickoff("?"))
+
+
+@pytest.mark.parametrize("own", [None, 60])
+def test_the_time_of_the_task_around_an_agent_is_that_tasks(own):
+    task = Task(name="t", run=lambda ctx: endless(max_execution_time=own).kickoff("?").raw, timeout=0.1)
+    with pytest.raises(TaskTimeout, match=r"^it ran longer than its timeout of 0\.1 s$"):
+        Crew(tasks=[task]).kickoff()
+
+
+def test_an_agents_time_is_up_in_a_task_that_has_more():
+    def run(ctx: Any) -> str:
+        with pytest.raises(TaskTimeout, match=r"timeout of 0\.1 s"):
+            endless(max_execution_time=0.1).kickoff("?")
+        return "without it"
+
+    assert Crew(tasks=[Task(name="t", run=run, timeout=60)]).kickoff().raw == "without it"
+
+
+def test_what_is_raised_to_end_the_program_ends_the_kickoff():
+    for end in (KeyboardInterrupt(), SystemExit(3)):
+        with told() as seen, pytest.raises(type(end)):
+            agent(end).kickoff("?")
+        assert seen[-1] == "lite_agent_execution_error"
+
+
+def test_a_kickoff_is_made_in_the_callers_context_and_leaves_nothing_of_its_own_there():
+    mine = contextvars.ContextVar("mine", default="nothing")
+
+    def check(output: Any) -> Any:
+        mine.set(idempotency.origin())
+        return True, output
+
+    before = dict(contextvars.copy_context())
+    assert agent("owls", guardrail=check).kickoff("?").raw == "owls"
+    assert mine.get() not in ("", "nothing")
+    after = contextvars.copy_context()
+    assert [name for name in after if after[name] and after[name] != before.get(name)] == [mine]
 
 
 def test_what_cannot_be_asked_is_said_in_a_line(monkeypatch):

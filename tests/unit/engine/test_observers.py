@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runner import Crew, Task
+from runner import Agent, BaseLLM, Crew, Task
 from runner.core.ledger import STEP, Usage
 from runner.engine import observers
 from runner.engine.decisions import Release
@@ -96,6 +96,23 @@ def test_a_kickoff_inside_of_a_task_is_heard_of_as_steps_of_that(heard):
     tasks = [told[1].job.task for told in heard.heard if told[0] == "started"]
     assert tasks == ["outer"]
     assert [told[1] for told in heard.heard if len(told) == 3] == ["step", "step"]  # what was paid, and its output
+
+
+class Says(BaseLLM):
+    def call(self, messages, tools=None, **options):
+        return "fine"
+
+
+def test_an_agents_kickoff_is_a_task_of_its_own_and_inside_of_a_task_steps_of_that(heard):
+    agent = Agent(role="writer", llm=Says(model="says"))
+    assert agent.kickoff("How is it?").raw == "fine"
+    assert [told[0].partition("(")[0] for told in heard.heard] == ["started", "model", "Commit"]
+    claim = heard.heard[0][1]
+    assert (claim.adapter, claim.crew, claim.job.task) == ("agent", "writer", "kickoff")
+    heard.heard.clear()
+    assert Crew(tasks=[Task(name="outer", run=lambda ctx: agent.kickoff("Again?").raw)]).kickoff().raw == "fine"
+    assert [told[1].job.task for told in heard.heard if told[0] == "started"] == ["outer"]
+    assert [told[1] for told in heard.heard if len(told) == 3] == ["model"]
 
 
 def test_steps_that_are_recorded_together_are_told_one_by_one(heard):

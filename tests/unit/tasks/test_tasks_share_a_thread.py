@@ -30,6 +30,19 @@ CREW = """
     crew = Crew(tasks=[Task(name="waits", run=waits), Task(name="blocks", run=blocks)])
     """
 
+AGENT = """
+    class Says(BaseLLM):
+        def call(self, messages, tools=None, **options):
+            return thread()
+
+    async def asks(ctx):
+        said = Agent(role="writer", llm=Says("says")).kickoff("?").raw
+        await asyncio.sleep(0)
+        return f"{said} {thread()}"
+
+    crew = Crew(tasks=[Task(name="asks", run=asks)])
+    """
+
 FLOW = """
     from runner.flows import Flow, listen, start
 
@@ -84,6 +97,14 @@ def test_what_only_waits_is_done_on_the_loop_and_what_may_block_beside_it(
     assert texts["waits"] == "tasks"
     step, own = texts["blocks"].split()
     assert step == own == "task"
+
+
+def test_an_agent_that_a_coroutine_asks_answers_in_the_coroutines_thread(
+    here: InProcess, code: Any, worked: Callable[[], list[Any]]
+) -> None:
+    run = here.submit(code(AGENT))
+    assert [type(one) for one in worked()] == [Commit]
+    assert here.texts(run) == {"asks": "tasks tasks"}
 
 
 def test_a_flow_grows_there_too(here: InProcess, code: Any, worked: Callable[[], list[Any]]) -> None:
