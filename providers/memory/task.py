@@ -8,14 +8,13 @@ from typing import Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim, Job
-from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, text_of_one
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, NextStep, Usage, text_of_one
 from runner.core.plan import PlannedTask
 from runner.core.plan.dependencies import NOTHING, ReadSet
 from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
-from runner.journal.next_step import NextStep
 from runner.journal.recorder import DoneStep
 from runner.journal.task_marks import Log, SentCalls
 from runner.providers.memory import account

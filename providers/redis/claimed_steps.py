@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
-from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage, counters_text, reserved_text, text_of_one
-from runner.journal.next_step import NextStep
+from runner.core.ledger import (
+    NO_TOKENS,
+    STEP,
+    AccountKey,
+    Counters,
+    NextStep,
+    Usage,
+    counters_text,
+    reserved_text,
+    text_of_one,
+)
 from runner.journal.recorder import DoneStep
 from runner.journal.task_marks import HALF, Log, SentCalls
 from runner.providers.redis import keys, scripts

@@ -27,8 +27,6 @@ class AccountKey(NamedTuple):
     model: str = ""
 
 
-AccountKey = AccountKey  # the name that plugins for earlier versions import; removed with the next version
-
 STEP = AccountKey()
 
 NO_TOKENS = Usage()
@@ -123,6 +121,27 @@ def _beginning(entry: AccountKey) -> str:
 def counters_text(count: Counters | int) -> str:
     """The text of counters, or of a number of an author's steps."""
     return count.text() if isinstance(count, Counters) else Counters({STEP: count}).text()
+
+
+class NextStep(dict[AccountKey, AccountKey | None]):
+    """Which step is about to begin when one was recorded: the one that began after its like the last time.
+
+    Who records a step may reserve the note of that one with it, which then begins without a word to the store.
+    None where nothing began soon. A dict, as each task makes one.
+    """
+
+    recorded: AccountKey | None = STEP  #: the step since which nothing began
+
+    def begins(self, entry: AccountKey, *, soon: bool) -> None:
+        """A step begins; ``soon``: at once after what was recorded before."""
+        if self.recorded is not None:
+            self[self.recorded] = entry if soon else None
+            self.recorded = None
+
+    def after(self, entry: AccountKey) -> AccountKey | None:
+        """What is expected to begin soon, now that this one is recorded; None where nothing is."""
+        self.recorded = entry
+        return self.get(entry)
 
 
 @dataclass(frozen=True, slots=True)

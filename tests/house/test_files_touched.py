@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from runner.client import Client
+from runner.core.states import RunStatus
 from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.workers import Workers
 from runner.testing import RedisServer
@@ -65,6 +66,7 @@ def test_a_job_and_a_submission_touch_few_files(
     from runner.tasks import jobs
 
     def job() -> None:
+        jobs.process().may_take("")
         jobs.job(**body[1])
 
     monkeypatch.setattr(jobs, "_process", None)
@@ -74,5 +76,6 @@ def test_a_job_and_a_submission_touch_few_files(
             submitted = touched(root, lambda: client.submit(crew, queue="jobs"))
             body = json.loads(json.loads(redis.rpop(queue_of("jobs")))["body"])
             done = touched(root, job)
+        assert {run.status for run in client.runs()} == {RunStatus.completed}
     assert len(submitted) <= FOR_A_SUBMISSION, submitted
     assert len(done) <= FOR_A_JOB, done
