@@ -11,9 +11,10 @@ from typing import Any, cast
 
 from billiard.process import current_process
 from celery import Task
+from celery.app.task import Context
 from celery.concurrency.base import BasePool
 from celery.exceptions import Retry as CeleryRetry
-from celery.signals import worker_process_init
+from celery.signals import task_postrun, task_prerun, task_success, worker_process_init
 
 from runner.bundles import relative_paths
 from runner.core import waiting
@@ -38,6 +39,7 @@ from runner.tasks.request import WATCHED, JobRequest, TaskFailed, continues
 from runner.tasks.stops import TaskStops
 
 log = logging.getLogger(__name__)
+log_of_celery = logging.getLogger("celery.app.trace")
 
 OUT = ""  #: the file that says which calls of this worker are out
 
@@ -114,10 +116,18 @@ class Process:
         """Have made what else the first job would make: to a task that is handed over, a tenth of a second is long."""
         self._executor()
 
-    def may_take(self, queue: str) -> None:
-        """Its next commits may take what waits in this queue; "" for none."""
+    def begin_slice(self, queue: str) -> None:
+        """A message came, from this queue: for the time slice its process takes by itself what waits there."""
+        kept = self._kept()
+        kept.slice = (queue if self._own_broker else "", time.monotonic() + self.settings.time_slice)
+        self.may_take(True)
+
+    def may_take(self, may: bool) -> None:
+        """Whether its next commit may take what waits in its queue: within the time slice."""
+        kept = self._kept()
+        queue, ends = kept.slice
         retires = self._on_main_thread and pool.retires()
-        self._kept().queue = queue if self._own_broker and not retires else ""
+        kept.queue = queue if may and not retires and time.monotonic() < ends else ""
 
     def next(self) -> Message | None:
         """What this process continues with: what its last commit claimed, else the oldest message of its queue."""
@@ -243,21 +253,38 @@ def _trace_all(trace: Callable[..., Any], uuid: str, args: Any, kwargs: Any, req
     here = process()
     here.stops.has_message = True
     try:
-        ends = time.monotonic() + here.settings.time_slice
-        queue = (request.get("delivery_info") or {}).get("routing_key") or ""
-        here.may_take(queue)
+        here.begin_slice((request.get("delivery_info") or {}).get("routing_key") or "")
         ended = trace(uuid, args, kwargs, request)
         while True:
-            here.may_take(queue if ended.info is None and time.monotonic() < ends else "")
+            here.may_take(ended.info is None)
             if (message := here.next()) is None:
                 return ended
-            shown = argument_text(**message.arguments)
             if request.get(WATCHED):
+                shown = argument_text(**message.arguments)
                 here.tell(uuid, ended.runtime, message.id, message.name, shown)
-            about = {"id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments}
-            ended = trace(message.id, (), message.arguments, {**request, **about, "kwargsrepr": shown})
+            ended = trace(message.id, (), message.arguments, {**request, **_about(message)})
     finally:
         here.stops.has_message = False
+
+
+def _about(message: Message) -> dict[str, Any]:
+    """What Celery's request says of a job that differs from job to job."""
+    shown = argument_text(**message.arguments)
+    return {
+        "id": message.id, "root_id": message.id, "shadow": message.name, "kwargs": message.arguments,
+        "kwargsrepr": shown,
+    }  # fmt: skip
+
+
+def _is_heard(request: Context) -> bool:
+    """Whether anybody hears Celery tell that a job begins and ends: by its events, its signals or its log."""
+    return bool(
+        getattr(request, WATCHED, False)
+        or task_prerun.receivers
+        or task_postrun.receivers
+        or task_success.receivers
+        or log_of_celery.isEnabledFor(logging.INFO)
+    )
 
 
 class StoppableRequest(JobRequest):
@@ -273,8 +300,25 @@ class StoppableRequest(JobRequest):
 
 @app.task(name=JOB, base=JobTask, ignore_result=True, Request=StoppableRequest, throws=(TaskFailed,))
 def job(run: str, branch: str, task: str, attempt: int) -> None:
-    """Do one task of one branch of one run. Gives nothing back: that would show in Flower."""
-    match process().do(Job(run, branch, task, attempt)):
+    """Do one task of one branch of one run. Gives nothing back: that would show in Flower.
+
+    Where nobody hears Celery tell of each, those that its process continues with are done in the same trace of
+    Celery's, under its request, which says in turn which job it is: to begin and end one costs as much as a small job.
+    """
+    here, request = process(), job.request_stack.top
+    _report(here.do(Job(run, branch, task, attempt)), run)
+    while request is not None and not _is_heard(request):
+        here.may_take(True)
+        if (message := here.next()) is None:
+            return
+        request.update(_about(message))
+        run, branch, task, attempt = message.arguments.values()
+        _report(here.do(Job(run, branch, task, attempt)), run)
+
+
+def _report(outcome: Decision | Refusal | None, run: str) -> None:
+    """Have Celery report what did not succeed."""
+    match outcome:
         case Refusal("newer"):
             _leave_to_newer(run)
         case Refusal("unfit"):

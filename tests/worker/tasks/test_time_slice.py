@@ -39,6 +39,31 @@ HANDLED = """
 
     crew = Crew(tasks=[Task(name="t0", run=first), *(Task(name=f"t{n}", run=lambda ctx: "") for n in (1, 2))])
 """
+UNHEARD = """
+    import sys
+
+    from celery import current_task
+    from celery.signals import task_failure
+
+    called = []
+
+    def count(frame, event, argument):
+        name = frame.f_globals.get("__name__", "")
+        if event == "call" and name.startswith(("celery.", "kombu.")) and not name.startswith("celery.utils.log"):
+            called.append(frame.f_code.co_name)
+
+    def counted(ctx):
+        task_failure.connect(lambda task_id=None, **_: trace(f"failed {task_id}"), weak=False)
+        trace(f"is {current_task.request.id} {current_task.request.kwargs['task']} {current_task.request.shadow}")
+        sys.setprofile(count)
+
+    def looked(ctx):
+        sys.setprofile(None)
+        trace(f"of Celery {len(called)}")
+        return 1 / 0
+
+    crew = Crew(tasks=[Task(name="t0", run=lambda ctx: ""), Task(name="t1", run=counted), Task(name="t2", run=looked)])
+"""
 
 
 def messages(redis: Redis, run: str) -> int:
@@ -118,6 +143,20 @@ def test_celery_sees_each_job(
     _, second, third = jobs
     assert trace.lines()[-4:] == [f"prerun {second}", f"success {second}", f"prerun {third}", f"success {third}"]
     assert messages(redis, handle.id) == 1
+
+
+def test_where_nobody_hears_celery_its_part_of_a_job_is_small(
+    fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
+) -> None:
+    """What it says of the job that is being done is of that job all the same, also where it fails."""
+    fleet.start("--concurrency", "1", "--pool", "prefork", RUNNER_TIME_SLICE=FOR_LONG)
+    handle = client.submit(crew_of(UNHEARD))
+    assert handle.wait(60).status == "failed"
+    eventually(lambda: len(trace.lines()) == 3, why="Celery reported the failure")
+    of_job, of_celery, failed = trace.lines()
+    assert of_job == f"is {handle.id}.main.t1.1 t1 crew.t1"
+    assert 0 <= int(of_celery.removeprefix("of Celery ")) <= 12
+    assert failed == f"failed {handle.id}.main.t2.1"
 
 
 @POOLS
