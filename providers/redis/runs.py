@@ -125,6 +125,24 @@ class Runs:
             self.get(run_id)
         return RunStatus(status), str(branch)
 
+    def progress(self, run_id: str, branch: str | None = None) -> tuple[RunStatus, int, str]:
+        """How a branch stands, how many tasks of it are left, and the stream id of what was the run's newest event
+        just before. ``branch``: None for the current one. One round trip where that is main. Raises `NotFound`.
+        """
+        run, name = keys.run_key(run_id, self.home), branch or "main"
+        while True:
+            pipe = self.client.pipeline(transaction=False)
+            pipe.xrevrange(keys.key("events_key", run=run), count=1)
+            pipe.hmget(run, "status", "branch")
+            pipe.hmget(keys.branch_key(run_id, name, self.home), "status", "left")
+            newest, (of_run, current), (of_branch, left) = pipe.execute()
+            status = of_run if branch is None else of_branch
+            if status is None:
+                status = self.status(run_id, branch)
+            if branch is not None or current == name:
+                return RunStatus(status), int(left or 0), str(newest[0][0]) if newest else "0"
+            name = current
+
     def field(self, run_id: str, name: str) -> str:
         """One field of a run; "" if it is not there."""
         return self.client.hget(keys.run_key(run_id, self.home), name) or ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.client.files import OutputFile, files_of, write_files
+from runner.core.clock import SYSTEM, Clock
 from runner.core.errors import Conflict, Exit, LeadsOutside
 from runner.core.ledger import spent
 from runner.core.prices import NO_PRICES
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from runner.client import Client
 
 TOGETHER = 0.01  #: seconds in which events are batched: a waiting client should not load the store with each of them
+
+LONGEST_REST = 0.05  #: seconds: nothing foretells that a run fails
 
 _TOLD = re.compile(r"(\d+) to (.+?)(?=, \d+ to |$)")
 
@@ -70,6 +73,25 @@ class RunResult:
     def exit_code(self) -> Exit:
         """The exit code of ``runner wait`` for this status."""
         return EXIT_OF.get(RunStatus(self.status), Exit.COMPLETED)
+
+
+class Pace:
+    """How long a client that waits rests between two looks at a run: half of what it still takes, as fast as before.
+
+    So it looks once for each half of what is left, and not with each event, and hears the end as it comes.
+    """
+
+    def __init__(self, clock: Clock = SYSTEM) -> None:
+        self._clock, self._began = clock, clock.monotonic()
+        self._at_first: int | None = None
+
+    def rest(self, left: int) -> float:
+        """Seconds to rest, where so many tasks are left."""
+        passed = self._clock.monotonic() - self._began
+        if self._at_first is None:
+            self._at_first = left
+        done = self._at_first - left
+        return min(passed / done * left / 2, LONGEST_REST) if done > 0 else min(max(passed, 0.001), TOGETHER)
 
 
 @dataclass
@@ -135,10 +157,10 @@ class RunHandle:
         Raises TimeoutError after ``timeout`` seconds; the run continues.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        last = self._from
+        last, pace = self._from, Pace()
         while True:
             if on_event is None:
-                over = self._await()
+                over = self._await(pace)
             else:
                 over, line, found = self._look(last)
                 for event in found:
@@ -165,15 +187,14 @@ class RunHandle:
             time.sleep(TOGETHER)
         return over, line, found
 
-    def _await(self) -> bool:
+    def _await(self, pace: "Pace") -> bool:
         """Whether its branch is over; waits a while for an event if not, and reads none."""
         runs = self.client.store.runs
-        last = self.client.patient(lambda: runs.last_event(self.id), self)
-        status, _ = self.client.patient(lambda: self._standing(runs), self)
-        if not status.over:
-            self.client.patient(lambda: runs.await_event(self.id, last, 500), self)
-            time.sleep(TOGETHER)
+        status, left, last = self.client.patient(lambda: runs.progress(self.id, self.branch), self)
         over: bool = status.over
+        if not over:
+            time.sleep(pace.rest(left))  # before it listens: what comes after that is heard at once
+            self.client.patient(lambda: runs.await_event(self.id, last, 500), self)
         return over
 
     def _standing(self, runs: Runs) -> tuple[RunStatus, str]:

@@ -4,11 +4,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redis import Redis
 
 from runner.client import Client
-from runner.client.handle import result_of
+from runner.client.handle import Pace, result_of
+from runner.core.errors import NotFound
 from runner.providers.redis import keys
+from runner.testing.clock import ManualClock
 
 CREW = """
     from runner import Crew, Task
@@ -34,6 +37,38 @@ def test_who_waits_without_a_listener_reads_no_events(client: Client, redis: Red
     waits.join(30)
     assert not waits.is_alive()
     assert "xrange" not in calls(redis)
+
+
+@pytest.mark.parametrize(("of_each", "most"), [(0.0005, 12), (0.001, 12), (0.03, 100), (7.0, 101)])
+def test_who_waits_looks_once_for_each_half_of_what_is_left(of_each: float, most: int) -> None:
+    """Not with each event, and the end of the run is seen as it comes."""
+    clock = ManualClock()
+    pace, began, looks, seen = Pace(clock), clock.monotonic(), 0, 0
+    while seen < 100:
+        looks += 1
+        clock.advance(pace.rest(100 - seen))
+        if (done := int((clock.monotonic() - began) / of_each)) == seen:  # it listens until the next task is done
+            clock.advance(began + (seen + 1) * of_each - clock.monotonic() + 1e-6)
+            done += 1
+        seen = done
+    assert looks <= most
+    assert clock.monotonic() - began <= 100 * of_each + 0.001
+
+
+def test_how_a_branch_stands_is_one_question(client: Client, redis: Redis, write_crew: Any) -> None:
+    handle = client.submit(write_crew(CREW))
+    runs = client.store.runs
+    redis.config_resetstat()
+    status, left, last = runs.progress(handle.id)
+    assert (status.value, left, last) == ("running", 1, runs.last_event(handle.id))
+    client.run(handle.id).fork(branch="other")
+    assert runs.progress(handle.id, "other")[:2] == runs.progress(handle.id)[:2] == (status, 1)
+    runs.cancel(handle.id, "in this test", "other")
+    assert runs.progress(handle.id, "other")[0].value == "cancelled"
+    assert runs.progress(handle.id, "main")[:2] == (status, 1)
+    assert runs.progress(handle.id)[0] == runs.standing(handle.id)[0]
+    with pytest.raises(NotFound):
+        runs.progress("r-none")
 
 
 def test_a_plan_is_read_once_for_all_results_of_it(client: Client, redis: Redis, write_crew: Any) -> None:
