@@ -277,7 +277,7 @@ def _about(message: Message) -> dict[str, Any]:
 
 
 def _is_heard(request: Context) -> bool:
-    """Whether anybody hears Celery tell that a job begins and ends: by its events, its signals or its log."""
+    """Whether something receives what Celery reports of each job: its events, its signals or its log."""
     return bool(
         getattr(request, WATCHED, False)
         or task_prerun.receivers
@@ -302,8 +302,8 @@ class StoppableRequest(JobRequest):
 def job(run: str, branch: str, task: str, attempt: int) -> None:
     """Do one task of one branch of one run. Gives nothing back: that would show in Flower.
 
-    Where nobody hears Celery tell of each, those that its process continues with are done in the same trace of
-    Celery's, under its request, which says in turn which job it is: to begin and end one costs as much as a small job.
+    Where nothing receives what Celery reports of each, those that its process continues with are done in the same trace
+    of Celery's, under its request, which says in turn which job it is: another trace costs 67 calls of Python.
     """
     here, request = process(), job.request_stack.top
     _report(here.do(Job(run, branch, task, attempt)), run)

@@ -145,7 +145,7 @@ def test_celery_sees_each_job(
     assert messages(redis, handle.id) == 1
 
 
-def test_where_nobody_hears_celery_its_part_of_a_job_is_small(
+def test_where_nothing_receives_what_celery_reports_its_part_of_a_job_is_small(
     fleet: Any, client: Client, crew_of: Any, trace: Any, eventually: Any
 ) -> None:
     """What it says of the job that is being done is of that job all the same, also where it fails."""
