@@ -66,7 +66,7 @@ def test_a_job_and_a_submission_touch_few_files(
     from runner.tasks import jobs
 
     def job() -> None:
-        jobs.process().may_take("")
+        jobs.process().begin_slice("")  # as the trace of its message does
         jobs.job(**body[1])
 
     monkeypatch.setattr(jobs, "_process", None)
