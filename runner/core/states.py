@@ -35,7 +35,7 @@ class TaskState(StrEnum):
     committed = "committed"  #: its output is stored, for ever
 
 
-#: "branch" is a run's move alone: another branch becomes its current branch.
+#: "branch" is a run's move alone: another branch becomes its current one. One that is completed resumes with new tasks.
 RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
     RunStatus.running: {
         "finish": RunStatus.completed,
@@ -43,7 +43,7 @@ RUN_MOVES: dict[RunStatus, dict[str, RunStatus]] = {
         "cancel": RunStatus.cancelled,
         "ask": RunStatus.waiting,
     },
-    RunStatus.completed: {"branch": RunStatus.running},
+    RunStatus.completed: {"resume": RunStatus.running, "branch": RunStatus.running},
     RunStatus.failed: {"resume": RunStatus.running, "branch": RunStatus.running},
     RunStatus.cancelled: {"resume": RunStatus.running, "branch": RunStatus.running},
     RunStatus.waiting: {"answer": RunStatus.running, "cancel": RunStatus.cancelled, "branch": RunStatus.running},

@@ -17,7 +17,7 @@ from redis import Redis
 from runner.client import forking
 from runner.core.errors import ClaimLost, Conflict
 from runner.core.jobs import Claim, Job, Refusal
-from runner.core.ledger import STEP, AccountKey, Counters, Usage
+from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.output import dump
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan, visible
@@ -314,12 +314,15 @@ class Operations(RuleBasedStateMachine):
         self.check()
         return found
 
-    def write(self, claim: Claim, write: Callable[[Any], Any], *, again: str = "", lost: bool = False) -> Any:
+    def write(
+        self, claim: Claim, write: Callable[[Any], Any], *, again: str = "", lost: bool = False, silent: bool = False
+    ) -> Any:
         """Do it to both; returns memory's answer, or that it refused. An answer that is ``lost`` is asked for again;
-        ``again`` says where that is refused, as the first one ended the claim."""
+        ``again`` says where that is refused, as the first one ended the claim. ``silent``: a script comes first that
+        says nothing of a refusal among the run's events, and whose answer is the one that is lost."""
         redis, memory = self._task(claim)
         due = _answer(partial(write, memory))
-        if lost and (due is REFUSED or again is REFUSED):
+        if lost and not silent and (due is REFUSED or again is REFUSED):
             assert _answer(partial(write, memory)) is REFUSED
         self.line.reconnected = False  # what is to be lost is the answer to this write
         self.line.lose = int(lost)
@@ -368,7 +371,7 @@ class Operations(RuleBasedStateMachine):
         self, claim: Claim, step: str, *, entry: AccountKey = STEP, replayed: int, tokens: int, lost: bool
     ) -> None:
         value = f'"{step} {next(self.numbers)}"'
-        usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else []))
+        usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else [])) if tokens else NO_TOKENS
         served: Counters | int = replayed
         if entry.kind == "model":
             served = Counters()
@@ -378,6 +381,7 @@ class Operations(RuleBasedStateMachine):
             claim,
             lambda task: task.record_step(step, value, replayed=served, entry=entry, usage=usage),
             lost=lost,
+            silent=not replayed and (entry.kind == "model" or (entry.kind == "step" and not tokens)),
         )
 
     def record_steps(
