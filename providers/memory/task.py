@@ -15,7 +15,7 @@ from runner.core.plan.expansion import Expansion
 from runner.core.redaction import redact
 from runner.core.settings import MAX_HANDOVERS
 from runner.core.states import TaskState
-from runner.journal.recorder import DoneStep
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import Log, SentCalls
 from runner.providers.memory import account
 from runner.providers.memory.claims import given, take
@@ -119,7 +119,7 @@ class MemoryTask:
         reserved = None
         if entry is not None:
             if self._open[entry] > 0 and self._out.is_read:
-                reserved = self._next.after(entry)
+                reserved, self._next.recorded = self._next.get(entry), entry
             self._open[entry] = max(self._open[entry] - 1, 0)
         if reserved is not None:
             self._open[reserved] += 1
@@ -150,15 +150,41 @@ class MemoryTask:
 
     @atomic
     def record_steps(
-        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
+        self,
+        done: Sequence[DoneStep],
+        *,
+        dropped: int = 0,
+        begins: Sequence[BegunStep] = (),
+        replayed: Counters | int,
     ) -> None:
         """Record what steps side by side gave, and note those that begin next."""
         self._write("step")
         for one in done:
-            self.record_step(one.step, one.value, replayed=replayed, entry=STEP if one.counts else None)
+            how: dict[str, Any] = {"entry": one.entry, "usage": one.usage, "told": one.told}
+            self.record_step(one.step, one.value, replayed=replayed, **how)
             replayed = 0
-        self._open[STEP] = max(self._open[STEP] - dropped, 0) + begins
+        self._next.recorded = None
+        self._open[STEP] = max(self._open[STEP] - dropped, 0)
+        self._begin(begins)
         self._note_open()
+
+    @atomic
+    def begin_steps(self, begins: Sequence[BegunStep]) -> None:
+        """Note that several begin."""
+        if len(begins) == 1:
+            entry, supersedes, intent_only = begins[0]
+            self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
+            return
+        self._next.recorded = None
+        self._begin(begins)
+        self._note_open()
+
+    def _begin(self, begins: Sequence[BegunStep]) -> None:
+        for entry, supersedes, intent_only in begins:
+            self._open.subtract(supersedes)
+            self._open[entry] += 1
+            if not intent_only:
+                self._out.count(entry, 1)
 
     # -- events
 

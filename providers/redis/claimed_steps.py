@@ -18,7 +18,7 @@ from runner.core.ledger import (
     reserved_text,
     text_of_one,
 )
-from runner.journal.recorder import DoneStep
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import HALF, Log, SentCalls
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.connection import PipelinedConnection
@@ -101,17 +101,43 @@ class ClaimedSteps:
                 if entry == STEP:  # of others it is said when they leave
                     self._out.unnoted(self._open)
                 return
-            begun = self._open.text()
-            leaves = entry.kind != "step"
-            if soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
-                self._out.ahead |= leaves
-                self._note_open(text_of_one(entry), begun)
-            else:
-                self._between = (entry, -1)
-                self._note_surely()
-                self._between = (None, 0)
-            if self._log is not None:  # the note is on its way: what is remembered of it is looked for
-                self._log.began(begun)
+            self._note_begun(text_of_one(entry), int(entry == STEP), leaves=entry != STEP, soon=soon)
+
+    def begin_steps(self, begins: Sequence[BegunStep]) -> None:
+        """Note that several begin, in one command: as `begin_step` does of one."""
+        if len(begins) == 1:
+            entry, supersedes, intent_only = begins[0]
+            self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
+            return
+        with self._lock:
+            self._next.recorded = None
+            new = self._add_open(begins)
+            soon = not self._quiet() and not outage.is_on
+            self._note_begun(new.text(), new[STEP], leaves=len(new) > int(STEP in new), soon=soon)
+
+    def _add_open(self, begins: Sequence[BegunStep]) -> Counters:
+        new = Counters()
+        for entry, supersedes, intent_only in begins:
+            for one in supersedes:
+                self._open[one] -= 1
+            self._open[entry] += 1
+            new[entry] += 1
+            if not intent_only and entry != STEP:
+                self._out.count(entry, 1)
+        return new
+
+    def _note_begun(self, new: str, own: int, *, leaves: bool, soon: bool) -> None:
+        """Send the note of what is open. The ``new`` ones begin with it, ``own`` of them the author's."""
+        begun = self._open.text()
+        if soon and (not leaves or (self._out.is_read and len(begun) < HALF // 2)):
+            self._out.ahead |= leaves
+            self._note_open(new, begun)
+        else:
+            self._between = (STEP, -own)
+            self._note_surely()
+            self._between = (None, 0)
+        if self._log is not None:  # the note is on its way: what is remembered of it is looked for
+            self._log.began(begun)
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent."""
@@ -139,7 +165,7 @@ class ClaimedSteps:
             reserved = None
             if entry is not None:
                 if self._open[entry] > 0 and self._out.is_read:
-                    reserved = self._next.after(entry)
+                    reserved, self._next.recorded = self._next.get(entry), entry
                 self._open[entry] = max(self._open[entry] - 1, 0)
                 self._between = (entry, 1)
             begun = self._open.with_one_more(reserved)
@@ -216,18 +242,32 @@ class ClaimedSteps:
         )
 
     def record_steps(
-        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters | int
+        self,
+        done: Sequence[DoneStep],
+        *,
+        dropped: int = 0,
+        begins: Sequence[BegunStep] = (),
+        replayed: Counters | int,
     ) -> None:
-        """Record what steps side by side gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
+        """Record what several steps gave, and note those that begin next: one round trip. Raises `ClaimLost`."""
         with self._lock:
             if self._out.ahead:
                 self._confirm()
-            texts = list[str]()
-            for step, value, counts in done:
-                texts += (step, value, "1" if counts else "")
-            counted = sum([one.counts for one in done])
-            self._open[STEP] = max(self._open[STEP] - counted - dropped, 0) + begins
-            self._between = (STEP, counted - begins)
+            texts, calls, by_entry = list[str](), list[list[Any]](), dict[AccountKey | None, list[str]]()
+            for step, value, entry, usage, told in done:
+                of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
+                texts += (step, value, "" if entry is None else "2" if of_call else "1")
+                if entry is not None and of_call:
+                    event = int(entry.kind == "model" and not told)
+                    calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
+                by_entry.setdefault(entry, []).append(step)
+            for entry, alike in by_entry.items():
+                if entry is not None and entry != STEP:
+                    self._open[entry] = max(self._open[entry] - len(alike), 0)
+            counted = len(by_entry.get(STEP, ()))
+            self._open[STEP] = max(self._open[STEP] - counted - dropped, 0)
+            self._next.recorded = None
+            self._between = (STEP, counted - self._add_open(begins)[STEP])
             self._reached += len(done) + (replayed.passed if isinstance(replayed, Counters) else replayed)
             begun = self._open.text()
             self._fenced(
@@ -236,18 +276,20 @@ class ClaimedSteps:
                 task=self._task,
                 journal=self._journal,
                 steps=packed(texts),
+                calls=json.dumps(calls, ensure_ascii=False) if calls else "",
                 begun=begun,
                 replayed=counters_text(replayed),
                 reached=self._reached,
             )
             self._between = (None, 0)
             self._reserve(None)
-            if self._log is not None:
-                for counts in (True, False):
-                    alike = [one.step for one in done if one.counts is counts]
-                    self._log.recorded(alike, text_of_one(STEP) if counts else "", begun)
-                if not done:
-                    self._log.began(begun)
+            for entry, alike in by_entry.items():
+                if self._log is not None:
+                    self._log.recorded(alike, "" if entry is None else text_of_one(entry), begun)
+                if entry is not None and entry != STEP:
+                    self._out.count(entry, -len(alike))
+            if self._log is not None and not done:
+                self._log.began(begun)
 
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """A begun step raised: it is not in doubt."""

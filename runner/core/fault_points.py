@@ -20,6 +20,8 @@ CrashPoint = Literal[
     "model call noted, not sent",
     "model call sent, not answered",
     "model answered, not recorded",
+    "steps gathered, not written",
+    "steps written, not told",
     "step recorded, task not ended",
     "task done, not committed",
     "growth decided, not committed",

@@ -130,18 +130,13 @@ class NextStep(dict[AccountKey, AccountKey | None]):
     None where nothing began soon. A dict, as each task makes one.
     """
 
-    recorded: AccountKey | None = STEP  #: the step since which nothing began
+    recorded: AccountKey | None = STEP  #: the step since whose record nothing began; set by who records one
 
     def begins(self, entry: AccountKey, *, soon: bool) -> None:
         """A step begins; ``soon``: at once after what was recorded before."""
         if self.recorded is not None:
             self[self.recorded] = entry if soon else None
             self.recorded = None
-
-    def after(self, entry: AccountKey) -> AccountKey | None:
-        """What is expected to begin soon, now that this one is recorded; None where nothing is."""
-        self.recorded = entry
-        return self.get(entry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from runner.engine.observers import Observers
 from runner.journal.cancellation.cancel_scope import CancelScope, Wakeup
 from runner.journal.cancellation.timing import timed
 from runner.journal.nested import ChildJournal
-from runner.journal.recorder import DoneStep, one_by_one
+from runner.journal.recorder import OneByOne
 
 T = TypeVar("T")
 F = TypeVar("F", bound="Future[Any] | asyncio.Task[Any]")
@@ -84,7 +84,7 @@ async def aperform(begin: Callable[[T], "asyncio.Task[list[T]]"], ready: Iterabl
         raise schedule.failure
 
 
-class Steps:
+class Steps(OneByOne):
     """The steps of one task, in ``known``: they are kept over its attempts, and are in checkpoints."""
 
     def __init__(
@@ -138,10 +138,6 @@ class Steps:
             self._usage.add(usage.prompt_tokens, usage.completion_tokens)
         if self._nest is not None:
             self._nest.record(f"{self._under}{step}", value, entry=entry, usage=usage, **about)
-
-    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
-        """Keep what steps side by side gave, one by one."""
-        one_by_one(self, done, dropped=dropped, begins=begins, replayed=replayed)
 
     def end(self, replayed: Counters) -> None:
         """The task is done: what was replayed since the last record counts in the task around it."""

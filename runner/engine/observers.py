@@ -16,7 +16,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 from runner.core.redaction import CLEAN, redact
 from runner.engine.decisions import Ask, Commit, Decision, Fail, Grown, Lost, Release, Retry
-from runner.journal.recorder import DoneStep, Recorder
+from runner.journal.recorder import BegunStep, DoneStep, Recorder
 
 log = logging.getLogger(__name__)
 log_of_tasks = logging.getLogger("runner.tasks")
@@ -71,7 +71,7 @@ class ObservedRecorder:
 
     def __init__(self, recorder: Recorder, claim: Claim, observers: Sequence[Observer]) -> None:
         self._recorder, self._claim, self._observers = recorder, claim, observers
-        self.begin_step = recorder.begin_step
+        self.begin_step, self.begin_steps = recorder.begin_step, recorder.begin_steps
         self.mark_sent = recorder.mark_sent
         self.drop_step = recorder.drop_step
         self.place = recorder.place
@@ -97,12 +97,15 @@ class ObservedRecorder:
             for one in self._observers:
                 _tell(one.step_recorded, self._claim, step, entry, usage)
 
-    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
+    def record_steps(
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
+    ) -> None:
         """Record them, then tell each."""
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
         for step in done:
-            for one in self._observers if step.counts else ():
-                _tell(one.step_recorded, self._claim, step.step, STEP, NO_TOKENS)
+            if step.entry is not None:
+                for one in self._observers:
+                    _tell(one.step_recorded, self._claim, step.step, step.entry, step.usage)
 
 
 @functools.cache  # looking for them costs milliseconds

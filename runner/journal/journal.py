@@ -5,12 +5,13 @@ another step. So steps may be done in any order, and from several threads. Argum
 type only.
 """
 
+import asyncio
 import functools
 import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM, Clock
@@ -21,8 +22,11 @@ from runner.journal.answers import Answer
 from runner.journal.call_slots import CallSlot, CallSlots
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.rate_limit import Turns
-from runner.journal.recorder import DoneStep, Recorder, StepObserver
+from runner.journal.recorder import BegunStep, DoneStep, Recorder, StepObserver
 from runner.journal.steps import Doing, Frame, JournalProgress, Kept, NoFiles, StepFiles, current_step, supersede
+
+if TYPE_CHECKING:
+    from runner.journal.group_commit import GroupCommit
 
 RAISED = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """Errors of the code itself, and not because it is stopped from outside."""
@@ -56,6 +60,8 @@ class Journal(Turns):
         self.doing = Doing()
         self._lock = _RLock()  # who says whether a record is usable looks at others; never held by who waits
         self._writing = _RLock() if not waiting.shared else waiting.TaskLock()  # its holder may wait for the store
+        self._is_writing = False  # who comes meanwhile goes with others
+        self.calls_out: set[Frame] = set()  #: calls of models that are under way
         self.watched, self.replay_from_start, self.code = watched, replay_from_start, code
         self.ended_by: Callable[[BaseException], None] = lambda _: None  # what hears the error that ends the attempt
         self.files: StepFiles | NoFiles = NoFiles()
@@ -65,6 +71,12 @@ class Journal(Turns):
     @functools.cached_property
     def _calls(self) -> CallSlots:
         return CallSlots(self._found)
+
+    @functools.cached_property
+    def _together(self) -> "GroupCommit":
+        from runner.journal.group_commit import GroupCommit  # most tasks do one thing at a time
+
+        return GroupCommit(self._writing, self._write_together)
 
     def keep_files(self, files: Kept) -> None:
         """From here on, what steps do to the files of the task is recorded with them."""
@@ -193,6 +205,8 @@ class Journal(Turns):
 
     def has_call(self, digest: str, *, unattributed: bool = False) -> bool:
         """Whether a call of a model with this hash of its request is recorded for where it would be made now."""
+        if not self._found:
+            return False
         outer = self.doing.sole() if unattributed else current_step.get()
         with self._lock:
             return self._calls.waits(self._within(outer), digest, unattributed=unattributed)
@@ -354,10 +368,33 @@ class Journal(Turns):
         if frame.entry is None:
             return
         supersedes = supersede(frame.outer) if frame.entry.kind == "model" else []
+        if self._is_writing:
+            self._together.add(BegunStep(frame.entry, supersedes, intent_only))
+            return
         with self._writing:
-            if self._over:
-                self._refuse_if_over()
-            self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)
+            self._is_writing = True
+            try:
+                if self._over:
+                    self._refuse_if_over()
+                self._recorder.begin_step(frame.entry, supersedes=supersedes, intent_only=intent_only)
+            finally:
+                self._is_writing = False
+
+    async def enter_call(self, frame: Frame) -> None:
+        """The same of a call that a coroutine intends, together with those of others."""
+        if self._has_company() and frame.entry is not None:
+            await self._together.aadd(BegunStep(frame.entry, supersede(frame.outer), intent_only=True))
+        else:
+            self.enter(frame, intent_only=True)
+
+    def _has_company(self) -> bool:
+        """Whether other calls may come as far, where a coroutine of asyncio's asks."""
+        if len(self.calls_out) < 2:
+            return False
+        try:
+            return bool(asyncio.get_running_loop())
+        except RuntimeError:  # another kind of loop
+            return False
 
     def leave(self, frame: Frame, *, intent_only: bool = False) -> None:
         """It was begun and raised."""
@@ -372,26 +409,61 @@ class Journal(Turns):
 
     def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
         """It was done. ``told``: it is reported on the event bus elsewhere."""
+        if self._is_writing:
+            self._together.add(DoneStep(frame.recorded_as, text, frame.entry, usage, told))
+            return
         with self._writing:
-            if self._over:
-                self._refuse_if_over()
-            with self._lock:
-                replayed, entry = self._progress.take_replayed(), frame.entry
-            self._recorder.record_step(frame.recorded_as, text, replayed=replayed, entry=entry, usage=usage, told=told)
-            with self._lock:
-                self._recorded[frame.recorded_as] = text
-                self._progress.give(entry, usage)
+            self._is_writing = True
+            try:
+                self._record(frame.recorded_as, text, frame.entry, usage, told)
+            finally:
+                self._is_writing = False
+
+    def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, told: bool) -> None:
+        if self._over:
+            self._refuse_if_over()
+        with self._lock:
+            replayed = self._progress.take_replayed()
+        self._recorder.record_step(name, text, replayed=replayed, entry=entry, usage=usage, told=told)
+        with self._lock:
+            self._recorded[name] = text
+            self._progress.give(entry, usage)
+
+    async def keep_answer(self, frame: Frame, text: str, usage: Usage, *, told: bool) -> None:
+        """The same of a call that a coroutine made, together with those of others."""
+        if self._has_company():
+            await self._together.aadd(DoneStep(frame.recorded_as, text, frame.entry, usage, told))
+        else:
+            self.keep_result(frame, text, usage, told=told)
 
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
         """Steps side by side were done, and so many others raised; so many more begin."""
         with self._writing:
-            self._refuse_if_over()
-            with self._lock:
-                replayed = self.take_replayed() if done else Counters()
-            self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
-            with self._lock:
-                self._recorded.update([(one.step, one.value) for one in done])
-                self._progress.give(STEP, NO_TOKENS, sum([one.counts for one in done]))
+            self._write(done, [BegunStep()] * begins, dropped)
+
+    def _write_together(self, done: Sequence[DoneStep], begins: Sequence[BegunStep]) -> None:
+        self._is_writing = True
+        try:
+            if done and len(done) + len(begins) > 1:
+                self._write(done, begins)
+            elif done:
+                self._record(*done[0])
+            else:
+                self._refuse_if_over()
+                self._recorder.begin_steps(begins)
+        finally:
+            self._is_writing = False
+
+    def _write(self, done: Sequence[DoneStep], begins: Sequence[BegunStep], dropped: int = 0) -> None:
+        """Write several together: what was done, and what begins when this returns."""
+        self._refuse_if_over()
+        with self._lock:
+            replayed = self.take_replayed() if done else Counters()
+        self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
+        with self._lock:
+            for one in done:
+                self._recorded[one.step] = one.value
+                self._progress.give(one.entry, one.usage)
 
     def _refuse_if_over(self) -> None:
         if self._over:

@@ -6,12 +6,22 @@ from typing import Any, NamedTuple, Protocol
 from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters, Usage
 
 
+class BegunStep(NamedTuple):
+    """One of several steps that begin: see `Recorder.begin_step`."""
+
+    entry: AccountKey = STEP
+    supersedes: Sequence[AccountKey] = ()
+    intent_only: bool = False
+
+
 class DoneStep(NamedTuple):
-    """The result of one of several steps; it ``counts`` unless others stand for it in the account."""
+    """The result of one of several steps: see `Recorder.record_step`."""
 
     step: str
     value: str
-    counts: bool = True
+    entry: AccountKey | None = STEP
+    usage: Usage = NO_TOKENS
+    told: bool = False
 
 
 class Recorder(Protocol):
@@ -24,6 +34,9 @@ class Recorder(Protocol):
 
         With ``intent_only`` a call is only intended: it is sent after `mark_sent`.
         """
+
+    def begin_steps(self, begins: Sequence[BegunStep]) -> None:
+        """Several are about to be done: the same in one write."""
 
     def mark_sent(self, entry: AccountKey) -> None:
         """A call that was only intended is being sent now."""
@@ -43,8 +56,10 @@ class Recorder(Protocol):
         ``told``: it is reported on the event bus elsewhere.
         """
 
-    def record_steps(self, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters) -> None:
-        """Steps side by side were done, others raised: keep the results. So many more begin when this returns."""
+    def record_steps(
+        self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
+    ) -> None:
+        """Several were done, ``dropped`` steps raised: keep the results. Others begin when this returns."""
 
     def drop_step(self, entry: AccountKey = STEP, *, intent_only: bool = False) -> None:
         """It was begun and raised: it is not in doubt. ``intent_only``: it was never sent."""
@@ -70,14 +85,26 @@ class StepObserver(Protocol):
         """It raised, and nothing is recorded."""
 
 
-def one_by_one(
-    recorder: Recorder, done: Sequence[DoneStep], *, dropped: int = 0, begins: int = 0, replayed: Counters
-) -> None:
-    """The same for a recorder that knows single steps only."""
-    for one in done:
-        recorder.record_step(one.step, one.value, replayed=replayed, entry=STEP if one.counts else None)
-        replayed = Counters()
-    for _ in range(dropped):
-        recorder.drop_step()
-    for _ in range(begins):
-        recorder.begin_step()
+class OneByOne:
+    """A `Recorder` that knows single steps only: of several, each is a write of its own."""
+
+    def begin_steps(self: Recorder, begins: Sequence[BegunStep]) -> None:
+        """Several are about to be done."""
+        for entry, supersedes, intent_only in begins:
+            self.begin_step(entry, supersedes=supersedes, intent_only=intent_only)
+
+    def record_steps(
+        self: Recorder,
+        done: Sequence[DoneStep],
+        *,
+        dropped: int = 0,
+        begins: Sequence[BegunStep] = (),
+        replayed: Counters,
+    ) -> None:
+        """Several were done, ``dropped`` steps raised; others begin."""
+        for step, value, entry, usage, told in done:
+            self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, told=told)
+            replayed = Counters()
+        for _ in range(dropped):
+            self.drop_step()
+        self.begin_steps(begins)

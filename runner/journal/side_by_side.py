@@ -46,7 +46,7 @@ class _Step:
     error: BaseException | None = None
 
     def done(self) -> DoneStep:
-        return DoneStep(self.frame.key, self.text, self.frame.entry is not None)
+        return DoneStep(self.frame.key, self.text, self.frame.entry)
 
 
 class SideBySide:

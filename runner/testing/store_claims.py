@@ -11,7 +11,7 @@ from runner.core.ledger import STEP, AccountKey, Counters, Usage
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
 from runner.engine.ports import ClaimedTask
-from runner.journal.recorder import DoneStep
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.records import HeldClaim
 from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
@@ -22,7 +22,7 @@ DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
 
 WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
     "record": lambda task: task.record_step("s#1", "1", replayed=NONE),
-    "record some": lambda task: task.record_steps([DoneStep("s#1", "1")], begins=1, replayed=NONE),
+    "record some": lambda task: task.record_steps([DoneStep("s#1", "1")], begins=[BegunStep()], replayed=NONE),
     "begin a call": lambda task: task.begin_step(GPT),
     "note": lambda task: task.note("task_log", "here"),
     "tell": lambda task: task.tell("my_own", "a"),
@@ -185,11 +185,11 @@ class ClaimConformance:
     def test_steps_side_by_side_are_recorded_together(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         task = driver.task(driver.take("a")["a"])
-        task.record_steps([], begins=4, replayed=NONE)
-        done = [DoneStep("s#1", "1"), DoneStep("s#2", "2", counts=False)]
+        task.record_steps([], begins=[BegunStep()] * 4, replayed=NONE)
+        done = [DoneStep("s#1", "1"), DoneStep("s#2", "2", None)]
         for _ in range(2):  # who records them again changes nothing
             task.record_steps(done, replayed=NONE)
-        task.record_steps([DoneStep("s#1", "9"), DoneStep("s#3", "3")], dropped=1, begins=1, replayed=NONE)
+        task.record_steps([DoneStep("s#1", "9"), DoneStep("s#3", "3")], dropped=1, begins=[BegunStep()], replayed=NONE)
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9)
         assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2", "s#3": "3"}
         assert (driver.runs.get("r-1").paid, driver.runs.get("r-1").in_doubt) == (2, 1)

@@ -1,17 +1,25 @@
--- Record steps that were done side by side, so that none is done again, and note which are being done from here on.
+-- Record several steps of a task, so that none is done again, and note which are being done from here on.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int steps:steps_done begun:text replayed:entries? reached:int
+-- ARGV name:text key:text token:int steps:steps_done calls:entries? begun:text replayed:entries? reached:int
 -- USES emit refuse account
 --
--- steps: of each its name, its result, and "1" if it counts as paid; "" where others stand for it. begun: the steps that
--- are being done, or begin with this. reached: how many records its attempt has replayed and made so far, with these.
+-- steps: of each its name, its result, and "1" if it counts as paid; "" where others stand for it; "2" for what the next of
+-- the calls says: a line of the account, then its tokens, asked and answered, 1 for an event that a model answered, and
+-- those of its tokens that account.lua names, if there are any. begun: the steps that are being done, or begin with this.
+-- reached: how many records its attempt has replayed and made so far, with these.
 -- Returns {"recorded"} or {"refused"}.
-local t = redis.call("HMGET", task, "token", "reached")
+local function number(count) return string.format("%.0f", count) end
+local t = redis.call("HMGET", task, "token", "reached", "started", "prompt_tokens", "completion_tokens")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
-if replayed then redis.call("HLEN", ledger_key(run)) end
+if replayed or calls then redis.call("HLEN", ledger_key(run)) end
+if calls then redis.call("XLEN", events_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
-local had, names, first, paid = redis.call("HLEN", journal), {}, false, 0
+local made, tokens = {}, {prompt = 0, completion = 0}
+local had, names, first, paid, of_call = redis.call("HLEN", journal), {}, false, 0, {}
+for i = 3, #steps, 3 do
+  if steps[i] == "2" then of_call[i] = table.remove(calls or {}, 1) or wrong("calls", "as many as the steps say") end
+end
 redis.call("HSET", task, "begun", begun, "reserved", "")
 if tonumber(reached) > tonumber(t[2] or 0) then
   redis.call("HSET", task, "crashes", 0, "reached", reached)
@@ -28,11 +36,34 @@ for from = 1, #names, 1000 do  -- `unpack` has no room for many more
       values[#values + 1] = steps[at + 1]
       first = first or at == 1
       if steps[at + 2] == "1" then paid = paid + 1 end
+      made[#made + 1] = of_call[at + 2]
     end
   end
   if #values > 0 then redis.call("HSET", journal, unpack(values)) end
 end
 if paid > 0 then redis.call("HINCRBY", run, "paid", paid) end
+for _, one in ipairs(made) do
+  local _, agent, model, _, _, prompt, completion, event = unpack(one)
+  local details = one[9] and {one[9], one[10], one[11], one[12]}
+  account(run, name, key, "paid", {one}, prompt, completion, details)
+  tokens.prompt, tokens.completion = tokens.prompt + prompt, tokens.completion + completion
+  if event == 1 then
+    local said = {"model", model, "agent", agent, "prompt_tokens", number(prompt), "completion_tokens", number(completion)}
+    for i, count in ipairs(details or {}) do
+      if count > 0 then
+        said[#said + 1] = DETAILS[i]
+        said[#said + 1] = number(count)
+      end
+    end
+    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[3] or 0, unpack(said))
+  end
+end
+for i, kind in ipairs({"prompt", "completion"}) do
+  if tokens[kind] > 0 then
+    redis.call("HINCRBY", run, kind .. "_tokens", tokens[kind])
+    redis.call("HSET", task, kind .. "_tokens", number((t[3 + i] or 0) + tokens[kind]))
+  end
+end
 if first then account(run, name, key, "replayed", replayed) end
 if had == 0 then
   -- Begun after the run was over, the journal would outlive it.

@@ -65,11 +65,13 @@ class Call:
         held = self._cancel_scope.call()
         held.__enter__()
         self._held = held
+        self._journal.calls_out.add(self._frame)
 
     def close(self) -> None:
         """It came to an end."""
         with self._lock:
             held, self._held = self._held, None
+            self._journal.calls_out.discard(self._frame)
         if held is not None:
             held.__exit__(None, None, None)
 
@@ -79,6 +81,13 @@ class Call:
             self._noted = True
             with self._cancel_scope.write():
                 self._journal.enter(self._frame, intent_only=True)
+
+    async def begins_async(self) -> None:
+        """The same, together with calls that other coroutines make."""
+        if not self._noted:
+            self._noted = True
+            with self._cancel_scope.write():
+                await self._journal.enter_call(self._frame)
 
     def mark_sent(self) -> None:
         """From here on its service may have it."""
@@ -90,6 +99,11 @@ class Call:
         """It was answered. ``told``: it is reported on the event bus elsewhere."""
         with self._cancel_scope.write():
             self._journal.keep_result(self._frame, text, usage, told=told)
+
+    async def record_async(self, text: str, usage: Usage, told: bool) -> None:
+        """The same, together with calls that other coroutines made."""
+        with self._cancel_scope.write():
+            await self._journal.keep_answer(self._frame, text, usage, told=told)
 
     def drop(self) -> None:
         """Its service did not take it."""

@@ -16,6 +16,7 @@ from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
 from runner.modelserver.stubs.redirect import redirect_request
 
+_LEAVES = "send_request_headers.started"
 _WATCHED = ("send_request_headers.started", "send_request_body.started", "send_request_body.complete")
 
 
@@ -64,7 +65,7 @@ def install(library: Any) -> None:
             if exchange.call.streams:
                 return exchange.streamed(async_stream)
             await response.aread()
-            return exchange.whole()
+            return await exchange.whole_async()
 
     handle_request.journaled = True  # type: ignore[attr-defined]
     sync.handle_request = handle_request
@@ -111,16 +112,16 @@ class _Exchange:
         """The request as it is sent: it is known by the address that it was meant for, wherever it goes."""
         self._extensions = self._request.extensions
         theirs, direct = self._extensions.get("trace"), both is _both
-        traced = self._trace if theirs is None and direct else partial(both, self._trace, theirs)
+        traced = self.trace if theirs is None and direct else partial(both, self, theirs)
         self._request.extensions = self._while_out = {**self._extensions, "trace": traced}
         self._watched_by_others = theirs is not None
         return redirect_request(self._library, self._request, self.call.instead)
 
-    def _trace(self, event: str, info: dict[str, Any]) -> None:
+    def trace(self, event: str, info: dict[str, Any]) -> None:
         """What happens on the wire: the call begins when its request goes out, not when it waits for a connection."""
-        if not event.endswith(_WATCHED) or getattr(info.get("request"), "method", b"") == b"CONNECT":
+        if not event.endswith(_WATCHED) or _of_proxy(info):
             return
-        if event.endswith("send_request_headers.started"):
+        if event.endswith(_LEAVES):
             self.call.headers_leave()
         elif event.endswith("send_request_body.started"):
             self.call.body_leaves()
@@ -142,6 +143,11 @@ class _Exchange:
         self.call.whole(self._response.content)
         return self._response
 
+    async def whole_async(self) -> Any:
+        """The same of a coroutine's."""
+        await self.call.whole_async(self._response.content)
+        return self._response
+
     def streamed(self, stream: Any) -> Any:
         """The response, recorded when all of it has passed."""
         tee = self.call.tee(self._response.extensions.get("http_version", b"HTTP/1.1"))
@@ -154,17 +160,24 @@ class _Exchange:
         )
 
 
-def _both(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
-    ours(event, info)
+def _both(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
+    ours.trace(event, info)
     if theirs is not None:
         theirs(event, info)
 
 
-async def _both_async(ours: Any, theirs: Any, event: str, info: dict[str, Any]) -> None:
+async def _both_async(ours: _Exchange, theirs: Any, event: str, info: dict[str, Any]) -> None:
     if event.endswith(_WATCHED):
-        ours(event, info)
+        if event.endswith(_LEAVES) and not _of_proxy(info):
+            await ours.call.headers_leave_async()
+        ours.trace(event, info)
     if theirs is not None:
         await theirs(event, info)
+
+
+def _of_proxy(info: dict[str, Any]) -> bool:
+    """Whether what happens is of the request by which a proxy is asked for a connection."""
+    return getattr(info.get("request"), "method", b"") == b"CONNECT"
 
 
 def _streams(library: Any) -> tuple[Any, Any]:

@@ -24,6 +24,9 @@ def parse_request(method: str, url: str, body: bytes, journal: Journal, unattrib
     return wire.request(method, url, marks.without(body), recorded)
 
 
+UNUSABLE = "its answer is not usable: not JSON, an error, or empty"
+
+
 class RecordedCall:
     """One call of a model, from a transport's view: replayed if it is recorded, else made and recorded.
 
@@ -49,7 +52,8 @@ class RecordedCall:
             return None
         self._call.check()
         answer = wire.answer_of(self._call.recorded)
-        self._heard(answer, replayed=True)
+        if self._caller.heard is not None:
+            self._caller.heard(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
 
     def wait(self) -> None:
@@ -81,6 +85,11 @@ class RecordedCall:
     def headers_leave(self) -> None:
         """It has its connection, and its headers go out next: with these alone the server cannot act on it."""
         self._call.begins()
+        fault_points.reached("model call noted, not sent")
+
+    async def headers_leave_async(self) -> None:
+        """The same of a coroutine's call."""
+        await self._call.begins_async()
         fault_points.reached("model call noted, not sent")
 
     def body_leaves(self) -> None:
@@ -117,9 +126,19 @@ class RecordedCall:
         """The answer, decoded: it is recorded if it can be taken."""
         usage = wire.taken(self._asked, self._by_name, body)
         if usage is not None:
-            self._record(body, usage)
+            self._call.record(self._answered(body, usage), usage, self._observer.tells)
+            self._recorded(usage)
         else:
-            self._observer.failed("its answer is not usable: not JSON, an error, or empty")
+            self._observer.failed(UNUSABLE)
+
+    async def whole_async(self, body: bytes) -> None:
+        """The same of a coroutine's call."""
+        usage = wire.taken(self._asked, self._by_name, body)
+        if usage is not None:
+            await self._call.record_async(self._answered(body, usage), usage, self._observer.tells)
+            self._recorded(usage)
+        else:
+            self._observer.failed(UNUSABLE)
 
     def tee(self, version: bytes = b"HTTP/1.1") -> "Tee":
         """What a streamed answer passes; the call is over when that is."""
@@ -143,26 +162,27 @@ class RecordedCall:
     def streamed(self, body: bytes) -> None:
         """All of a stream passed."""
         try:
-            self._record(body, wire.spent(self._asked, body))
+            usage = wire.spent(self._asked, body)
+            self._call.record(self._answered(body, usage), usage, self._observer.tells)
+            self._recorded(usage)
         finally:
             self._call.close()
         self._call.check()
 
-    def _record(self, body: bytes, usage: Usage) -> None:
+    def _answered(self, body: bytes, usage: Usage) -> str:
+        """The record of the answer, as it is kept."""
         fault_points.reached("model answered, not recorded")
         entry = self._call.entry
         answer = wire.Answer(self._status, wire.kept(self._headers), body, usage)
         if self._call.diverged:
             self._observer.diverged()
-        text = answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
-        self._call.record(text, answer.usage, self._observer.tells)
-        self._heard(answer, replayed=False)
-        self._observer.ended(answer.usage)
-        fault_points.reached("step recorded, task not ended")
+        return answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
 
-    def _heard(self, answer: wire.Answer, *, replayed: bool) -> None:
+    def _recorded(self, usage: Usage) -> None:
         if self._caller.heard is not None:
-            self._caller.heard(CallResult(self._call.entry.model, answer.usage, replayed))
+            self._caller.heard(CallResult(self._call.entry.model, usage, replayed=False))
+        self._observer.ended(usage)
+        fault_points.reached("step recorded, task not ended")
 
 
 class Tee:

@@ -8,6 +8,7 @@ from runner.core.ledger import NO_TOKENS, STEP, AccountKey, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.enclosing import current_journal
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 from runner.llm.recording import journaled
 from runner.testing import ModelServer
 
@@ -17,7 +18,7 @@ openai = Later("openai")
 GPT = AccountKey("model", "", "gpt")
 
 
-class Account:
+class Account(OneByOne):
     """Keeps steps as a store would, and their account."""
 
     def __init__(self) -> None:

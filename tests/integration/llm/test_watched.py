@@ -34,7 +34,7 @@ def awaited(library: Any, url: str, **extensions: Any) -> None:
 def test_it_is_watched_until_it_has_left(way: Any, library: Any, account: Any, attempt: Any, monkeypatch: Any) -> None:
     ours: list[str] = []
     theirs: list[str] = []
-    watch, both = _Exchange._trace, httpx_transport._both_async
+    watch, both = _Exchange.trace, httpx_transport._both_async
 
     def watched(self: Any, event: str, info: dict[str, Any]) -> None:
         ours.append(event)
@@ -50,7 +50,7 @@ def test_it_is_watched_until_it_has_left(way: Any, library: Any, account: Any, a
     def tell(event: str, info: dict[str, Any]) -> None:
         theirs.append(event)
 
-    monkeypatch.setattr(_Exchange, "_trace", watched)
+    monkeypatch.setattr(_Exchange, "trace", watched)
     monkeypatch.setattr(httpx_transport, "_both_async", watched_awaited)
     with WireServer() as wire:
         attempt(lambda: way(library, wire.chat))

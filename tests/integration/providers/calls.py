@@ -13,7 +13,7 @@ from runner.core.jobs import Claim
 from runner.core.ledger import AccountKey, Usage
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.expansion import Expansion
-from runner.journal.recorder import DoneStep
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import Acknowledged
 from runner.providers.records import HeldClaim, NewRun
 from runner.providers.redis import keys, scripts, store
@@ -150,7 +150,8 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     settled()
     a.record_step("o#1", "1", replayed=0)
     a.record_step("p#1", "1", replayed=1)
-    a.record_steps([DoneStep("t#1", "1"), DoneStep("t#2", "2", counts=False)], begins=1, replayed=1)
+    told = DoneStep("u#1", "1", gpt, Usage(5, 2, 3, 0, 0, 1))
+    a.record_steps([DoneStep("t#1", "1"), DoneStep("t#2", "2", None), told], begins=[BegunStep()], replayed=1)
     a.record_steps([], dropped=1, replayed=0)
     store.mark(driver.redis, taken["a"].job, "signal")
     a.ask("q#1", '"what?"', replayed=1)

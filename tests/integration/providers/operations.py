@@ -22,7 +22,7 @@ from runner.core.output import dump
 from runner.core.plan import Plan
 from runner.core.plan.branching import branch_plan, visible
 from runner.core.plan.dependencies import NOTHING, ReadSet
-from runner.journal.recorder import DoneStep
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.memory import MemoryStore
 from runner.providers.memory.state import Run
 from runner.providers.memory.task import MemoryTask
@@ -359,6 +359,15 @@ class Operations(RuleBasedStateMachine):
             assert found == due
         self.check()
 
+    def begin_steps(self, claim: Claim, begins: list[AccountKey]) -> None:
+        """Several begin at about the same time. Who lost the claim: as one step."""
+        if not self.memory.holds(claim):
+            return
+        for task in self._task(claim):
+            task.begin_steps([BegunStep(entry) for entry in begins])
+        self.line.execute_command("PING")
+        self.check()
+
     def drop_step(self, claim: Claim, entry: AccountKey = STEP) -> None:
         redis, memory = self._task(claim)
         held = self.memory.holds(claim)
@@ -385,10 +394,22 @@ class Operations(RuleBasedStateMachine):
         )
 
     def record_steps(
-        self, claim: Claim, steps: list[str], *, dropped: int, begins: int, replayed: int, lost: bool
+        self,
+        claim: Claim,
+        steps: dict[str, AccountKey | None],
+        *,
+        dropped: int,
+        begins: list[AccountKey],
+        replayed: int,
+        tokens: int,
+        lost: bool,
     ) -> None:
-        done = [DoneStep(step, f'"{step} {next(self.numbers)}"', counts=bool(n % 2)) for n, step in enumerate(steps)]
-        how = {"dropped": dropped, "begins": begins, "replayed": replayed}
+        usage = Usage(10 * tokens, tokens, *([3, 0, 0, 1] if tokens > 1 else []))
+        done = [
+            DoneStep(step, f'"{step} {next(self.numbers)}"', entry, usage if entry not in (None, STEP) else NO_TOKENS)
+            for step, entry in steps.items()
+        ]
+        how = {"dropped": dropped, "begins": [BegunStep(entry) for entry in begins], "replayed": replayed}
         self.write(claim, lambda task: task.record_steps(done, **how), lost=lost)
 
     def commit(

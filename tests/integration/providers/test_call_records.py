@@ -1,4 +1,4 @@
-"""A call of a model has a script of its own to be recorded by: what that leaves is what `record_step` leaves."""
+"""A call of a model has a script of its own, and several have one: each leaves what `record_step` leaves."""
 
 import json
 from typing import Any
@@ -8,6 +8,7 @@ from redis import Redis
 
 from runner.core.errors import ClaimLost
 from runner.core.ledger import AccountKey, Usage
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.providers.redis import keys
 from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.claimed_steps import ClaimedSteps
@@ -25,6 +26,16 @@ def record(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]] = CAL
         task.begin_step(entry)
         for _ in range(2):  # an answer that was lost is asked for again
             task.record_step(f"s#{number}", "1", replayed=0, entry=entry, usage=usage, told=told)
+    return task
+
+
+def record_together(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]], *, told: bool) -> ClaimedTask:
+    driver.submit(plan_of("a"), run)
+    task = driver.task(driver.take()["a"])
+    task.begin_steps([BegunStep(entry) for entry, _ in calls])
+    done = [DoneStep(f"s#{number}", "1", entry, usage, told) for number, (entry, usage) in enumerate(calls)]
+    for _ in range(2):  # an answer that was lost is asked for again
+        task.record_steps(done, replayed=0)
     return task
 
 
@@ -46,18 +57,16 @@ def left(redis: Redis, run: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("calls", [CALLS, CALLS[1:2]], ids=["tokens", "no tokens"])
 @pytest.mark.parametrize("told", [False, True])
-def test_both_scripts_leave_the_same(
+def test_all_scripts_leave_the_same(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, told: bool, calls: list[tuple[AccountKey, Usage]]
 ) -> None:
     by_its_own = record(driver, "r1", calls, told=told)
     monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
     by_any = record(driver, "r2", calls, told=told)
     found, due = left(driver.redis, by_its_own._run), left(driver.redis, by_any._run)
-    assert found["ledger"] == due["ledger"]
-    assert found["journal"] == due["journal"]
-    assert found["events"] == due["events"]
-    assert found["run"] == due["run"]
-    assert found["task"] == due["task"]
+    together = left(driver.redis, record_together(driver, "r3", calls, told=told)._run)
+    for name in ("ledger", "journal", "events", "run", "task"):
+        assert found[name] == due[name] == together[name]
 
 
 def test_who_lost_the_claim_records_no_call_and_the_run_says_so(driver: Driver) -> None:

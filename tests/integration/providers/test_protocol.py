@@ -220,8 +220,12 @@ class Protocol(Operations):
             self.draw_event(data, claim)
             return
         if end == "side by side":
-            steps = data.draw(st.lists(st.sampled_from(STEPS), max_size=3, unique=True), label="steps")
-            many = {name: data.draw(counts, label=name) for name in ("dropped", "begins", "replayed")}
+            steps = data.draw(st.dictionaries(st.sampled_from(STEPS), st.none() | entries, max_size=3), label="steps")
+            begins = data.draw(st.lists(entries, max_size=3), label="begins")
+            if begins and data.draw(st.booleans(), label="begin first"):
+                self.begin_steps(claim, begins)
+            many: dict[str, Any] = {name: data.draw(counts, label=name) for name in ("dropped", "tokens", "replayed")}
+            many["begins"] = begins
             many["replayed"] *= bool(steps)
             self.record_steps(claim, steps, **many, lost=data.draw(seldom, label="lost"))
             return

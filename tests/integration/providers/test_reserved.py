@@ -12,6 +12,7 @@ from runner.core.errors import ClaimLost
 from runner.core.jobs import Claim
 from runner.core.ledger import STEP, AccountKey
 from runner.core.output import dump
+from runner.journal.recorder import BegunStep, DoneStep
 from runner.journal.task_marks import Logs
 from runner.providers.redis import claimed_steps
 from runner.providers.redis.claimed import ClaimedTask
@@ -390,3 +391,45 @@ def test_a_name_too_long_to_be_said_is_reserved_no_note(scene: Scene) -> None:
     call(scene, entry)
     call(scene, entry)
     assert scene.begun == ("", "")
+
+
+# -- what begins and ends together
+
+
+@pytest.mark.parametrize("entry", [STEP, GPT, TOOL])
+@pytest.mark.parametrize("at", ["begun", "sent", "recorded", "recorded, its answer lost"])
+def test_of_what_goes_together_each_is_in_doubt_once_or_not_at_all(scene: Scene, entry: AccountKey, at: str) -> None:
+    before = scene.driver.runs.get(scene.run)
+    scene.task.begin_steps([BegunStep(entry, intent_only=True)] * 3)
+    if at != "begun" and entry != STEP:
+        for _ in range(3):
+            scene.task.mark_sent(entry)
+    if at.startswith("recorded"):
+        scene.driver.line.lose = int(at.endswith("lost"))
+        scene.task.record_steps([DoneStep(f"t#{n}", "1", entry) for n in range(2)], replayed=0)
+    scene.die()
+    many = 1 if at.startswith("recorded") else 0 if at == "begun" and entry != STEP else 3
+    assert in_doubt(scene) == ((0, many) if entry is TOOL else (many, 0))
+    run = scene.driver.runs.get(scene.run)
+    paid = (run.paid + run.tools_paid) - (before.paid + before.tools_paid)
+    assert paid == (2 if at.startswith("recorded") else 0)
+
+
+def test_several_that_begin_together_are_one_command(scene: Scene, redis: Redis) -> None:
+    before = scripts_run(redis)
+    scene.task.begin_steps([BegunStep(GPT, intent_only=True), BegunStep(TOOL, intent_only=True), BegunStep()])
+    scene.driver.line.settle()
+    assert scripts_run(redis) == before + 1
+    assert json.loads(scene.begun[0]) == [["step", "", "", 1, 0], [*GPT, 1, 0], [*TOOL, 1, 0]]
+
+
+def test_several_of_a_claim_that_is_lost_are_each_in_doubt(scene: Scene) -> None:
+    scene.die()
+    scene.task.begin_steps([BegunStep(GPT, intent_only=True)] * 3)
+    for _ in range(3):
+        scene.task.mark_sent(GPT)
+    scene.driver.line.settle()
+    assert in_doubt(scene) == (3, 0)
+    with pytest.raises(ClaimLost):
+        scene.task.record_steps([DoneStep(f"t#{n}", "1", GPT) for n in range(3)], replayed=0)
+    assert in_doubt(scene) == (3, 0)

@@ -14,6 +14,7 @@ from runner.crews.adapter import NATIVE
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 from runner.llm.llm import BaseLLM
 
 GIVEN = {"topic": "owls", "n": 3}
@@ -24,7 +25,7 @@ class Model(BaseLLM):
         return "an answer"
 
 
-class Steps:
+class Steps(OneByOne):
     def begin_step(self, *entry: Any, **about: Any) -> None: ...
     def mark_sent(self, entry: Any) -> None: ...
 

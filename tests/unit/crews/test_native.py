@@ -17,6 +17,7 @@ from runner.engine.adapters import adapter_of, is_crew, required
 from runner.engine.work import Work
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 
 
 def nothing(ctx: Any) -> str:
@@ -54,7 +55,7 @@ def perform(crew: Crew, key: str, done: dict[str, Any] | None = None, **inputs: 
     return TaskOutput(name=key, raw=raw, json_dict=data, agent=repr(notes) if notes else "")
 
 
-class _Forgets:
+class _Forgets(OneByOne):
     def begin_step(self, *entry: Any, **about: Any) -> None: ...
 
     def record_step(self, step: str, value: str, **about: Any) -> None: ...

@@ -37,7 +37,7 @@ class Recorder:
         self.recorded = []
 
     can_wait = True
-    begin_step = mark_sent = drop_step = place = staticmethod(lambda *_, **__: None)
+    begin_step = begin_steps = mark_sent = drop_step = place = staticmethod(lambda *_, **__: None)
 
     def record_step(self, step, value, **about):
         self.recorded.append(step)

@@ -23,6 +23,7 @@ from runner.flows import Flow, and_, listen, or_, router, start
 from runner.flows.adapter import FLOW
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 
 
 class Tally(BaseModel):
@@ -188,7 +189,7 @@ class FakeBranch:
             self.commit(self.ready[0], self.do(self.ready[0]))
 
 
-class FakeRecorder:
+class FakeRecorder(OneByOne):
     def begin_step(self, *entry: Any, **about: Any) -> None: ...
 
     def mark_sent(self, entry: Any) -> None: ...

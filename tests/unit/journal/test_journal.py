@@ -20,9 +20,10 @@ from runner.core.errors import Interrupted
 from runner.core.ledger import STEP, Counters
 from runner.journal.cancellation.cancel_scope import CancelScope
 from runner.journal.journal import Journal
+from runner.journal.recorder import OneByOne
 
 
-class Recorder:
+class Recorder(OneByOne):
     """Keeps steps as a store would, and what was asked of it in which order."""
 
     def __init__(self) -> None:

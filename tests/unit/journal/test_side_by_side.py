@@ -24,10 +24,10 @@ class Store:
         self.open, self.most, self.groups, self.replayed = 0, 0, list[int](), 0
         self.lost = False
 
-    def record_steps(self, done: Any, *, dropped: int = 0, begins: int = 0, replayed: Any) -> None:
+    def record_steps(self, done: Any, *, dropped: int = 0, begins: Any = (), replayed: Any) -> None:
         if self.lost:
             raise ClaimLost("the claim is lost")
-        self.open += begins - dropped - sum(one.counts for one in done)
+        self.open += len(begins) - dropped - sum(one.entry is not None for one in done)
         self.most = max(self.most, self.open)
         self.recorded.update({one.step: one.value for one in done})
         self.groups.append(len(done))

@@ -44,6 +44,8 @@ ELSEWHERE = {
         "model call noted, not sent",
         "model call sent, not answered",
         "model answered, not recorded",
+        "steps gathered, not written",
+        "steps written, not told",
     ),  # test_model_calls.py
 }
 

@@ -1,6 +1,7 @@
 """Calls of models that a crew's own functions make with a vendor's client: kills, drains, forks, and the count of both
 sides."""
 
+import contextlib
 import json
 import os
 import signal
@@ -191,6 +192,55 @@ def test_all_calls_in_flight_at_a_crash_are_in_doubt(
     assert result.outputs == {"a": "<1> <2> <3> <4> <5> <6>"}
     found = balanced(result, models)
     assert (found["paid"], found["in_doubt"], result.recoveries) == (6, 6, 1)
+
+
+@pytest.mark.parametrize("pool", ["prefork", "shared"])
+@pytest.mark.parametrize(
+    ("point", "may_be_high"),
+    [
+        ("model call noted, not sent", ["shared"]),  # nobody else can read which of its calls have left
+        (
+            "model call sent, not answered",
+            ["prefork", "shared"],
+        ),  # of some the server may not have read enough to count
+        ("model answered, not recorded", []),
+        ("steps gathered, not written", []),
+        ("steps written, not told", []),
+    ],
+)
+def test_a_kill_among_calls_that_are_written_together(
+    point: str,
+    may_be_high: list[str],
+    pool: str,
+    models: ModelServer,
+    crew_of: Any,
+    fleet: Any,
+    client: Client,
+    tmp_path: Path,
+) -> None:
+    """Each is recorded, or in doubt, once: as many are paid and in doubt as the server answered."""
+    flag = tmp_path / "died"
+    fleet.start("--concurrency", "1", "--pool", pool, RUNNER_CRASH_AT=f"{point}:{flag}")
+    all_there = threading.Barrier(6)
+
+    def answer(request: Any) -> str:
+        if not flag.exists():  # the answers come at about the same time
+            with contextlib.suppress(threading.BrokenBarrierError):
+                all_there.wait(5)
+        return f"<{request.text}>"
+
+    models.use(answer)
+    task = 'crew = Crew(tasks=[Task(name="a", run=lambda ctx: " ".join(both(*"123456")))])'
+    result = client.submit(crew_of(CREW.format(url=models.url) + f"\n    {task}\n")).wait(60)
+    assert flag.exists()
+    assert result.outputs == {"a": "<1> <2> <3> <4> <5> <6>"}
+    if pool in may_be_high:
+        assert result.ledger["paid"] == 6
+        assert models.paid - 6 <= result.ledger["in_doubt"] <= 6
+        return
+    found = balanced(result, models)
+    assert found["paid"] == 6
+    assert (found["replayed"] > 0) == ("steps" in point and found["in_doubt"] < 6)
 
 
 def test_a_kill_at_every_call_costs_that_call(
