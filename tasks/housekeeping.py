@@ -1,6 +1,6 @@
 """What crashes leave behind on a worker's machine is taken away: when a worker starts, and once a minute."""
 
-from runner.bundles import relative_paths, task_files, unpacked
+from runner.bundles import attempt_places, relative_paths, unpacked
 from runner.bundles.run_dir import homes, sweep
 from runner.core.settings import cache_dir, cache_limit
 from runner.journal import task_marks
@@ -22,6 +22,7 @@ class Housekeeping(Rounds):
         """What is left here of bundles and folders, then what is of runs that the store no longer has."""
         unpacked.tidy(cache_dir() / "bundles", cache_limit())
         relative_paths.sweep(cache_dir())
+        attempt_places.sweep(cache_dir())
         tidy(client, self._url)
 
 
@@ -30,5 +31,4 @@ def tidy(client: Client, url: str) -> None:
     workers = Workers(client).registered()
     store = identity(url)
     task_marks.sweep(store, {str(worker.fields.get("out", "")) for worker in workers if worker.about})
-    task_files.sweep(task_files.workdirs(store, cache_dir()), {worker.id for worker in workers})
     sweep(homes(store, cache_dir()), store, Runs(client).existing)

@@ -9,14 +9,14 @@ begins with a folder of its own: what a killed one left half-written is not in i
 import base64
 import binascii
 import contextlib
-import hashlib
 import os
 import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
 from runner.core.safe_paths import remove_below, write_below
 
 MOST = 16_000_000  #: bytes of new and changed files that are kept with a task
-ABANDONED = 60.0  #: seconds after which a folder of a worker that is no longer there is taken away
-OF_OTHERS = 7 * 24 * 3600.0  #: seconds after which one of another store's worker is removed: that store cannot be asked
 
 _SKIPPED = frozenset({".git", "__pycache__", ".venv", "node_modules"})  # folders that are not looked into
 _EARLIER = 10 * 10**9  # nanoseconds: what is laid out is that old, so that any write shows in its time
@@ -38,8 +36,21 @@ Files = Mapping[str, Content]
 _Snapshot = dict[str, tuple[int, int, int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The ``folder`` of one attempt, empty at first, in one that its process holds by a lock until it is left."""
+
+    folder: Path
+    handle: int
+
+    def leave(self) -> None:
+        """It is not needed any more."""
+        shutil.rmtree(self.folder.parent, ignore_errors=True)
+        os.close(self.handle)
+
+
 class Workdir:
-    """The folder of one attempt, at the ``place`` that is chosen, and made, when it is first asked for.
+    """The folder of one attempt, at the ``place`` that is taken when it is first asked for.
 
     ``begin`` gives the folder that it is a copy of, or None, and the files that were left before, oldest first.
     ``keeps`` says of a path in it whether it may be stored.
@@ -47,11 +58,11 @@ class Workdir:
 
     def __init__(
         self,
-        place: Callable[[], Path],
+        place: Callable[[], Place],
         begin: Callable[[], tuple[Path | None, Iterable[Files]]],
         keeps: Callable[[str], bool],
     ) -> None:
-        self._choose = place
+        self._take = place
         self._begin = begin
         self._keeps = keeps
         self._lock = waiting.TaskLock() if waiting.shared else threading.RLock()
@@ -68,7 +79,7 @@ class Workdir:
             if not self.made:
                 with needed_on_disk():
                     self._make()
-            return self._place
+            return self._folder
 
     def mark(self) -> int:
         """A point in time, for `changed`."""
@@ -96,7 +107,7 @@ class Workdir:
                 return {}
             there = [path for path in self._changed if path in self._seen]
             others: set[str] = set()
-            _snapshot(self._place, others)
+            _snapshot(self._folder, others)
             others -= self._begun_with
             found = {
                 "by the names of secrets and caches": [path for path in there if not self._keeps(path)],
@@ -121,25 +132,25 @@ class Workdir:
         """It is not needed any more."""
         with self._lock:
             if self.made:
-                shutil.rmtree(self._place, ignore_errors=True)
+                self._place.leave()
 
     def _make(self) -> None:
         original, files = self._begin()
-        self._place = self._choose()
-        self._place.mkdir(parents=True, mode=0o700)
+        self._place = self._take()
+        self._folder = self._place.folder
         try:
             if original is not None:
-                _copy(original, self._place)
+                _copy(original, self._folder)
             for one in files:
-                _lay(self._place, one)
-            self._seen = _snapshot(self._place, self._begun_with)
+                _lay(self._folder, one)
+            self._seen = _snapshot(self._folder, self._begun_with)
         except BaseException:  # the disk is full, or the task is stopped
-            shutil.rmtree(self._place, ignore_errors=True)
+            self._place.leave()
             raise
         self.made = True
 
     def _look(self) -> None:
-        now = _snapshot(self._place)
+        now = _snapshot(self._folder)
         for path in now.keys() | self._seen.keys():
             if now.get(path) != self._seen.get(path):
                 self._count += 1
@@ -148,7 +159,7 @@ class Workdir:
 
     def _read(self, path: str, left: int) -> bytes | None:
         try:
-            with (self._place / path).open("rb") as file:
+            with (self._folder / path).open("rb") as file:
                 data = file.read(left + 1)
         except FileNotFoundError:
             return None
@@ -220,36 +231,6 @@ def is_executable(content: Any) -> bool:
 def beside(raw: str, files: Files) -> dict[str, Any]:
     """The files that a task left as they stand in the record of its output; a text that is ``raw`` is stored once."""
     return {"files": {path: None if content == raw else content for path, content in files.items()}}
-
-
-def sweep(place: Path, workers: Collection[str]) -> None:
-    """Take away what killed workers left: below ``place``, the folders of those that are not among these.
-
-    Beside it are those of other stores. They go by their age alone: whether their workers live is not known here.
-    """
-    _sweep(place, ABANDONED, workers)
-    with contextlib.suppress(OSError):
-        for other in place.parent.iterdir():
-            if other != place:
-                _sweep(other, OF_OTHERS)
-
-
-def _sweep(place: Path, age: float, workers: Collection[str] = ()) -> None:
-    with contextlib.suppress(OSError):
-        for folder in place.iterdir():
-            with contextlib.suppress(OSError):
-                if folder.name not in workers and time.time() - folder.stat().st_mtime > age:
-                    shutil.rmtree(folder, ignore_errors=True)
-
-
-def workdirs(store: str, cache: Path) -> Path:
-    """Where on this machine the folders of a store's tasks are, by worker. ``store`` says which, without a password."""
-    return cache.absolute() / "work" / hashlib.sha256(store.encode()).hexdigest()[:12]
-
-
-def new_place(root: Path, worker: str) -> Path:
-    """Where a new one may be."""
-    return Path(f"{root}/{worker}/{os.urandom(16).hex()}")
 
 
 def _lay(folder: Path, files: Files) -> None:

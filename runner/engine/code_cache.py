@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from runner.bundles import loader, relative_paths, run_program, signing, task_files, unpacked
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
-from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
+from runner.bundles.task_files import Content, Files, Place, TaskFiles, Workdir
 from runner.core import output as outputs
 from runner.core.clock import SYSTEM
 from runner.core.errors import BundleDamaged, DiskTrouble, RelativePath, TaskError, Unsigned, needed_on_disk
@@ -143,7 +143,8 @@ class CodeCache:
         """The crew ``attr`` of ``module`` in a bundle, submitted with an adapter of that name. Raises `BadCrew` or
         `MissingDependency`.
 
-        A task with a process of its own has its code from its own copy of the bundle, at ``root``.
+        A task that works in a copy of the bundle, at ``root``, has its code from there: what that says of its place
+        is the same for each attempt, and what it writes beside itself is the task's own.
         """
         key = (sha, module, attr)
         with self._lock:
@@ -160,7 +161,7 @@ class CodeCache:
         finally:
             loader.given.reset(token)
         with self._lock:
-            if getattr(found.adapter, "disposable", False) or getattr(found.adapter, "remembers", False):
+            if root is not None or getattr(found.adapter, "remembers", False):
                 self._used.add(sha)
                 return found
             if given.used:  # it is of this run alone
@@ -207,22 +208,21 @@ class Signatures:
 
 
 class AttemptFolder:
-    """The folder of one attempt. ``place`` says where it is made when it is first needed; ``alone``: its process does
+    """The folder of one attempt. ``place`` is taken when it is first needed; ``alone``: its process does
     nothing else meanwhile."""
 
     def __init__(
-        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], Path], *, alone: bool = False
+        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], Place], *, alone: bool = False
     ) -> None:
         self._claim = claim
         self._store = store
         self._code = code
-        self._has_process = adapters.is_disposable(claim.adapter)
-        self._is_copy = self._has_process or (alone and adapters.has_own_folder(claim.adapter))
+        self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
         self._work = Workdir(place, self._begin, may_hold)
         self._refused: list[str] = []
 
     def enter(self, journal: Journal) -> Path | None:
-        """Have the task's code find it. Returns the copy that it is loaded from, if it has a process of its own."""
+        """Have the task's code find it. Returns the copy that it is loaded from, if it works in one."""
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
@@ -232,7 +232,7 @@ class AttemptFolder:
             TaskFiles(lambda: copy or self._code.root(self._claim.bundle), lambda: self._work.folder)
         )
         journal.keep_files(self._work)
-        return copy if self._has_process else None
+        return copy
 
     def left(self) -> dict[str, Content]:
         """What the task left. Raises `TaskError` if it used relative paths where they lead nowhere."""

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from runner.bundles import loader, task_files
+from runner.bundles import attempt_places, loader
 from runner.bundles.run_dir import Home, homes
 from runner.core import fault_points, waiting
 from runner.core.clock import SYSTEM
@@ -78,7 +78,7 @@ class JobExecutor:
         """
         self.store, self.page, self.outgoing = store, page, outgoing
         self.code, self.signatures = code or CodeCache(store, cache), Signatures(store.signature)
-        self._homes, self.workdirs = homes(store.id, cache), task_files.workdirs(store.id, cache)
+        self._homes, self.cache = homes(store.id, cache), cache
         self.clock = clock
         self.worker = worker
         self._process = process
@@ -220,7 +220,7 @@ class JobAttempt(Attempt):
         )
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         self._jobs, self._store = jobs, store
-        place = partial(task_files.new_place, jobs.workdirs, jobs.worker)
+        place = partial(attempt_places.take, store.id, jobs.cache, claim.job)
         self._folder = AttemptFolder(claim, store, jobs.code, place, alone=jobs.is_alone)
         # Each task has a context of its own: Celery's pools leak context variables from one to the next.
         self._context, self._events = contextvars.Context(), TaskEvents(claim, task, cancel_scope)

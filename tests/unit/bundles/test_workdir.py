@@ -8,9 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from runner.bundles import task_files
+from runner.bundles.attempt_places import take
 from runner.bundles.task_files import TaskFiles, Workdir
 from runner.client.files import files_of, write_files
 from runner.core.errors import DiskTrouble, TaskError
+from runner.core.jobs import Job
+
+
+def job(branch: str) -> Job:
+    return Job("r-1", branch, "task", 1)
 
 
 @pytest.fixture
@@ -26,8 +32,9 @@ def original(tmp_path):
 @pytest.fixture
 def make(original, tmp_path):
     def make(*left, copied=True, keeps=lambda path: True):
-        place = task_files.new_place(tmp_path / "work", "worker")
-        return Workdir(lambda: place, lambda: (original if copied else None, left), keeps)
+        return Workdir(
+            lambda: take("store", tmp_path, job("main")), lambda: (original if copied else None, left), keeps
+        )
 
     return make
 
@@ -144,30 +151,16 @@ def test_paths_of_the_bundle(tmp_path):
             files.path(name)
 
 
-def test_folders_of_workers_that_are_gone_are_swept(tmp_path):
-    own, other = (task_files.workdirs(store, tmp_path) for store in ("one:6379/0", "other:6379/0"))
-    now = own.parent.parent.stat().st_mtime
-    for worker, age in {"alive": 10**8, "dead": 10**8, "new": 0}.items():
-        (own / worker / "one").mkdir(parents=True)
-        os.utime(own / worker, (now - age, now - age))
-    for worker, age in {"perhaps": 3600, "old": 10**8}.items():
-        (other / worker / "one").mkdir(parents=True)
-        os.utime(other / worker, (now - age, now - age))
-    task_files.sweep(own, {"alive"})
-    assert {path.name for path in own.iterdir()} == {"alive", "new"}
-    assert {path.name for path in other.iterdir()} == {"perhaps"}
-
-
 def test_one_that_could_not_be_made_is_not_left_behind(tmp_path):
     def full():
         yield {"a": "1"}
         raise OSError(28, "No space left on device")
 
-    work = Workdir(lambda: tmp_path / "work", lambda: (None, full()), lambda path: True)
+    work = Workdir(lambda: take("store", tmp_path, job("job")), lambda: (None, full()), lambda path: True)
     for _ in range(2):
         with pytest.raises(DiskTrouble, match="No space"):
             _ = work.folder
-        assert not (tmp_path / "work").exists()
+        assert not list(tmp_path.glob("attempts/*/*"))
 
 
 def test_what_is_gone_is_removed_below_the_folder_only(make, tmp_path):

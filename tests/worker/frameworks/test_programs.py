@@ -1,6 +1,7 @@
 """Files that run their agents themselves, and what two runs of one agent have in common: nothing."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,7 +15,7 @@ from runner.core.errors import BadCrew
 from runner.testing import Answer, Call, ModelServer
 
 from ...support.soak import in_soak
-from .test_kills import digs, pytestmark, written
+from .test_kills import CALLS, digs, pytestmark, written
 
 __all__ = ["pytestmark"]
 
@@ -77,6 +78,25 @@ def test_what_libraries_log_is_what_they_log_alone(fleet: Any, client: Client, t
     # Then its output is what it prints alone
     assert (list(result.outputs.values()), result.error) == ([alone.rstrip("\n")], None)
     assert "[INFO" in fleet.log() or "INFO/" in fleet.log()
+
+
+def test_what_an_agent_says_of_where_it_is_is_the_same_after_a_kill_and_nothing_in_it_is_hidden(
+    models: ModelServer, fleet: Any, client: Client, tmp_path: Path
+) -> None:
+    # Given an agent that tells its model its working directory, and a worker whose cache is below a hidden folder
+    file = written(tmp_path, "pydantic-ai", models, dies=True)
+    code = file.read_text().replace('"You dig."', "f'You are in {os.getcwd()}.'")
+    assert "os.getcwd()" in code
+    file.write_text(code)
+    fleet.start("--concurrency", "1", "--pool", "prefork", RUNNER_CACHE_DIR=str(tmp_path / ".cache"))
+    # When its process is killed in the middle
+    result = client.submit(file, {"prompt": "Dig."}).wait(150)
+    # Then it asks no more than it does alone, always from one place, which a reader of folders does not pass over
+    assert (result.outputs, models.paid) == ({"agent": "done"}, CALLS), result.error
+    said = {word for request in models.log for word in re.findall(r"You are in (\S+)\.['\"]", repr(request.body))}
+    assert len(said) == 1
+    place = said.pop()
+    assert not any(part.startswith(".") for part in Path(place).parts), place
 
 
 @pytest.mark.parametrize("runs_itself", [False, True])

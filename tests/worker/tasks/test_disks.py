@@ -19,7 +19,7 @@ CREW = """
 """
 
 
-@pytest.mark.parametrize("what", ["work", "bundles"])
+@pytest.mark.parametrize("what", ["attempts", "bundles"])
 def test_a_task_that_its_machine_has_no_room_for_is_done_by_another(
     fleet, client, write_crew, tmp_path, eventually, what
 ):
