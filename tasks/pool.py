@@ -82,6 +82,7 @@ class Pool(AsynPool):
 
     def _on_last_job(self, inq: int, adapter: str) -> None:
         self._all_inqueues.discard(inq)
+        self._busy_workers.discard(inq)  # the pool counts these against those: it would take a free child for busy
         adapters.preload(adapter)  # where it was not: those that follow have it from here
 
     def _event_process_exit(self, hub: Any, proc: Any) -> None:

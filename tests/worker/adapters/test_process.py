@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,14 @@ CREW = """
         Task(name=name, description=f"Write about {{name}}.", expected_output="text", agent=agent, callback=note)
         for name in ("one", "two", "three")
     ])
+"""
+
+ALONE = """
+    from crewai import LLM, Agent, Crew, Task
+
+    llm = LLM(model="openai/gpt-4o-mini", base_url={url!r}, api_key="sk-secret")
+    agent = Agent(role="writer", goal="write", backstory="it writes", llm=llm)
+    crew = Crew(agents=[agent], tasks=[Task(name="a", description="Write.", expected_output="text", agent=agent)])
 """
 
 
@@ -103,6 +112,30 @@ def test_each_task_has_a_fresh_process_and_what_it_keeps_is_the_runs(
     # and that nobody tested this version was said once, here and there
     for text in (done.stderr, worker.log.read_text()):
         assert text.count("CrewAI 77.1 is installed; this was tested with ") == 1
+
+
+def test_one_process_waits_and_the_others_take_what_comes(
+    crewai_fleet: Any, client: Client, write_crew: Callable[..., Path], eventually: Callable[..., Any]
+) -> None:
+    may_answer = threading.Event()
+
+    def answer(_request: Any) -> str:
+        may_answer.wait(120)
+        return "said"
+
+    with ModelServer(answer) as models:
+        crew = str(write_crew(ALONE.format(url=models.root + "/v1")))
+        worker = crewai_fleet.start("--concurrency", "2")
+        runs = []
+        try:
+            for number in (1, 2):  # the second comes when the first one's process has long said that it takes no more
+                runs.append(crewai_fleet.runner("submit", crew, "--detach").stdout.split()[-1])
+                models.wait_for(number, 60)
+        finally:
+            may_answer.set()
+        ends = [client.run(run).wait(timeout=60) for run in runs]
+    assert [(end.status, end.recoveries, end.ledger["paid"]) for end in ends] == [("completed", 0, 1)] * 2
+    eventually(lambda: len(worker.children()) == 2)
 
 
 def test_a_pool_of_threads_leaves_the_tasks_to_a_pool_of_processes(
