@@ -8,75 +8,75 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from types import coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent
 
-from runner.tasks.switching import SwitchingTask, begun_by_run
-
-if TYPE_CHECKING:
-    from runner.tasks.task_loop import TaskLoop
+from runner.tasks.switching import Loop, SwitchingTask, begun_by_run
 
 T = TypeVar("T")
+
+Awaited = Coroutine[Any, Any, T] | Generator[Any, None, T]  #: what asyncio makes a task of
 
 STEPS_KEPT = 16  #: greenlets that are kept for steps to come: as many as often wait at a time
 
 
-def new_task(
-    tasks: "TaskLoop", loop: asyncio.AbstractEventLoop, wanted: Coroutine[Any, Any, T], **options: Any
-) -> "asyncio.Task[T]":
-    """The asyncio task of a coroutine: what `asyncio.loop.set_task_factory` asks for."""
-    task = asyncio.Task(_stepwise(tasks, wanted), loop=loop, **options)
-    context = options.get("context")
-    if (begun := begun_by_run.get() if context is None else context.get(begun_by_run)) is not None:
-        begun.add(task)
-        task.add_done_callback(begun.discard)
-    return task
+class Coroutines:
+    """Those of one loop. ``steps`` are greenlets that none of them needs just now."""
 
+    def __init__(self, loop: Loop) -> None:
+        self._loop, self.steps = loop, list[Step]()
 
-async def _stepwise(tasks: "TaskLoop", wanted: Coroutine[Any, Any, T]) -> T:
-    around = asyncio.current_task()
-    assert around is not None
-    found: T = await _steps(tasks, wanted, around)
-    return found
+    def new_task(self, loop: asyncio.AbstractEventLoop, wanted: Awaited[T], **options: Any) -> "asyncio.Task[T]":
+        """The asyncio task of a coroutine: what `asyncio.loop.set_task_factory` asks for."""
+        task = asyncio.Task(self._stepwise(wanted), loop=loop, **options)
+        context = options.get("context")
+        if (begun := begun_by_run.get() if context is None else context.get(begun_by_run)) is not None:
+            begun.add(task)
+            task.add_done_callback(begun.discard)
+        return task
 
+    async def _stepwise(self, wanted: Awaited[T]) -> T:
+        around = asyncio.current_task()
+        assert around is not None
+        found: T = await self._steps(wanted, around)
+        return found
 
-@coroutine
-def _steps(
-    tasks: "TaskLoop", wanted: Coroutine[Any, Any, Any], around: "asyncio.Task[Any]"
-) -> Generator[Any, Any, Any]:
-    """Do its steps. A cancellation that comes while one waits is raised where the coroutine awaits."""
-    do: Callable[[], Any] = partial(wanted.send, None)
-    while True:
-        cancelled: asyncio.CancelledError | None = None
-        step = tasks.steps.pop() if tasks.steps else Step(tasks)
-        over = step.begin(do, around)
-        while over is not None and not step.is_over:
+    @coroutine
+    def _steps(self, wanted: Awaited[Any], around: "asyncio.Task[Any]") -> Generator[Any, Any, Any]:
+        """Do its steps. A cancellation that comes while one waits is raised where the coroutine awaits."""
+        do: Callable[[], Any] = partial(wanted.send, None)
+        while True:
+            cancelled: asyncio.CancelledError | None = None
+            step = self.steps.pop() if self.steps else Step(self._loop, self.steps)
+            over = step.begin(do, around)
+            while over is not None and not step.is_over:
+                try:
+                    yield from over
+                except asyncio.CancelledError as error:
+                    cancelled = error
+                    over = step.renew()
+            if cancelled is not None and around.cancelling():  # the step did not make it undone
+                around.uncancel()
+                around.cancel(*cancelled.args)
             try:
-                yield from over
-            except asyncio.CancelledError as error:
-                cancelled = error
-                over = step.renew()
-        if cancelled is not None and around.cancelling():  # the step did not make it undone
-            around.uncancel()
-            around.cancel(*cancelled.args)
-        try:
-            awaits = step.end()
-        except StopIteration as end:
-            return end.value
-        del step, over
-        try:
-            do = partial(wanted.send, (yield awaits))
-        except BaseException as error:
-            do = partial(wanted.throw, error)
+                awaits = step.end()
+            except StopIteration as end:
+                return end.value
+            del step, over
+            try:
+                do = partial(wanted.send, (yield awaits))
+            except BaseException as error:
+                do = partial(wanted.throw, error)
 
 
 class Step(SwitchingTask):
     """The greenlet that one step is done in. It is there for one step of any coroutine after the other: one that waits
     for a model needs none, and the stack of a greenlet takes as much memory as all else that waits."""
 
-    def __init__(self, tasks: "TaskLoop") -> None:
-        super().__init__(tasks, self._run, None)
+    def __init__(self, loop: Loop, kept: "list[Step]") -> None:
+        super().__init__(loop, self._run, None)
+        self._kept = kept
         self.is_over = False
         self._around: Any = None
         self._do: Callable[[], Any] = bool
@@ -101,8 +101,8 @@ class Step(SwitchingTask):
         found, error = self._found, self._error
         self._do, self._around, self._found, self._error, self._over = bool, None, None, None, None
         self.gr_context = None
-        if len(self._loop.steps) < STEPS_KEPT:
-            self._loop.steps.append(self)
+        if len(self._kept) < STEPS_KEPT:
+            self._kept.append(self)
         else:
             self.throw()  # it ends: left to itself, it would stay for ever where it is
         if error is None:

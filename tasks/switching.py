@@ -11,18 +11,16 @@ import contextvars
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
 from runner.core.errors import Interrupted
 from runner.journal.cancellation.async_raise import InterruptibleSection
-
-if TYPE_CHECKING:
-    from runner.tasks.task_loop import Places, TaskLoop
 
 T = TypeVar("T")
 
@@ -35,10 +33,62 @@ begun_by_run: contextvars.ContextVar["set[asyncio.Task[Any]] | None"] = contextv
 """The asyncio tasks of a coroutine that a task runs as `asyncio.run` does, and of what it began, until they end."""
 
 
+class Places:
+    """So many threads that tasks may have at a time. Each is for who waits longest. All of this is for the loop."""
+
+    def __init__(self, free: int) -> None:
+        self._free, self.queue = free, deque["SwitchingAlarm"]()
+
+    def take(self, task: "SwitchingTask") -> "SwitchingAlarm | None":
+        """Let a task have one; what to wait for where all are in use."""
+        if self._free:
+            self._free -= 1
+            return None
+        alarm = task.alarm()
+        self.queue.append(alarm)
+        return alarm
+
+    def leave(self, alarm: "SwitchingAlarm") -> bool:
+        """A task does not wait for one any more. Returns whether it still did."""
+        with contextlib.suppress(ValueError):
+            self.queue.remove(alarm)
+            return True
+        return False
+
+    def give(self) -> None:
+        """One is free."""
+        if self.queue:
+            self.queue.popleft().set_here()
+        else:
+            self._free += 1
+
+
+class Loop(Protocol):
+    """The loop of such a thread, for the tasks there.
+
+    ``hub`` is the greenlet that it is run in; ``flights`` are those that wait for what another task gets, by its key.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    hub: greenlet
+    flights: dict[Hashable, list["SwitchingAlarm"]]
+    for_tasks: Places
+    for_tools: Places
+
+    def call(self, do: Callable[..., object], *arguments: Any) -> None:
+        """Have it called in the loop's thread. From any thread."""
+
+    def in_turn(self, turn: Callable[[], None]) -> None:
+        """Have one task continued, when it is its turn."""
+
+    def switch(self, task: greenlet, exception: type[BaseException] | None = None) -> None:
+        """Continue a task until it waits."""
+
+
 class SwitchingTask(greenlet):
     """One task: a `waiting.Waiter`. It is continued by the loop alone, in the loop's thread."""
 
-    def __init__(self, loop: "TaskLoop", run: Callable[[], object], local: Any) -> None:
+    def __init__(self, loop: Loop, run: Callable[[], object], local: Any) -> None:
         super().__init__(run, loop.hub)
         self._loop, self.local = loop, local
         self._parked = 0  # the number of its wait, if it is in one that may be interrupted
@@ -195,7 +245,7 @@ class SwitchingTask(greenlet):
 
         return over
 
-    def _take(self, places: "Places") -> None:
+    def _take(self, places: Places) -> None:
         alarm = places.take(self)
         if alarm is not None:
             try:
@@ -217,7 +267,7 @@ class SwitchingTask(greenlet):
 class SwitchingAlarm:
     """What one task waits for."""
 
-    def __init__(self, task: SwitchingTask, loop: "TaskLoop") -> None:
+    def __init__(self, task: SwitchingTask, loop: Loop) -> None:
         self._task, self._loop = task, loop
         self._number = 0
         self._set = False
@@ -251,7 +301,7 @@ class SwitchingAlarm:
 class SwitchingSection:
     """A section of one task, into which others may break where it waits."""
 
-    def __init__(self, task: SwitchingTask, loop: "TaskLoop", may: Callable[[], bool]) -> None:
+    def __init__(self, task: SwitchingTask, loop: Loop, may: Callable[[], bool]) -> None:
         self._task, self._loop, self._may, self._over = task, loop, may, False
 
     def break_in(self, exception: type[BaseException]) -> bool:

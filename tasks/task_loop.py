@@ -9,15 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
 from runner.core import waiting
-from runner.tasks.coroutines import Step, new_task
-from runner.tasks.switching import SwitchingAlarm, SwitchingTask, current
+from runner.tasks.coroutines import Coroutines
+from runner.tasks.switching import Places, SwitchingAlarm, SwitchingTask, current
 
 log = logging.getLogger(__name__)
 
@@ -26,36 +25,6 @@ LOOKS = 16  #: at what came, while which the tasks that have begun continue befo
 BRIEF = 0.0001  #: seconds of the processor's time, which a look takes at most after which none of them continued
 LONG = 0.1  #: seconds for which one task may have the thread before the log says so
 BROKEN = 75  #: exit code of a worker whose loop does not run any more
-
-
-class Places:
-    """So many threads that tasks may have at a time. Each is for who waits longest. All of this is for the loop."""
-
-    def __init__(self, free: int) -> None:
-        self._free, self.queue = free, deque[SwitchingAlarm]()
-
-    def take(self, task: SwitchingTask) -> SwitchingAlarm | None:
-        """Let a task have one; what to wait for where all are in use."""
-        if self._free:
-            self._free -= 1
-            return None
-        alarm = task.alarm()
-        self.queue.append(alarm)
-        return alarm
-
-    def leave(self, alarm: SwitchingAlarm) -> bool:
-        """A task does not wait for one any more. Returns whether it still did."""
-        with contextlib.suppress(ValueError):
-            self.queue.remove(alarm)
-            return True
-        return False
-
-    def give(self) -> None:
-        """One is free."""
-        if self.queue:
-            self.queue.popleft().set_here()
-        else:
-            self._free += 1
 
 
 class TaskLoop:
@@ -74,7 +43,6 @@ class TaskLoop:
         self.loop = asyncio.new_event_loop()
         self.hub: greenlet = getcurrent()
         self.flights: dict[Hashable, list[SwitchingAlarm]] = {}
-        self.steps: list[Step] = []  # those that no coroutine needs just now
         self._free = [SimpleNamespace(place=n) for n in reversed(range(places))]
         self._idle = threading.Event()
         self._idle.set()
@@ -91,7 +59,7 @@ class TaskLoop:
     def _run(self) -> None:
         self.hub = getcurrent()
         asyncio.set_event_loop(self.loop)
-        self.loop.set_task_factory(partial(new_task, self))
+        self.loop.set_task_factory(Coroutines(self).new_task)
         self.loop.set_default_executor(ThreadPoolExecutor(self._threads, thread_name_prefix="of-a-task"))
         try:
             while not self._run_until_stopped():
