@@ -1,5 +1,5 @@
 """Agents: who does a task, and how it is done."""
 
-from runner.agents.agent import Agent, Link
+from runner.agents.agent import Agent
 
-__all__ = ["Agent", "Link"]
+__all__ = ["Agent"]

@@ -1,6 +1,5 @@
 """An agent: who does a task."""
 
-import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from uuid import UUID, uuid4
@@ -11,7 +10,7 @@ from runner.agents.mcp.servers import as_servers
 from runner.agents.unsupported import refuse_unsupported
 from runner.core import live_objects
 from runner.core.output import LiteAgentOutput
-from runner.core.private import Private
+from runner.core.private import Link, Linked, Private
 from runner.core.runtime import engine_of
 from runner.journal.rate_limit import RateLimiter
 from runner.llm.llm import as_model, model_name
@@ -19,23 +18,6 @@ from runner.providers.config import CheckpointConfig, Setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-class Link:
-    """A way back (agent to crew, task to crew) that plays no part in comparisons."""
-
-    __slots__ = ("to",)
-
-    def __init__(self, to: Any = None) -> None:
-        self.to = to
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Link)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
-        return Link(copy.deepcopy(self.to, memo))
 
 
 class Agent(BaseModel):
@@ -90,15 +72,7 @@ class Agent(BaseModel):
             refuse_unsupported(cls.__name__, given, cls.model_fields.keys())
         return given
 
-    @property
-    def crew(self) -> Any:
-        """The crew it works in, if it does."""
-        return self._crew.to
-
-    @crew.setter
-    def crew(self, crew: Any) -> None:
-        self._crew = Link(crew)
-
+    crew = Linked("_crew", "The crew it works in, if it does.")
     pace = Private[RateLimiter]("_pace", "Counts its calls where it is asked without a crew.")
     kickoff_event_id = Private[str | None]("_kickoff_event_id", "The event that its last kickoff started with.")
 

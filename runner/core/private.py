@@ -1,5 +1,6 @@
-"""A public name for what a pydantic model keeps beside its fields."""
+"""What a pydantic model keeps beside its fields, and public names for it."""
 
+import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -16,3 +17,27 @@ class Private(property, Generic[T]):
 
         def __get__(self, model: Any, owner: type | None = None, /) -> T: ...  # type: ignore[override]
         def __set__(self, model: Any, value: T, /) -> None: ...
+
+
+class Link:
+    """A way back (agent to crew, task to crew) that plays no part in comparisons."""
+
+    __slots__ = ("to",)
+
+    def __init__(self, to: Any = None) -> None:
+        self.to = to
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Link)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Link":
+        return Link(copy.deepcopy(self.to, memo))
+
+
+class Linked(property):
+    """The other end of a private `Link` by its public name."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        super().__init__(attrgetter(f"{name}.to"), lambda model, to: setattr(model, name, Link(to)), doc=doc)

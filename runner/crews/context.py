@@ -18,11 +18,12 @@ from uuid import UUID, uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
-from runner.agents import Agent, Link
+from runner.agents import Agent
 from runner.bundles import task_files as workdir
 from runner.bundles.task_files import TaskFiles
 from runner.core.class_names import Names
 from runner.core.output import TaskOutput
+from runner.core.private import Link, Linked
 from runner.engine.work import Work
 
 if TYPE_CHECKING:
@@ -79,14 +80,7 @@ class Task(BaseModel):
 
     _crew: Link = PrivateAttr(default_factory=Link)
 
-    @property
-    def crew(self) -> Any:
-        """The crew it belongs to, once it does."""
-        return self._crew.to
-
-    @crew.setter
-    def crew(self, crew: Any) -> None:
-        self._crew = Link(crew)
+    crew = Linked("_crew", "The crew it belongs to, once it does.")
 
     @field_validator("run")
     @classmethod
