@@ -1,7 +1,6 @@
 """What an agent is at: everything the loop needs, in one place."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +9,7 @@ from pydantic import BaseModel
 
 from runner.agents import Agent
 from runner.agents.tools import BaseTool
+from runner.core.context_value import ContextValue
 from runner.engine.work import Conversation
 from runner.journal.journal import Journal
 from runner.llm.llm import BaseLLM
@@ -60,11 +60,6 @@ def current() -> Job | None:
     return _current.get()
 
 
-@contextlib.contextmanager
-def at_work(job: Job) -> Iterator[None]:
+def at_work(job: Job) -> ContextValue[Job | None]:
     """In this context, it is."""
-    token = _current.set(job)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return ContextValue(_current, job)

@@ -23,7 +23,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path, PurePath
@@ -31,6 +31,7 @@ from types import FrameType, MethodType
 from typing import Any
 
 from runner.bundles.isolation import PREFIX
+from runner.core.context_value import ContextValue
 from runner.core.errors import RelativePath
 from runner.core.held_files import unheld
 
@@ -139,14 +140,9 @@ def refuse() -> list[str]:
     return found
 
 
-@contextlib.contextmanager
-def allowed() -> Iterator[None]:
+def allowed() -> ContextValue[list[str] | None]:
     """While this is open they are not refused here: the working directory is the crew's own."""
-    token = _refused.set(None)
-    try:
-        yield
-    finally:
-        _refused.reset(token)
+    return ContextValue(_refused, None)
 
 
 def install() -> Callable[[], None]:

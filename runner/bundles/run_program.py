@@ -8,6 +8,7 @@ from typing import Any
 from runner.bundles import loader, script
 from runner.bundles.arguments import Given, arguments, given, optional
 from runner.bundles.program import CALL, Program
+from runner.core.context_value import ContextValue
 
 
 def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str, Any], adapter: str = "") -> Program:
@@ -15,11 +16,8 @@ def program(root: Path, module: str, attr: str, *, key: str, inputs: Mapping[str
     called = attr.removesuffix(CALL)
 
     def do() -> object:
-        token = given.set(Given(inputs))
-        try:
+        with ContextValue(given, Given(inputs)):
             return _done(root, module, called, key)
-        finally:
-            given.reset(token)
 
     return Program(called, do, adapter)
 

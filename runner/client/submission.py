@@ -21,10 +21,11 @@ from runner.bundles.script import example_call
 from runner.bundles.target import Target, parse_target
 from runner.client.reading.crew import Request, plan_of
 from runner.client.reading.process import Reader
-from runner.core import names, settings
+from runner.core import settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
 from runner.core.inputs import refuse_missing, stored, typed
+from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.modelserver import stubs
@@ -94,7 +95,7 @@ def run_id_for(id: str) -> str:
     """The run id that an idempotent submission gets."""
     if not id.strip():
         raise UsageError("--id must not be empty")
-    if why := names.why_not(id):
+    if why := why_no_name(id):
         raise UsageError(f"--id {id[:80]!r} {why}")
     if len(id) > LONGEST_ID:
         raise UsageError(f"--id has {len(id)} characters: at most {LONGEST_ID} are allowed")

@@ -1,9 +1,9 @@
 """A key for each use of a tool, the same however often that use is begun."""
 
-import contextlib
 import uuid
-from collections.abc import Iterator
 from contextvars import ContextVar
+
+from runner.core.context_value import ContextValue
 
 _key: ContextVar[str | None] = ContextVar("runner_idempotency_key", default=None)
 task_origin: ContextVar[str] = ContextVar("runner_idempotency_origin", default="")
@@ -19,14 +19,9 @@ def idempotency_key() -> str:
     return _key.get() or str(uuid.uuid4())
 
 
-@contextlib.contextmanager
-def keyed(key: str) -> Iterator[None]:
+def keyed(key: str) -> ContextValue[str | None]:
     """In this context, `idempotency_key` gives this one."""
-    token = _key.set(key)
-    try:
-        yield
-    finally:
-        _key.reset(token)
+    return ContextValue(_key, key)
 
 
 def origin() -> str:
@@ -34,11 +29,6 @@ def origin() -> str:
     return task_origin.get()
 
 
-@contextlib.contextmanager
-def originating(name: str) -> Iterator[None]:
+def originating(name: str) -> ContextValue[str]:
     """In this context, keys begin with this."""
-    token = task_origin.set(name)
-    try:
-        yield
-    finally:
-        task_origin.reset(token)
+    return ContextValue(task_origin, name)

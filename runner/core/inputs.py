@@ -6,8 +6,8 @@ from collections.abc import Mapping, Set
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
-from runner.core import names
 from runner.core.errors import BadInput
+from runner.core.plain_text import why_no_name
 
 KINDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "boolean": ("true or false", (bool,)),
@@ -116,7 +116,7 @@ def _bad_name(name: object) -> str:
         return f"the name of an input must be text, not {name!r}"
     if not name.strip():
         return "an input has an empty name"
-    why = names.why_not(name)
+    why = why_no_name(name)
     return f"the name of the input {name[:80]!r} {why}" if why else ""
 
 

@@ -22,3 +22,16 @@ def bare(text: str) -> str:
 def json_text(data: Any) -> str:
     """JSON on one line, with each control character escaped."""
     return _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(data, ensure_ascii=False))
+
+
+def why_no_name(name: str, *, most: int | None = None) -> str:
+    """Why a name, of at most so many bytes, is not taken; "" if it is. It is UTF-8, and one line in every list."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        return "contains half of a surrogate pair, which is not valid UTF-8"
+    if printable(name) != name or "\t" in name or name.splitlines() not in ([], [name]):
+        return "has control characters: leave them out"
+    if most is not None and size > most:
+        return f"has {size} bytes: at most {most} are allowed"
+    return ""

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.core import names
 from runner.core.errors import UsageError
+from runner.core.plain_text import why_no_name
 
 DEFAULT_QUEUE = "runner"
 MEMORY = ".memory"  #: the folder among a run's files that a flow remembers in: no part of a bundle
@@ -82,7 +82,7 @@ def default_queue() -> str:
 @functools.lru_cache(maxsize=64)  # a process names few, again and again
 def queue_name(name: str) -> str:
     """The name, unless it is odd or long, has blanks, or could be a key of the store. Raises `UsageError`."""
-    if why := names.why_not(name, most=LONGEST_QUEUE):
+    if why := why_no_name(name, most=LONGEST_QUEUE):
         raise UsageError(f"{name[:80]!r} is not a queue name: it {why}")
     if not name.isprintable() or " " in name:
         raise UsageError(f"{name!r} is not a queue name: it contains blanks")

@@ -8,11 +8,12 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from runner.agents import Agent
-from runner.core import encoding, names, waiting
+from runner.core import encoding, waiting
 from runner.core import output as outputs
 from runner.core.errors import BadCrew, TaskError
 from runner.core.interpolation import interpolate, placeholders
 from runner.core.output import TaskOutput
+from runner.core.plain_text import why_no_name
 from runner.core.plan import THREAD, Plan, PlannedTask, refuse_cycles, sequential_order
 from runner.core.plan.dependencies import EVERYTHING
 from runner.crews import native_task, planning
@@ -181,7 +182,7 @@ def keys_of(crew: Crew) -> list[str]:
     if twice:
         raise BadCrew(f"two tasks are called {twice[0]!r}: give each its own name")
     for key in keys:
-        if why := names.why_not(key):
+        if why := why_no_name(key):
             raise BadCrew(f"the task name {key[:40]!r} {why}")
         if len(key) > LONGEST_NAME:
             raise BadCrew(

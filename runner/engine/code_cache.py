@@ -19,6 +19,7 @@ from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, Place, TaskFiles, Workdir
 from runner.core import output as outputs
 from runner.core.clock import SYSTEM
+from runner.core.context_value import ContextValue
 from runner.core.errors import BundleDamaged, DiskTrouble, RelativePath, TaskError, Unsigned, needed_on_disk
 from runner.core.interpolation import interpolate
 from runner.core.jobs import Claim
@@ -153,13 +154,9 @@ class CodeCache:
                 self._use(sha)
                 return self._loaded[key]
         given = loader.Given(inputs or {})
-        token = loader.given.set(given)
-        try:
-            found = replace(
-                self._load(sha, module, attr, name, given, root, adapter), made_with=given.used
-            )  # unlocked: one slow import does not hold up others
-        finally:
-            loader.given.reset(token)
+        with ContextValue(loader.given, given):  # unlocked: one slow import does not hold up others
+            loaded = self._load(sha, module, attr, name, given, root, adapter)
+        found = replace(loaded, made_with=given.used)
         with self._lock:
             if root is not None or getattr(found.adapter, "remembers", False):
                 self._used.add(sha)

@@ -3,11 +3,11 @@
 One is no handler: it is not asked for by type, and receives nothing that happens beside its context.
 """
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 
+from runner.core.context_value import ContextValue
 from runner.events import kickoff
 from runner.events.base import BaseEvent
 
@@ -19,14 +19,9 @@ _sinks: ContextVar[tuple[Sink, ...]] = ContextVar("runner_sinks", default=())
 sinks = _sinks.get  #: those of this context, the outermost first
 
 
-@contextlib.contextmanager
-def receiving(sink: Sink) -> Iterator[None]:
+def receiving(sink: Sink) -> ContextValue[tuple[Sink, ...]]:
     """In this context, and in copies that are made of it, ``sink`` receives each event."""
-    token = _sinks.set((*_sinks.get(), sink))
-    try:
-        yield
-    finally:
-        _sinks.reset(token)
+    return ContextValue(_sinks, (*_sinks.get(), sink))
 
 
 def publish(event: BaseEvent, to: tuple[Sink, ...]) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from runner.core.compatibility import TRIGGER_PAYLOAD
+from runner.core.context_value import ContextValue
 from runner.core.errors import BadInput, TaskError
 from runner.events import (
     FlowInputReceivedEvent,
@@ -124,12 +125,8 @@ class Execution:
     @contextlib.contextmanager
     def _entered(self) -> Iterator[None]:
         self.outer = current.get()
-        token = current.set(self)
-        try:
-            with inside(self.flow):
-                yield
-        finally:
-            current.reset(token)
+        with ContextValue(current, self), inside(self.flow):
+            yield
 
     def arguments(self) -> list[Any]:
         """What the method is called with."""

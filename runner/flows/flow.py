@@ -1,10 +1,9 @@
 """``Flow``: what a person subclasses."""
 
-import contextlib
 import contextvars
 import os
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 from runner.bundles.target import root_of
 from runner.bundles.task_files import TaskFiles, current
 from runner.core import live_objects
+from runner.core.context_value import ContextValue
 from runner.core.runtime import engine_of
 from runner.events import FlowCreatedEvent, event_bus, kickoff
 from runner.flows import execution, feedback, plot
@@ -411,14 +411,9 @@ def _code_of(flow_class: type[Flow[Any]], flow: Flow[Any] | None = None) -> Any:
     return flow_class if flow is None and flow_class is not Flow else flow
 
 
-@contextlib.contextmanager
-def created_quietly() -> Iterator[None]:
+def created_quietly() -> ContextValue[bool]:
     """Creating flows in this context is not reported: they are restored ones."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
+    return ContextValue(_quiet, True)
 
 
 def _declared(flow_class: type) -> Any:

@@ -1,10 +1,9 @@
 """Which checkpoint settings an event falls under."""
 
-import contextlib
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Final
 
+from runner.core.context_value import ContextValue
 from runner.events.bus import event_bus
 from runner.providers.config import CheckpointConfig, is_setting
 
@@ -32,25 +31,15 @@ def resolve_checkpoint(value: CheckpointConfig | bool | None) -> CheckpointConfi
     return OPTED_OUT if value is False else None
 
 
-@contextlib.contextmanager
-def inside(source: Any) -> Iterator[None]:
+def inside(source: Any) -> ContextValue[Any]:
     """What models, tools and guardrails do in this context belongs to ``source``: a task, an agent or a flow."""
-    token = _inside.set(source)
-    try:
-        yield
-    finally:
-        _inside.reset(token)
+    return ContextValue(_inside, source)
 
 
-@contextlib.contextmanager
-def kicked_off(crew: Any) -> Iterator[None]:
+def kicked_off(crew: Any) -> ContextValue[Any]:
     """In this context the crew's tasks and agents are this crew's, also where they are others' too."""
     members = frozenset(map(id, (*crew.all_tasks, *crew.staff)))
-    token = _crew.set((crew, members))
-    try:
-        yield
-    finally:
-        _crew.reset(token)
+    return ContextValue(_crew, (crew, members))
 
 
 def find_checkpoint(source: Any) -> CheckpointConfig | None:

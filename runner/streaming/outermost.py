@@ -1,8 +1,9 @@
 """Whether the kickoff at hand is the one whose stream was asked for, or begins one of its own."""
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
+
+from runner.core.context_value import ContextValue
 
 _whole: ContextVar[bool] = ContextVar("runner_streamed_kickoff", default=False)
 
@@ -12,24 +13,13 @@ def is_begun() -> bool:
     return _whole.get()
 
 
-@contextlib.contextmanager
-def begun() -> Iterator[None]:
+def begun() -> ContextValue[bool]:
     """The next kickoff in this context gives its result, though it streams."""
-    token = _whole.set(True)
-    try:
-        yield
-    finally:
-        _whole.reset(token)
+    return ContextValue(_whole, True)
 
 
-@contextlib.contextmanager
-def inside() -> Iterator[None]:
+def inside() -> AbstractContextManager[bool | None]:
     """Inside of that kickoff others have streams of their own."""
-    if not _whole.get():
-        yield
-        return
-    token = _whole.set(False)
-    try:
-        yield
-    finally:
-        _whole.reset(token)
+    if _whole.get():
+        return ContextValue(_whole, False)
+    return nullcontext()

@@ -13,6 +13,7 @@ from typing import Any
 from crewai.events import crewai_event_bus
 
 from runner.bundles.isolation import being_read
+from runner.core.context_value import ContextValue
 from runner.engine.work import Work
 
 _BOOKKEEPERS = frozenset({"crewai", "crewai_core", "crewai_tools", "runner"})
@@ -96,14 +97,9 @@ class EventRouting:
 _quiet: ContextVar[bool] = ContextVar("runner_crewai_made_quietly", default=False)
 
 
-@contextlib.contextmanager
-def made_quietly() -> Iterator[None]:
+def made_quietly() -> ContextValue[bool]:
     """Creating flows in this context is not reported: each process of a run creates its own."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
+    return ContextValue(_quiet, True)
 
 
 def watch() -> None:

@@ -18,6 +18,7 @@ from crewai.flow.flow_context import current_flow_method_name
 from pydantic import BaseModel
 
 from runner.adapters.crewai.event_routing import EventRouting, Who
+from runner.core.context_value import ContextValue
 from runner.core.errors import BadFlow
 from runner.core.plan.expansion import Expansion, Shared
 from runner.engine.work import Work
@@ -60,11 +61,8 @@ class FlowEventFilter(EventRouting):
             params = {f"_{number}": one for number, one in enumerate(given)}
             begun = events.MethodExecutionStartedEvent(**self._about(execution.state), params=params)
             self._once(begun, self._id(self._work.key))
-        token = current_flow_method_name.set(self._method)
-        try:
+        with ContextValue(current_flow_method_name, self._method):
             yield
-        finally:
-            current_flow_method_name.reset(token)
 
     def asked(self, output: Any, message: str, emit: list[str] | None) -> None:
         """A person is asked for a word on the method's output."""

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from runner.agents.mcp.servers import MCPServerHTTP, MCPServerStdio, Server
+from runner.core.context_value import ContextValue
 from runner.core.errors import MissingDependency, TaskError, one_line
 from runner.journal.cancellation.cancel_scope import Wakeup
 from runner.journal.enclosing import at_end
@@ -74,12 +75,8 @@ def connections() -> Iterator[Connections]:
         yield outer
         return
     made = Connections()
-    token = _current.set(made)
-    try:
+    with contextlib.closing(made), ContextValue(_current, made):
         yield made
-    finally:
-        _current.reset(token)
-        made.close()
 
 
 class Connection:

@@ -10,9 +10,10 @@ from typing import Any, get_args
 from runner.bundles import loader
 from runner.bundles.target import Target
 from runner.client.reading import shapes
-from runner.core import errors, names
+from runner.core import errors
 from runner.core.errors import BadCrew, MissingDependency, RunnerError
 from runner.core.inputs import as_json, given_as_json
+from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.engine import adapters
 from runner.engine.adapter import Adapter
@@ -96,7 +97,7 @@ def refuse_odd_names(plan: Plan) -> None:
     methods = plan.grows["methods"] if plan.grows else ()
     named = [("crew", plan.crew), *(("task", task.key) for task in plan.tasks)]
     for what, name in [*named, *(("method", method["name"]) for method in methods)]:
-        if why := names.why_not(name):
+        if why := why_no_name(name):
             raise BadCrew(f"the {what} name {name[:40]!r} {why}")
     try:
         plan.to_json().encode()

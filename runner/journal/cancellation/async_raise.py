@@ -15,10 +15,12 @@ from runner.journal.cancellation.cancel_scope import Wakeup
 
 _LOCKING = {
     "threading": ("start", "set", "notify", "notify_all", "__enter__", "__exit__"),
+    "runner.core.context_value": ("__enter__",),
     "runner.journal.cancellation.timing": ("timed",),
     __name__: ("over", "_hooks", "_spend_elsewhere"),
 }
-"""Where a lock is held, or just being taken, that an exception could leave taken for ever; or an end is being made."""
+"""Where a lock is held, or just being taken, that an exception could leave taken for ever; where a context variable is
+set, that it could leave so; or where an end is being made."""
 
 _MARGIN = 10  # frames above that of a task as it begins, which are gone while it runs
 

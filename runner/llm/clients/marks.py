@@ -4,11 +4,11 @@ What is written to the cache costs a quarter more, so only a conversation that w
 part of what is asked: a call is known in its journal by the request without them.
 """
 
-import contextlib
 import re
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
+
+from runner.core.context_value import ContextValue
 
 MARK = {"type": "ephemeral"}
 
@@ -37,14 +37,9 @@ def mark(body: dict[str, Any]) -> None:
         turn["content"][-1] = {**turn["content"][-1], "cache_control": MARK}
 
 
-@contextlib.contextmanager
-def made() -> Iterator[None]:
+def made() -> ContextValue[bool]:
     """What is asked in here is marked by us: those who know a call by its request look at it `without` the marks."""
-    token = _made.set(True)
-    try:
-        yield
-    finally:
-        _made.reset(token)
+    return ContextValue(_made, True)
 
 
 def without(body: bytes) -> bytes:

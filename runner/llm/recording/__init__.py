@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
+from runner.core.context_value import ContextValue
 from runner.core.ledger import CallContext, CallResult, Usage, caller
 from runner.journal.enclosing import inside_of
 from runner.journal.journal import Journal
@@ -22,7 +23,6 @@ def journaled(journal: Journal, *, unattributed: bool = False) -> Iterator[None]
         yield
 
 
-@contextlib.contextmanager
 def calling(
     agent: str = "",
     *,
@@ -30,11 +30,7 @@ def calling(
     announced: bool = False,
     heard: Callable[[CallResult], None] | None = None,
     leaving: Callable[[], None] | None = None,
-) -> Iterator[CallContext]:
+) -> ContextValue[CallContext]:
     """Calls of models in this context are this agent's, in the ledger; see `CallContext`."""
     found = CallContext(agent, announced, heard, leaving, per_minute)
-    token = caller.set(found)
-    try:
-        yield found
-    finally:
-        caller.reset(token)
+    return ContextValue(caller, found)

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
+from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import wire
 from runner.llm.recording.recorded_call import RecordedCall, Tee, parse_request
@@ -52,12 +53,9 @@ def install(module: Any) -> None:
             return await _response(library, self, method, url, answer)
         await call.wait_async()
         with call:
-            token = _making.set(call)
-            try:
+            with ContextValue(_making, call):
                 stub = elsewhere(str(url), call.instead)
                 response = await request(self, method, str_or_url if stub is None else stub, **kw)
-            finally:
-                _making.reset(token)
             if not call.answered(response.status, response.headers.items()):
                 return response
             if call.streams:

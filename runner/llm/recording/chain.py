@@ -5,13 +5,13 @@ it finds the hash of the request that was made of the same conversation with the
 hash says which call it is, as for any other client. So a chain that is not found costs time, and is no other call.
 """
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from runner.core.context_value import ContextValue
 from runner.core.ledger import CallResult, caller
 from runner.journal.enclosing import code_here, current_journal
 from runner.llm.recording import wire
@@ -83,14 +83,9 @@ class _Offer:
 _offered: ContextVar[_Offer | None] = ContextVar("runner_chain", default=None)
 
 
-@contextlib.contextmanager
-def offering(chain: str | None) -> Iterator[None]:
+def offering(chain: str | None) -> ContextValue[_Offer | None]:
     """The call of a model that is made in here is recorded with its chain."""
-    token = _offered.set(_Offer(chain) if chain else None)
-    try:
-        yield
-    finally:
-        _offered.reset(token)
+    return ContextValue(_offered, _Offer(chain) if chain else None)
 
 
 class Link:

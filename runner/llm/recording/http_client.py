@@ -3,11 +3,11 @@
 A call of a model that leaves by one without them, as by urllib, is not recorded: it is counted.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+from runner.core.context_value import ContextValue
 from runner.llm.recording import unrecorded
 from runner.llm.recording.recorded_call import RecordedCall
 
@@ -52,14 +52,9 @@ def _look(connection: Any, data: bytes) -> None:
         unrecorded.look_at("POST", url, data)
 
 
-@contextmanager
-def leaving(outgoing: Outgoing | None) -> Iterator[None]:
+def leaving(outgoing: Outgoing | None) -> ContextValue[Outgoing | None]:
     """What is sent in here is this request; with None, another one that is of no concern."""
-    token = _outgoing.set(outgoing)
-    try:
-        yield
-    finally:
-        _outgoing.reset(token)
+    return ContextValue(_outgoing, outgoing)
 
 
 def install(library: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from runner.core import waiting
+from runner.core.context_value import ContextValue
 from runner.journal.enclosing import current_journal
 from runner.llm.recording import http_client, wire
 from runner.llm.recording.http_client import Outgoing, leaving
@@ -187,12 +188,8 @@ def _reading(kw: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _making(attempt: _Attempt | None, outgoing: Outgoing | None = None) -> Iterator[None]:
     """In here this attempt is made."""
-    token = _attempt.set(attempt)
-    try:
-        with leaving(outgoing):
-            yield
-    finally:
-        _attempt.reset(token)
+    with ContextValue(_attempt, attempt), leaving(outgoing):
+        yield
 
 
 class _Body(io.BytesIO):
