@@ -41,13 +41,16 @@ def _call(
 def doubtful(begun: Counters, left: Counters | None) -> Counters:
     """What of the steps that were begun is in doubt.
 
-    ``left`` are the calls of models, and where it has an entry for tools also those, that had left the process: one
-    that was begun and never left is in no doubt. Its tokens say of how many of each the note may be missing. And it has
-    steps of which the note may be missing.
+    ``left`` are the calls of models, and where it has an entry for no tool also those of tools, that had left the
+    process: one that was begun and never left is in no doubt. Its tokens say of how many of each the note may be
+    missing. And it has steps of which the note may be missing.
     """
     if left is None:
         return begun
-    found, kinds = Counters(), {"model", *(entry.kind for entry in left if entry.kind == "tool")}
+    found, kinds = (
+        Counters(),
+        {"model", *(entry.kind for entry, many in left.items() if entry.kind == "tool" and not many)},
+    )
     for entry in begun.keys() | left.keys():
         noted, out = max(begun[entry], 0), max(left[entry], 0)
         found[entry] = min(noted + left.tokens[entry], out) if entry.kind in kinds else max(noted, out)

@@ -429,7 +429,7 @@ class MemoryTask:
 
     def _unlock(self, run: Run, ready: Sequence[PlannedTask], process: str) -> Job | None:
         """Send what is ready, but for the first if the process continues with that: its job is returned."""
-        continues = bool(ready and process and self._claim.worker in self._memory.workers)  # without a lease none does
+        continues = bool(ready and process)
         attempt = open_task(run, self._name, ready[0]).attempt if continues else 0
         for planned in ready[1:] if continues else ready:
             unlock(self._memory, run, self._name, planned)
@@ -438,11 +438,11 @@ class MemoryTask:
     def _waiting(self, run: Run, process: str, queue: str) -> Job | None:
         """The oldest job of a queue, taken out of it, if the process may do it next: see ``waiting.lua``."""
         waiting = self._memory.queues[queue] if queue else ()
-        if not (process and waiting and self._claim.worker in self._memory.workers):
+        if not (process and waiting):
             return None
         job = waiting[0]
         other, task = self._memory.run(job.run_id), self._memory.task(job)
-        if other is None or task is None or other is run or not other.goes_on(job.branch):
+        if other is None or task is None or other is run:
             return None
         alike = all(run.fields.get(name) == other.fields.get(name) for name in ("adapter", "environment"))
         fits = alike and task.state is TaskState.queued and task.attempt == job.attempt

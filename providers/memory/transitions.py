@@ -36,11 +36,11 @@ def send(memory: Memory, run: Run, name: str, key: str) -> None:
 
 def open_task(run: Run, name: str, planned: PlannedTask) -> Task:
     """A task whose prerequisites are committed may run: it is in flight from here on."""
-    # One that is known was in flight under a plan in which less came before it.
+    # One that is known was in flight under a plan in which less came before it: what that said of it holds no more.
     task = run.branches[name].tasks.setdefault(planned.key, Task())
     task.attempt += 1
     task.state, task.context, task.timeout = TaskState.queued, planned.context or (), planned.timeout
-    task.pool = planned.pool or task.pool
+    task.pool = planned.pool
     return task
 
 
@@ -199,9 +199,9 @@ def finish(memory: Memory, run: Run, name: str, status: RunStatus, error: str = 
 
 
 def wait_if_asked(memory: Memory, run: Run, name: str) -> None:
-    """A branch waits, of which all that is left, or all that is in flight, has asked a person something."""
+    """A branch waits, of which all that is in flight has asked a person something."""
     branch = run.branches[name]
-    if not branch.asked or (branch.left != branch.asked and len(branch.tasks) != branch.asked):
+    if not branch.asked or len(branch.tasks) != branch.asked:
         return
     branch.status = RunStatus.waiting
     if run.branch == name:

@@ -34,6 +34,21 @@ WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
 }
 
 
+def _served() -> Counters:
+    served = Counters()
+    served.served(GPT, Usage(7, 3))
+    return served
+
+
+#: Each way to record a step. (What is served from the journal counts where it was recorded.)
+RECORDS: dict[str, Callable[[ClaimedTask, str], Any]] = {
+    "a step": lambda task, step: task.record_step(step, "1", replayed=NONE),
+    "a call": lambda task, step: task.record_step(step, "1", entry=GPT, usage=Usage(5, 2), replayed=NONE),
+    "a call after others": lambda task, step: task.record_step(step, "1", entry=GPT, replayed=_served()),
+    "some": lambda task, step: task.record_steps([DoneStep(step, "1")], replayed=NONE),
+}
+
+
 class ClaimConformance:
     """Laws 1, 2 and 3."""
 
@@ -138,6 +153,15 @@ class ClaimConformance:
             assert driver.states("r-1") == {"a": "queued"}
         assert isinstance(driver.store.claim(job, worker="w0", process="p0", unfit=(), environments=",0af1,"), Claim)
 
+    def test_a_process_for_any_environment_takes_each_and_one_for_some_what_needs_none(
+        self, driver: StoreDriver
+    ) -> None:
+        driver.submit(DIAMOND, environment="0af1 in/crew.py", module="in.crew", attr="crew")
+        driver.submit(DIAMOND, "r-2")
+        first, second = driver.jobs()
+        assert isinstance(driver.claim(first), Claim)
+        assert isinstance(driver.store.claim(second, worker="w0", process="p0", unfit=(), environments=",0af1,"), Claim)
+
     def test_a_job_that_is_sent_on_waits_for_another_worker(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         (job,) = driver.jobs()
@@ -193,6 +217,54 @@ class ClaimConformance:
         driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9)
         assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2", "s#3": "3"}
         assert (driver.runs.get("r-1").paid, driver.runs.get("r-1").in_doubt) == (2, 1)
+
+    def test_of_a_step_that_is_named_twice_side_by_side_the_first_stands(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        task.record_steps([DoneStep("s#1", "1"), DoneStep("s#2", "2"), DoneStep("s#1", "3")], replayed=NONE)
+        task.release(replayed=NONE)
+        assert driver.take("a")["a"].recorded == {"s#1": "1", "s#2": "2"}
+        assert driver.runs.get("r-1").paid == 2
+
+    def test_what_was_replayed_before_steps_side_by_side_is_counted_once(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        for _ in range(2):
+            task.record_steps([DoneStep("s#1", "1"), DoneStep("s#2", "2")], replayed=Counters([STEP]))
+        assert driver.runs.get("r-1").replayed == 1
+
+    def test_a_step_that_stands_for_others_is_not_paid_for(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        task.record_step("s#1", "1", entry=None, replayed=NONE)
+        assert driver.runs.get("r-1").paid == 0
+
+    def test_a_tool_without_a_name_is_counted_among_all(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        task = driver.task(driver.take("a")["a"])
+        task.record_step("s#1", "1", entry=AccountKey("tool"), replayed=NONE)
+        assert driver.runs.get("r-1").tools_paid == 1
+        assert driver.runs.tools("r-1") == {}
+
+    # -- progress
+
+    @pytest.mark.parametrize("how", RECORDS)
+    def test_who_records_no_more_than_before_makes_no_progress(self, driver: StoreDriver, how: str) -> None:
+        driver.submit(plan_of("a"))
+        for crash in (1, 2):
+            RECORDS[how](driver.task(driver.take("a")["a"]), f"s#{crash}")
+            driver.workers.reap("w0", process="p0", reason="killed", max_attempts=2)
+        assert driver.runs.get("r-1").status is RunStatus.failed
+
+    @pytest.mark.parametrize("how", RECORDS)
+    def test_who_records_more_than_before_is_handed_over_anew(self, driver: StoreDriver, how: str) -> None:
+        driver.submit(plan_of("a"))
+        for turn in range(3):
+            task = driver.task(driver.take("a")["a"])
+            for step in range(turn + 1):
+                RECORDS[how](task, f"s#{turn}.{step}")
+            driver.workers.reap("w0", process="p0", reason="it was slow", max_attempts=1, max_handovers=2)
+        assert driver.runs.get("r-1").status is RunStatus.running
 
     def test_the_first_record_of_a_step_stands(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)

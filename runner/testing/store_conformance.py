@@ -5,12 +5,13 @@ import pytest
 from runner.testing.store_batches import BatchConformance
 from runner.testing.store_branches import BranchConformance
 from runner.testing.store_claims import ClaimConformance
+from runner.testing.store_continuing import ContinuingConformance
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 from runner.testing.store_driver import StoreDriver, plan_of
 from runner.testing.store_endings import EndingConformance
 
 
-class StoreConformance(ClaimConformance, EndingConformance, BranchConformance, BatchConformance):
+class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformance, BranchConformance, BatchConformance):
     """A subclass gives the fixture ``driver``: a `StoreDriver` on an empty store."""
 
     @pytest.fixture

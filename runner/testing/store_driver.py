@@ -156,9 +156,12 @@ class StoreDriver(ABC):
         how: dict[str, Any] = {"used": used, "process": process, "queue": queue}
         return writes.commit(outputs.dump(text, None), unlocks, replayed=NOTHING_SERVED, **how)
 
-    def expand(self, claim: Claim, expansion: Expansion, version: str) -> bool:
-        """Do a task of a plan that grows."""
-        return self.task(claim).expand(expansion, version, replayed=NOTHING_SERVED, used=NOTHING)
+    def expand(
+        self, claim: Claim, expansion: Expansion, version: str, task: ClaimedTask | None = None, process: str = ""
+    ) -> bool:
+        """Do a task of a plan that grows; a ``process`` continues with what that makes ready."""
+        writes = task or self.task(claim)
+        return writes.expand(expansion, version, replayed=NOTHING_SERVED, used=NOTHING, process=process)
 
     def work(self) -> None:
         """Do what is queued, and what that unlocks."""

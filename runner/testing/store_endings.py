@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from runner.core.errors import ClaimLost, Conflict
+from runner.core.errors import Conflict
 from runner.core.ledger import Counters
 from runner.core.plan import Plan, PlannedTask
 from runner.core.plan.dependencies import ReadSet
 from runner.core.states import RunStatus
-from runner.testing.store_driver import LEASE, QUEUE, StoreDriver, plan_of, seen
+from runner.testing.store_driver import LEASE, StoreDriver, plan_of, seen
 from runner.testing.store_driver import NOTHING_SERVED as NONE
 
 DIAMOND = plan_of("a", "b: a", "c: a", "d: b c")
@@ -48,68 +48,6 @@ class EndingConformance:
         assert driver.states("r-1") == {"b": "running"}
         driver.commit(claims["b"])
         assert driver.states("r-1") == {"d": "queued"}
-
-    def test_a_process_continues_with_the_first_task_that_its_commit_makes_ready(self, driver: StoreDriver) -> None:
-        driver.submit(DIAMOND)
-        task = driver.task(claim := driver.take("a")["a"])
-        driver.commit(claim, task=task, process="p1")
-        going = task.next
-        assert going is not None
-        assert (going.job.task, going.job.attempt, going.worker) == ("b", 1, claim.worker)
-        assert going.token > claim.token
-        assert going.context["a"]["raw"] == "a()"
-        assert driver.states("r-1") == {"b": "running", "c": "queued"}
-        assert [job.task for job in driver.jobs()] == ["c"], "what it continues with is not sent"
-        assert [told[:2] for told in driver.told("r-1")][-2:] == [("task_completed", "a"), ("task_started", "b")]
-        assert driver.commit(going) == "running"
-
-    def test_a_claim_that_came_with_a_commit_is_taken_back_as_any(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        task = driver.task(claim := driver.take("a")["a"])
-        driver.commit(claim, task=task, process="p1")
-        assert driver.workers.reap(claim.worker, process="p1", reason="it died", max_attempts=5)
-        assert driver.states("r-1") == {"b": "queued"}
-        assert task.next is not None
-        with pytest.raises(ClaimLost):
-            driver.commit(task.next)
-
-    @pytest.mark.parametrize(
-        ("fields", "taken"), [({}, True), ({"adapter": "strange"}, False), ({"environment": "e crew.py"}, False)]
-    )
-    def test_a_process_after_whose_commit_nothing_is_ready_continues_with_a_job_of_its_queue(
-        self, driver: StoreDriver, fields: dict[str, str], taken: bool
-    ) -> None:
-        driver.submit(plan_of("a"))
-        task = driver.task(claim := driver.take("a")["a"])
-        driver.submit(plan_of("a", "b: a"), "r-2", **fields)
-        assert driver.commit(claim, task=task, process="p1", queue=QUEUE) == "completed"
-        assert (task.next is not None) == taken, "of the same kind alone"
-        assert driver.states("r-2") == {"a": "running" if taken else "queued"}
-        assert [job.run_id for job in driver.jobs()] == ([] if taken else ["r-2"])
-        if task.next is not None:
-            assert (task.next.job.run_id, task.next.job.task, task.next.worker) == ("r-2", "a", claim.worker)
-            assert driver.commit(task.next) == "running"
-
-    def test_what_is_ready_comes_before_what_waits(self, driver: StoreDriver) -> None:
-        driver.submit(plan_of("a", "b: a"))
-        task = driver.task(claim := driver.take("a")["a"])
-        driver.submit(plan_of("a"), "r-2")
-        driver.commit(claim, task=task, process="p1", queue=QUEUE)
-        assert task.next is not None
-        assert task.next.job.task == "b"
-
-    def test_a_job_of_its_own_run_or_one_that_is_over_is_left_to_who_receives_messages(
-        self, driver: StoreDriver
-    ) -> None:
-        driver.submit(plan_of("a", "b"))
-        task = driver.task(claim := driver.take("a")["a"])
-        driver.commit(claim, task=task, process="p1", queue=QUEUE)
-        assert task.next is None
-        driver.submit(plan_of("a"), "r-2")
-        driver.runs.cancel("r-2", "enough")
-        task = driver.task(claim := driver.take("b")["b"])
-        driver.commit(claim, task=task, process="p1", queue=QUEUE)
-        assert task.next is None
 
     def test_a_task_knows_which_events_ended_it_and_its_branch(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))
@@ -208,6 +146,13 @@ class EndingConformance:
         told = [kind for kind, *_ in driver.told("r-1")]
         assert (told.count("task_released"), told.count("task_recovered")) == (3, 0)
 
+    def test_who_hands_a_task_over_has_not_died_of_it(self, driver: StoreDriver) -> None:
+        driver.submit(DIAMOND)
+        for handovers in (9, 9, 0):
+            driver.take("a")
+            driver.workers.reap("w0", process="p0", reason="it ended", max_attempts=2, max_handovers=handovers)
+        assert driver.runs.get("r-1").status is RunStatus.running
+
     def test_a_task_that_gets_further_each_time_does_not(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
         for crash in range(6):
@@ -265,6 +210,13 @@ class EndingConformance:
         assert driver.runs.get("r-1").status is RunStatus.running
         driver.task(claim).ask("q#2", "{}", replayed=NONE)
         assert driver.runs.answer("r-1", "main", question, '"late"') == "changed"
+
+    def test_a_branch_of_which_more_is_in_flight_than_was_asked_goes_on(self, driver: StoreDriver) -> None:
+        driver.submit(plan_of("a", "b", "c", "d: a b c"))
+        claims = driver.take("a", "b", "c")
+        driver.task(claims["a"]).ask("q#1", "{}", replayed=NONE)
+        assert driver.commit(claims["b"]) == "running"
+        assert driver.commit(claims["c"]) == "waiting"
 
     def test_a_branch_waits_when_nothing_else_is_in_flight(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a", "b", "c: a b"))

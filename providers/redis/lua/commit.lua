@@ -30,15 +30,16 @@ if expansion and (redis.call("HGET", shared_key(branch), "version") or "") ~= ex
 local r, b = of_run(run), of_branch(branch)
 local unlocked = expansion and #next or 0
 local left = tonumber(b[8]) + unlocked - 1
--- A worker without a lease claims nothing, nor does any before what waits is sent again for a newer protocol.
+-- Who holds a claim is registered: only its last claim goes with it (reap.lua). Before what waits is sent again for a newer
+-- protocol, no process continues.
 local going, waits
-if process ~= "" and (#next > 0 or queue ~= "") and redis.call("ZSCORE", workers_key(home), worker) then
+if process ~= "" then
   for _, job in ipairs(b[1] == "running" and tonumber(r[12] or "1") == PROTOCOL and next or {}) do
     if job.needs == 1 or (redis.call("HGET", waits_key(branch), job.task) or 0) + 1 == job.needs then
       going = {}
       going.job, going.record = job, task_key(branch, job.task)
       going.t = of_task(going.record)
-      if job.context ~= "[]" then going.t[3] = job.context end
+      going.t[3], going.t[4] = job.context, job.timeout
       going.found = gathered(run, name, branch, job.task, going.t, key)
       break
     end
@@ -115,8 +116,9 @@ for _, job in ipairs(next) do
     ready = redis.call("HINCRBY", waits_key(branch), job.task, 1) == job.needs
     if ready then redis.call("HDEL", waits_key(branch), job.task) end
   end
-  if ready and going and going.job == job then
+  if going and going.job == job then
     redis.call("SADD", open_key(branch), job.task)
+    forget_planned(going.record, tonumber(going.t[2] or "0"))
   elseif ready then
     unlock(home, run, name, branch, job, at, {id, r[17], r[16], r[8], r[18]})
   end
@@ -129,12 +131,11 @@ if left == 0 then
   finish(home, run, name, "completed", "", at)
   return ended("completed", all)
 end
-if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
+if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, stamp, at) then
   return ended("waiting", 0)
 end
 if not going then return ended("running", 0) end
 local job, t, found = going.job, going.t, going.found
-if job.timeout ~= "0" then t[4] = job.timeout end
 t[2] = string.format("%.0f", (t[2] or 0) + 1)
 for i = 1, #found.context, 2 do
   if found.context[i] == key then found.context[i + 1] = whole end

@@ -6,7 +6,6 @@
 --
 -- ``id`` is "" where the run is over, ``instead_of`` is "" where there was none before. Returns nothing.
 local held = held_key(home)
-redis.call("ZCARD", held)
 redis.call("ZREM", held, instead_of)
 if id ~= "" then lease_state(home, id, lease) end
 redis.call("ZREMRANGEBYSCORE", held, "-inf", now())

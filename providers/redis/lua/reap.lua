@@ -76,7 +76,7 @@ end
 if process == "" and redis.call("HLEN", claims) == 0 then
   redis.call("ZREM", workers, id)
   redis.call("DEL", worker)
-elseif process == "" and #back > 0 and registered then
+elseif process == "" and registered then
   redis.call("HINCRBY", worker, "recheck", 1)  -- if it lives, it is still registered, and is to learn of it
 end
 return {1, back, {}}

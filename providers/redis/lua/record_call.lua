@@ -54,12 +54,10 @@ if redis.call("HSETNX", journal, step, value) == 1 then
                                   unpack(said)))
   end
   redis.call("HSET", run, unpack(of_run))
-  local fresh = redis.call("HLEN", journal) == 1
-  if fresh or not line then
+  if not line or redis.call("HLEN", journal) == 1 then
     -- Begun after the run was over, they would outlive it.
     local ttl = redis.call("PTTL", run)
-    if ttl > 0 and fresh then redis.call("PEXPIRE", journal, ttl) end
-    if ttl > 0 and not line then redis.call("PEXPIRE", ledger_key(run), ttl) end
+    for _, k in ipairs(ttl > 0 and {journal, ledger_key(run)} or {}) do redis.call("PEXPIRE", k, ttl) end
   end
 end
 if tonumber(reached) > tonumber(t[3] or 0) then

@@ -23,7 +23,7 @@ if (fields_text ~= "{}" or plan ~= "") and tonumber(r[5]) > 0 then return "busy"
 local sha = fields.bundle or r[4]
 if sha ~= "" and redis.call("HEXISTS", bundle, "data") == 0 then return "no bundle" end
 -- A plan that stays stands with the new code, too.
-local stays = plan == "" and fields.bundle and r[4] ~= "" and redis.call("HGET", bundle_key(home, r[4]), "plan:" .. r[3])
+local stays = plan == "" and fields.bundle and redis.call("HGET", bundle_key(home, r[4]), "plan:" .. r[3])
 intact_run(home, run, name)
 intact_ends(home, run, plan ~= "" and math.huge or 0)
 intact_branch(branch)

@@ -50,6 +50,7 @@ def agree(world: World, store: MemoryStore, too_late: dict[str, int]) -> None:
         counted["in_doubt"] += too_late.get(id, 0)
         assert {name: int(run.fields.get(name, 0)) for name in counted} == counted
         assert int(run.fields.get("token", 0)) == expected.token
+        assert int(run.fields["tasks"]) == expected.planned
         assert run.ledger == {key: line[:6] for key, line in expected.ledger.items()}
         assert run.listed == run.branches.keys() == expected.branches.keys()
         _events_agree(run, expected)
@@ -184,6 +185,9 @@ class Laws:
         assert world.single("expiring_key", {}).keys() == world.runs.keys() - running
         assert world.single("runs_key", {}).keys() == world.runs.keys()
         _indexed(world)
+        assert world.by("claims_key", "worker").keys() <= world.single("workers_key", {}).keys(), (
+            "who claims has a lease"
+        )
         for key, entry in world.entries.items():
             if entry.name == "bundle_key":
                 assert (entry.ttl < 0) == (int(entry.value["active"]) > 0), key

@@ -21,6 +21,8 @@ TAKES = {
     "texts": ["[]", '["a"]'],
     "depths": ['{"jobs": 0, "other": 999999999999999}'],
     "waits": ['[{"task": "a", "met": 1}]'],
+    "tasks": ['[{"task":"a","needs":0,"context":"[]","timeout":"0","pool":"thread"}]'],
+    "new_runs": ['[{"id":"r","number":1,"inputs":"{}","beginning":"{}"}, {"id":"r","number":1,"inputs":"{}"}]'],
 }  # fmt: skip
 
 REFUSES = {
@@ -28,6 +30,10 @@ REFUSES = {
     ("steps_done", scripts.packed(["s#1", "1"])): "three texts for each step",
     ("steps_done", b"\x93\x01\x02\x03"): "made of texts",
     ("steps_done", b"\x81\x01\x02"): "three texts for each step",
+    ("steps_done", b"\x81\xa1a\xa1b"): "three texts for each step",
+    ("steps_done", b"\x01"): "three texts for each step",
+    ("tasks", '[{"task":"a","needs":0,"context":"[]","timeout":"0","pool":1}]'): "made of texts",
+    ("new_runs", '[{"id":"r","number":1,"inputs":"{}","beginning":1}]'): "made of texts",
     ("fields", '{"a": []}'): "made of texts",
     ("fields", '{"a": 1.5}'): "made of whole numbers",
     ("fields", '{"keep": "1e18"}'): "a whole number",

@@ -164,3 +164,19 @@ def test_an_event_in_short_tells_what_it_told(driver: Driver, redis: Redis, kind
 def test_an_entry_of_before_is_read() -> None:
     entry = {"seq": "3", "type": "task_completed", "branch": "main", "task": "a", "commit_seq": "1"}
     assert stream.fields_of(entry) == entry
+
+
+def test_an_event_is_stored_in_short(driver: Driver, redis: Redis) -> None:
+    """As `stream` lays it out: the names of what most events have stand in no entry."""
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.tell("my own", "a", more={"text": "x"}, parent=2, started=2, cause=1)
+    task.commit('{"raw":"a"}', (), replayed=0)
+    stored = [list(entry.values()) for _, entry in redis.xrange(keys.key("events_key", run=keys.run_key(run)))]
+    assert [entry[1:] for entry in stored] == [
+        ["crew_kickoff_started", "", "", "0", "0", "0", ""],
+        ["\x01", "", "a", "1", "0", "0", '["1","w0","1"]'],
+        ["my own", "", "a", "2", "2", "1", '["text","x"]'],
+        ["\x02", "", "a", "1", "2", "0", '["1"]'],
+        ["crew_kickoff_completed", "", "", "0", "1", "0", ""],
+    ]

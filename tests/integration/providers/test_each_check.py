@@ -1,19 +1,23 @@
 """Checks of the scripts that no other test comes by: `ops/proof/mutants.py` takes each out, and one of these fails."""
 
+import json
+from functools import partial
 from typing import Any
 
 import pytest
 
 from runner.core.errors import ClaimLost, NotFound
-from runner.core.jobs import Refusal
-from runner.core.ledger import Usage
+from runner.core.jobs import Claim, Refusal
+from runner.core.ledger import STEP, AccountKey, Usage
 from runner.core.states import RunStatus
+from runner.journal.recorder import DoneStep
 from runner.providers.redis import keys, scripts
 from runner.providers.redis.forks import create, position
 from runner.providers.redis.runs import BUNDLE_GRACE_MS, Question
 
 from .calls import contents
 from .driver import QUEUE, Driver, plan_of
+from .others import somebody_elses
 
 
 def task_key(run: str, task: str, branch: str = "main") -> str:
@@ -308,3 +312,81 @@ def test_a_run_goes_on_with_the_code_that_it_is_given_where_that_is_there(driver
     driver.runs.put_bundle("new", b"packed")
     assert driver.resume(run, fields={"bundle": "new"}) == "resumed"
     assert driver.resume(other, fields={"bundle": "new"}) == "resumed"
+
+
+@pytest.mark.parametrize("kind", [STEP, AccountKey("model", "A", "gpt")])
+def test_a_record_of_a_run_that_is_gone_is_refused(driver: Driver, kind: AccountKey) -> None:
+    run = driver.submit(plan_of("a"))
+    task = driver.task(driver.take()["a"])
+    task.begin_step(kind)
+    driver.line.settle()
+    driver.redis.delete(keys.run_key(run))
+    for _ in range(2):
+        with pytest.raises(ClaimLost):
+            task.record_step("s#1", "1", replayed=0, entry=kind)
+        with pytest.raises(ClaimLost):
+            task.record_steps([DoneStep("s#1", "1")], replayed=0)
+    assert not driver.redis.exists(keys.run_key(run))
+
+
+def test_new_code_stands_with_the_plan_that_stays(driver: Driver) -> None:
+    for bundle in ("old", "new"):
+        driver.runs.put_bundle(bundle, b"packed")
+    run = driver.submit(plan_of("a"), bundle="old")
+    driver.runs.cancel(run, "enough")
+    assert driver.resume(run, fields={"bundle": "new"}) == "resumed"
+    driver.redis.delete(keys.key("bundle_key", home=keys.home(), sha="old"))
+    assert driver.runs.plan(run) == plan_of("a")
+    # And with a new one, the old one has no place in it
+    driver.runs.put_bundle("newest", b"packed")
+    driver.runs.cancel(run, "enough")
+    plan = plan_of("a", "b")
+    assert driver.resume(run, plan=plan, fields={"bundle": "newest", "plan": plan.digest}) == "resumed"
+    stored = driver.redis.hkeys(keys.key("bundle_key", home=keys.home(), sha="newest"))
+    assert {field for field in stored if field.startswith("plan:")} == {f"plan:{plan.digest}"}
+    assert not driver.redis.exists(keys.key("plan_key", run=keys.run_key(run)))
+    assert driver.redis.hget(keys.run_key(run), "tasks") == "3", "so many there are to be events of"
+
+
+def test_what_is_reaped_in_parts_is_what_its_process_still_holds(driver: Driver) -> None:
+    """Meanwhile another process of the worker may have got it."""
+    driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    driver.task(claim).release(replayed=0)
+    (job,) = driver.jobs()
+    assert isinstance(driver.claim(job, process="p1"), Claim)
+    home = keys.home()
+    reap = partial(
+        scripts.load("reap"), driver.redis, home=home, workers=keys.key("workers_key", home=home),
+        claims=keys.key("claims_key", home=home, worker="w0"),
+        worker=keys.key("worker_key", home=home, worker="w0"), id="w0", about="", lapsed=0, reason="it died", out="{}",
+        dead="", max_attempts=9, max_handovers=0, stamp="", at_once=100,
+    )  # fmt: skip
+    assert reap(process="p0", some=json.dumps([job.ref])) == [1, [], []]
+    assert driver.states("r-1") == {"a": "running"}
+    assert reap(process="p1", some=json.dumps([job.ref, "r-9|main|a"])) == [1, [job.ref], []]
+
+
+def test_of_a_worker_that_is_not_registered_nothing_is_left(driver: Driver) -> None:
+    """One of its claims cannot be taken back; the other is."""
+    run, _ = driver.submit(plan_of("a")), driver.submit(plan_of("a"), "r-2")
+    for job in list(driver.jobs()):
+        driver.claim(job)
+    worker = keys.key("worker_key", home=keys.home(), worker="w0")
+    driver.redis.delete(worker)
+    with somebody_elses(driver, keys.key("events_key", run=keys.run_key(run))):
+        assert len(driver.workers.reap("w0", reason="it is gone", max_attempts=9)) == 1
+        assert not driver.redis.exists(worker)
+
+
+def test_a_message_is_taken_if_it_is_that_of_a_job(driver: Driver) -> None:
+    take = partial(scripts.load("take"), driver.redis, queue=QUEUE, job='"runner.job"')
+    assert take() is None
+    driver.redis.lpush(QUEUE, other := '{"headers": {"task": "another"}}')
+    driver.submit(plan_of("a"))
+    assert take() is None
+    assert driver.redis.rpop(QUEUE) == other
+    job = driver.redis.lindex(QUEUE, 0)
+    assert take() == job
+    driver.redis.lpush(QUEUE, spaced := '{"headers": {"task": "runner.job"}}')  # as Celery itself writes it
+    assert take() == spaced

@@ -11,6 +11,7 @@ from runner.core.ledger import AccountKey
 from runner.core.plan import Plan, PlannedTask
 from runner.core.states import RunStatus
 from runner.providers.redis import keys, scripts
+from runner.providers.redis.claimed import ClaimedTask
 from runner.providers.redis.store import mark, return_job
 from runner.providers.redis.workers import HeldClaim
 
@@ -330,3 +331,27 @@ def test_what_a_straggler_pays_lives_no_longer_than_its_run(driver: Driver) -> N
         assert driver.redis.pttl(keys.key(key, run=keys.run_key(run))) > 0
     journal = keys.key("journal_key", branch_key=keys.branch_key(run, "main"), name="b")
     assert driver.redis.pttl(journal) > 0
+
+
+def test_what_was_accounted_for_is_what_was_noted(driver: Driver) -> None:
+    """Also the note of a step that a dead process had not begun: its worker may remember that as under way."""
+    run, said = driver.submit(plan_of("a")), [""]
+
+    def begins(number: int, replayed: int) -> ClaimedTask:
+        """It has a note that is reserved for the next step."""
+        task = ClaimedTask(driver.line, driver.take()["a"], partial(said.__setitem__, 0))
+        for step in range(2):
+            task.begin_step()
+            task.record_step(f"s#{number}.{step}", "1", replayed=replayed * (not step))
+        driver.line.settle()
+        return task
+
+    def seen_to() -> list[str]:
+        fields = driver.redis.hgetall(keys.run_key(run))
+        return [value for field, value in fields.items() if field.startswith("begun:")]
+
+    begins(1, 0)
+    driver.workers.reap("w0", process="p0", reason="it died", max_attempts=9, out={"p0": said[0]}, dead=True)
+    assert (driver.runs.get(run).in_doubt, seen_to()) == (0, ['[["step","","",1]]'])
+    begins(2, 2).release(replayed=0)
+    assert len(seen_to()) == 1, "who says itself that it begins no more has nothing to account for"

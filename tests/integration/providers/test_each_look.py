@@ -4,16 +4,21 @@
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
 from runner.core.errors import ClaimLost
-from runner.core.jobs import Refusal
-from runner.core.ledger import AccountKey, Counters
+from runner.core.jobs import Refusal, queue_for
+from runner.core.ledger import AccountKey, Counters, Usage
+from runner.core.plan import THREAD, Plan, PlannedTask
 from runner.core.states import RunStatus
-from runner.providers.redis import keys, scripts
+from runner.journal.recorder import DoneStep
+from runner.providers.redis import keys, scripts, store
+from runner.providers.redis.claimed_steps import ClaimedSteps
+from runner.providers.redis.protocol import queue_of
 from runner.providers.redis.workers import HeldClaim
 
 from .calls import contents
@@ -83,7 +88,7 @@ def test_a_commit_looks_at_the_ledger_where_it_writes_there(driver: Driver) -> N
         assert driver.commit(claims["c"]) == "running"
 
 
-def test_a_step_looks_at_what_it_writes_alone(driver: Driver) -> None:
+def test_a_step_looks_at_what_it_writes_alone(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
     with somebody_elses(driver, run_part("events_key", run)):
@@ -96,6 +101,13 @@ def test_a_step_looks_at_what_it_writes_alone(driver: Driver) -> None:
             task.record_step("s#4", "1", replayed=0, entry=GPT, told=True)
         with refused(driver):
             task.record_step("s#5", "1", replayed=Counters({GPT: 1}), entry=None)
+        with refused(driver):
+            task.record_steps([DoneStep("s#6", "1")], replayed=Counters({GPT: 1}))
+    # As versions of before, which recorded all by one script
+    monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
+    for part in ("events_key", "ledger_key"):
+        with somebody_elses(driver, run_part(part, run)), refused(driver):
+            task.record_step("s#7", "1", replayed=0, entry=GPT, usage=Usage(5, 2))
 
 
 @pytest.mark.parametrize("envelope", ["", None])
@@ -303,3 +315,93 @@ def test_what_is_somebody_else_s_gets_no_lifetime_from_a_run(driver: Driver, for
         with somebody_elses(driver, branch_part(part, run, "f")), refused(driver):
             driver.runs.cancel(run, "enough")
     assert driver.runs.cancel(run, "enough") == "running"
+
+
+@pytest.mark.parametrize("index", ["queued_key", "due_key"])
+def test_who_leaves_a_job_to_others_looks_at_where_it_is_to_wait(driver: Driver, index: str) -> None:
+    driver.submit(plan_of("a"))
+    (job,) = driver.jobs()
+    unfit = partial(store.claim, driver.line, job, worker="w0", process="p0", unfit=["native"])
+    with somebody_elses(driver, keys.key(index, home=keys.home())), refused(driver):
+        unfit()
+    assert unfit() == Refusal("unfit")
+
+
+def test_a_commit_looks_at_the_claims_of_its_worker(driver: Driver) -> None:
+    driver.submit(plan_of("a", "b"))
+    claims = driver.take()
+    with somebody_elses(driver, keys.key("claims_key", home=keys.home(), worker="w0")), refused(driver):
+        driver.commit(claims["a"])
+    assert driver.commit(claims["a"]) == "running"
+
+
+def test_the_last_commit_of_a_run_with_other_branches_looks_at_all_of_them(driver: Driver, fork: Any) -> None:
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    fork(run, branch="f")
+    driver.runs.cancel(run, "enough", "f")
+    (claim,) = driver.take().values()
+    assert claim.job.branch == "main"
+    for part in ("open_key", "waits_key"):
+        with somebody_elses(driver, branch_part(part, run, "f")), refused(driver):
+            driver.commit(claim)
+    assert driver.commit(claim) == "completed"
+
+
+@pytest.mark.parametrize("part", ["bundle_key", "batch_key", "batch_runs_key", "batch_ended_key"])
+def test_the_last_commit_looks_at_what_its_run_shares_with_others(driver: Driver, part: str) -> None:
+    driver.runs.put_bundle("sha", b"packed")
+    run = driver.submit(plan_of("a"), bundle="sha")
+    claim = driver.take()["a"]
+    driver.redis.hset(keys.run_key(run), "batch", "b-1")
+    shared = {"bundle_key": {"sha": "sha"}}.get(part, {"batch": "b-1"})
+    with somebody_elses(driver, keys.key(part, home=keys.home(), **shared)), refused(driver):
+        driver.task(claim).commit('{"raw":"a"}', (), replayed=0)
+    assert driver.commit(claim) == "completed"
+
+
+@pytest.mark.parametrize("part", ["branches_key", "branch_key"])
+def test_who_ends_a_branch_looks_at_the_others_of_its_run(driver: Driver, fork: Any, part: str) -> None:
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    fork(run, branch="f")
+    driver.runs.cancel(run, "enough", "f")
+    task = driver.task(next(iter(driver.take().values())))
+    key = run_part(part, run) if part == "branches_key" else keys.branch_key(run, "f")
+    with somebody_elses(driver, key), refused(driver):
+        task.fail("no", replayed=0)
+    task.fail("no", replayed=0)
+
+
+def test_a_task_of_a_shared_thread_is_sent_where_its_queue_is_one(driver: Driver) -> None:
+    queue = queue_of(QUEUE)
+    threads = queue_for(queue, THREAD)
+    waits = PlannedTask("b", ("a",), pool=THREAD)
+    driver.submit(Plan("a crew", (PlannedTask("a"), waits, PlannedTask("c", ("a",)))), queue=queue)
+    claim = driver.claim(next(driver.jobs(queue)))
+    assert not isinstance(claim, Refusal)
+    with somebody_elses(driver, threads), refused(driver):
+        driver.commit(claim)
+    assert driver.commit(claim) == "running"
+
+
+def test_a_worker_that_ends_looks_at_what_the_end_of_a_branch_comes_by(driver: Driver) -> None:
+    run = driver.submit(plan_of("a"))
+    claim = driver.take()["a"]
+    how: Any = {"process": "p0", "reason": "it was slow", "max_attempts": 9}
+    with somebody_elses(driver, branch_part("shared_key", run)):
+        assert driver.workers.reap("w0", **how, max_handovers=1) == []
+        assert driver.workers.reap("w0", **how, max_handovers=2) == [claim.job.ref]
+
+
+def test_a_new_branch_is_listed_also_while_another_one_goes_on(
+    driver: Driver, fork: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = driver.submit(plan_of("a"), checkpoint_on=",*,")
+    fork(run, branch="f")
+    driver.runs.cancel(run, "enough", "main")
+    slots: dict[str, Any] = {}
+    with monkeypatch.context() as patch:
+        patch.setattr(scripts.LuaScript, "__call__", lambda script, client, **given: slots.update(given))
+        driver.resume(run, "again", start=driver.runs.checkpoints(run, "main")[0])
+    with somebody_elses(driver, run_part("branches_key", run)), refused(driver):
+        scripts.load("resume")(driver.redis, **slots)
+    assert scripts.load("resume")(driver.redis, **slots) == "resumed"

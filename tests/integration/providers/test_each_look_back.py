@@ -240,3 +240,17 @@ def test_what_cannot_be_told_is_not_counted(stand: Stand) -> None:
     with somebody_elses(stand.driver, keys.key("events_key", run=stand.run)), refused(stand.driver):
         stand.says(steps=1)
     assert stand.says(steps=1) == forgotten(1)
+
+
+@pytest.mark.parametrize("has", [0, EARLIER, LATER])
+def test_only_a_claim_that_holds_has_anything_noted_again(stand: Stand, has: int) -> None:
+    """What the claim that holds by now began is its own."""
+    stand.has(token=has, claims=f"{OURS}:0,{LATER}:0,", begun=json.dumps([call(2)]))
+    before = stand.redis.hgetall(stand.task)
+    stand.says(begun=json.dumps([call()]))
+    assert stand.redis.hgetall(stand.task) == before
+
+
+def test_where_the_next_claim_found_all_nothing_is_unclear(stand: Stand) -> None:
+    stand.has(token=LATER, claims=f"{OURS}:0,{LATER}:1,")
+    assert stand.says(steps=1) == KEPT

@@ -93,3 +93,19 @@ def test_a_long_line_makes_nobody_wait(redis: Redis) -> None:
     assert read(redis, home=HOME, id="b0", limit=1, **{"from": ""})[1:] == ["1", "b0"]
     assert read(redis, home=HOME, id="b0", limit=1, **{"from": "1"})[1:] == ["0", "a0"]
     assert read(redis, home=HOME, id="b0", limit=100, **{"from": ""})[1:] == ["0", "b0", "a0"]
+
+
+def test_what_is_damaged_below_does_not_keep_from_pruning(redis: Redis) -> None:
+    """An entry that is not there any more holds nothing."""
+    base: dict[str, Any] = {"base": 0, "base_digest": ""}
+    for number, name in enumerate(("a0", "b0", "c0"), 1):
+        put(redis, name, **base)
+        base = {"parent": name, "base": number, "base_digest": name}
+    redis.hdel(f"{HOME}:chains:0", "1")
+    assert scripts.load("prune_states")(redis, home=HOME, branch="main", max_keep=1, head="c0") == 2
+
+
+def test_a_checkpoint_of_which_only_the_name_is_left_is_not_whole(redis: Redis) -> None:
+    put(redis, "a0")
+    redis.hdel(f"{HOME}:lineage", "a0")
+    assert scripts.load("list_states")(redis, home=HOME, branch="main") == ["a0", "", 0]

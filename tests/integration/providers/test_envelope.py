@@ -158,12 +158,16 @@ def test_a_message_is_laid_out_as_this_kombu_lays_it_out(driver: Driver, app: Ce
     assert not any(any(value) if isinstance(value, list) else value for value in left_out.values()), left_out
 
 
-def test_our_own_sending_through_a_broker_says_the_same(driver: Driver, app: Celery) -> None:
+@pytest.mark.parametrize("branch", ["main", "of_12_bytes_", "of_13_bytes__"])
+def test_our_own_sending_through_a_broker_says_the_same(driver: Driver, app: Celery, fork: Any, branch: str) -> None:
     """Where the broker is not the state's Redis, the job goes by Celery: the worker must see the same in both."""
     run = driver.submit(plan_of("a"))
+    if branch != "main":
+        driver.redis.delete(QUEUE)
+        fork(run, branch=branch)
     (ours,) = messages(driver.redis)
     driver.redis.delete(QUEUE)
-    CeleryBroker(app).send(Job(run, "main", "a", 1), QUEUE)
+    CeleryBroker(app).send(Job(run, branch, "a", 1), QUEUE)
     (sent,) = messages(driver.redis)
     assert json.loads(ours["body"])[1] == json.loads(b64decode(sent["body"]))[1]
     for name in ("task", "id", "argsrepr", "kwargsrepr", "ignore_result"):

@@ -1,10 +1,20 @@
 """What a run leaves behind, and for how long; and the account and the events that it keeps."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 from redis import Redis
 
 from runner.core.errors import ClaimLost, Conflict, NotFound
+from runner.core.ledger import AccountKey, Counters, Usage
 from runner.core.states import RunStatus
+from runner.journal.recorder import DoneStep
+from runner.providers.records import NewRun
+from runner.providers.redis.batches import Batches
+from runner.providers.redis.claimed import ClaimedTask
+from runner.providers.redis.envelope import DIRECT
 
 from ...conftest import eventually
 from .conftest import Clock
@@ -138,3 +148,66 @@ def test_a_task_that_gets_on_is_not_the_one_that_kills_its_workers(driver: Drive
     assert "its worker died 3 times in a row without making progress" in record.error
     assert "its process died" in record.error
     assert (record.paid, record.recoveries) == (3, 8)
+
+
+GPT = AccountKey("model", "A", "gpt")
+LATE: dict[str, Callable[[ClaimedTask], Any]] = {
+    "a step": lambda task: task.record_step("s#1", "1", replayed=0),
+    "a call": lambda task: task.record_step("s#1", "1", replayed=0, entry=GPT, usage=Usage(5, 2)),
+    "a call after others": lambda task: task.record_step("s#1", "1", replayed=Counters([GPT]), entry=GPT),
+    "some": lambda task: task.record_steps([DoneStep("s#1", "1"), DoneStep("s#2", "2")], replayed=Counters([GPT])),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+@pytest.mark.parametrize("there", ["", "journal", "ledger"])
+def test_what_begins_after_its_run_is_over_goes_with_it(driver: Driver, what: str, there: str) -> None:
+    """Whichever of journal and ledger is begun by it."""
+    run = driver.submit(plan_of("fails", "slow", "other"))
+    claims = driver.take()
+    if there == "journal":
+        driver.task(claims["slow"]).record_step("before#1", "1", replayed=0)
+    elif there == "ledger":
+        driver.task(claims["other"]).record_step("before#1", "1", replayed=0, entry=GPT)
+        driver.redis.hset(f"{HOME}:run:{run}:ledger", '["main","slow","A","gpt"]', "[1,0,0,0,0,0]")
+    driver.task(claims["fails"]).fail("it cannot be done", replayed=0)
+    LATE[what](driver.task(claims["slow"]))
+    assert driver.redis.exists(f"{HOME}:run:{run}:branch:main:journal:slow")
+    assert driver.redis.exists(f"{HOME}:run:{run}:ledger") or what == "a step"
+    assert all(0 < driver.redis.pttl(key) <= KEEP for key in left(driver.redis))
+
+
+def test_what_is_recorded_while_a_run_goes_on_does_not_expire(driver: Driver) -> None:
+    driver.submit(plan_of("a", "b", "c", "d"))
+    for record, claim in zip(LATE.values(), driver.take().values(), strict=True):
+        record(driver.task(claim))
+    assert {driver.redis.pttl(key) for key in left(driver.redis)} == {-1}
+
+
+def test_a_batch_is_kept_while_one_of_its_runs_goes_on(driver: Driver, redis: Redis) -> None:
+    plan = plan_of("a")
+    fields = {
+        **{"crew": "many", "bundle": "", "plan": plan.digest, "queue": "jobs", "keep": str(KEEP), "inputs": "{}"},
+        **{"envelope": DIRECT, "checkpoint_on": "", "max_checkpoints": "0"},
+    }
+    runs = [NewRun("r-1", 1, "{}"), NewRun("r-2", 2, "{}")]
+    create = partial(Batches(redis).create, "b-1", plan, fields)
+
+    def stays() -> bool:
+        found = {redis.pttl(key) < 0 for key in left(redis, of=f"{HOME}:batch:b-1")}
+        assert len(found) == 1
+        return found.pop()
+
+    create(runs)
+    driver.runs.cancel("r-1", "enough")
+    assert stays()
+    driver.runs.cancel("r-2", "enough")
+    assert not stays()
+    assert create(runs) == ["exists", "exists"]
+    assert not stays(), "nothing of it goes on"
+    assert driver.resume("r-1") == "resumed"
+    assert stays()
+    driver.runs.cancel("r-1", "enough")
+    assert not stays()
+    assert create([*runs, NewRun("r-3", 3, "{}")]) == ["exists", "exists", "created"]
+    assert stays()

@@ -57,7 +57,12 @@ def test_what_is_ready_at_first_and_what_is_resumed_does(driver: Driver) -> None
     assert isinstance(claim, Claim)
     driver.task(claim).fail("it broke", replayed=0)
     assert driver.resume(run) == "resumed"
-    assert (sent(driver, WAITING), sent(driver, OTHERS)) == (["a"], ["b"])
+    job = only(driver, WAITING)
+    assert (job.task, sent(driver, OTHERS)) == ("a", ["b"])
+    again = driver.claim(job)
+    assert isinstance(again, Claim)
+    driver.task(again).release(replayed=0)
+    assert sent(driver, WAITING) == ["a"]
 
 
 @pytest.mark.parametrize("end", ["release", "retry", "reap", "lost with all others", "lost among others", "returned"])

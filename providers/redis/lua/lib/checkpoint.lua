@@ -2,7 +2,7 @@
 --
 -- Whether a run asked for one. on: the run's triggers, with commas around.
 local function asked_for(on, trigger)
-  return on and on ~= "" and (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true))
+  return on and (string.find(on, ",*,", 1, true) or string.find(on, "," .. trigger .. ",", 1, true))
 end
 -- Write one. max_checkpoints: the run's, 0 for all. Returns its id: the branch's head from now on.
 local function put_checkpoint(id, name, branch, max_checkpoints, seq, parent, trigger, task, stamp, at)

@@ -42,7 +42,7 @@ local function give_up(home, run, name, task, worker, goes_on, out, unused)
   local held = redis.call("HMGET", record, "token", "begun", "reserved")
   local but = unused and (not out or held[3] == "1") and held[3]
   local found, known = doubtful(noted(held[2], but), out)
-  if unused and out then
+  if out then
     local _, all = doubtful(noted(held[2]), out)
     known = all
   end

@@ -6,12 +6,16 @@ local function planned(job)
   if job.pool then fields[#fields + 1] = "pool"; fields[#fields + 1] = job.pool end
   return fields
 end
+-- One that is known was in flight under a plan in which less came before it: what that said of it holds no more.
+local function forget_planned(record, attempts)
+  if attempts > 0 then redis.call("HDEL", record, "context", "timeout", "pool") end
+end
 -- Unlock a task whose prerequisites are committed: it is in flight from here on. Returns the number of its next attempt.
 local function open_task(branch, job)
   local record = task_key(branch, job.task)
   redis.call("SADD", open_key(branch), job.task)
-  -- One that is known was in flight under a plan in which less came before it.
   local attempt = redis.call("HINCRBY", record, "attempt", 1)
+  forget_planned(record, attempt - 1)
   redis.call("HSET", record, "state", "queued", unpack(planned(job)))
   return attempt
 end

@@ -1,8 +1,8 @@
--- A branch waits when all that is left of it, or all that is in flight, has asked a person something. It stays live:
--- nothing of it expires.
-local function wait_if_asked(run, name, branch, left, stamp, at)
+-- A branch on which something was asked waits when all that is in flight has asked a person something. It stays live: nothing
+-- of it expires.
+local function wait_if_asked(run, name, branch, stamp, at)
   local asked = tonumber(redis.call("HGET", branch, "asked") or "0")
-  if asked == 0 or (left ~= asked and redis.call("SCARD", open_key(branch)) ~= asked) then return false end
+  if redis.call("SCARD", open_key(branch)) ~= asked then return false end
   redis.call("HSET", branch, "status", "waiting")
   if redis.call("HGET", run, "branch") == name then redis.call("HSET", run, "status", "waiting") end
   emit(run, "flow_paused", "branch", name, "parent", redis.call("HGET", branch, "scope") or 0)

@@ -1,20 +1,21 @@
 -- What a process does next that has committed a task after which nothing is ready: the job of the oldest message of its
 -- queue, of another run, if a claim would give it without a word. Anything else stays there, for who receives messages.
 --
--- Read before anything is written. What cannot be read, here or of that run, is no reason to refuse the commit.
+-- Read before anything is written. What cannot be read, here or of that run, is no reason to refuse the commit. (A task is
+-- queued only while its branch runs.)
 local function look_at_waiting(home, queue, run, r)
   local text = redis.call("LINDEX", queue, -1)
   if not text then return nil end
   local message = cjson.decode(text)
-  local job = message.headers.task == JOB_NAME and cjson.decode(message.body)[2]
-  if not job then return nil end
+  if message.headers.task ~= JOB_NAME then return nil end
+  local job = cjson.decode(message.body)[2]
   local one = {run = run_key(home, job.run), name = job.branch, key = job.task}
   one.r, one.branch = of_run(one.run), branch_key(one.run, one.name)
-  if one.run == run or one.r[1] ~= job.run then return nil end
+  if one.run == run then return nil end
   if one.r[5] ~= r[5] or one.r[14] ~= r[14] or tonumber(one.r[12] or "1") ~= PROTOCOL then return nil end
   one.record = task_key(one.branch, one.key)
   one.b, one.t = of_branch(one.branch), of_task(one.record)
-  if one.b[1] ~= "running" or one.t[1] ~= "queued" or tonumber(one.t[2]) ~= job.attempt then return nil end
+  if one.t[1] ~= "queued" or tonumber(one.t[2]) ~= job.attempt then return nil end
   one.found = gathered(one.run, one.name, one.branch, one.key, one.t)
   if asked_for(one.r[13], "task_started") then intact_checkpoints(one.branch, one.r[13]) end
   redis.call("XLEN", events_key(one.run))
