@@ -36,7 +36,7 @@ from runner.providers.redis.keys import TEMPLATES
 from runner.providers.redis.protocol import PROTOCOL
 
 _SLOTS = re.compile(r"^-- (KEYS|ARGV|USES) (.+)$", re.MULTILINE)
-_CALLED = re.compile(r"\b(\w+)\((?:(\w+),)?")  #: functions, and what pcall would call
+_CALLED = re.compile(r"\bpcall\((\w+)|\b(\w+)\(")  #: functions, and what pcall would call
 _KEY = re.compile(rf"\b({'|'.join(TEMPLATES)})\(")
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[](),[{}]')
 _NAME = re.compile(r"[A-Za-z_][\w.]*")

@@ -15,43 +15,49 @@ local line = redis.call("HGET", ledger_key(run), field)
 local paid, between, prompt, completion, served =
   string.match(line or "[0,0,0,0,0,0]", "^%[(%d+),(%d+,%d+),(%d+),(%d+),(%d+)%]$")
 if not paid then wrong("ledger", "six numbers") end
-local more = {string.match(details, "^(%d+),(%d+),(%d+),(%d+)$")}
-if details ~= "" and not more[1] then wrong("details", "four numbers") end
+local more = details ~= "" and {string.match(details, "^(%d+),(%d+),(%d+),(%d+)$")}
+if more and not more[1] then wrong("details", "four numbers") end
 if told ~= "" then redis.call("XLEN", events_key(run)) end
-local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
-local function sum(had, count) return string.format("%.0f", (had or 0) + count) end
 local function also(list, field, value)
   list[#list + 1] = field
   list[#list + 1] = value
 end
 local of_task = {"begun", begun, "reserved", reserved}
 if redis.call("HSETNX", journal, step, value) == 1 then
-  redis.call("HSET", ledger_key(run), field, "[" .. sum(paid, 1) .. "," .. between .. "," .. sum(prompt, prompt_tokens) .. ","
-             .. sum(completion, completion_tokens) .. "," .. served .. "]")
-  local of_run = {"paid", sum(r[2], 1)}
-  for i, count in ipairs({prompt_tokens, completion_tokens}) do
-    if count ~= "0" then  -- no field says 0: a commit tells by it whether there were any
-      local field = i == 1 and "prompt_tokens" or "completion_tokens"
-      also(of_run, field, sum(r[2 + i], count))
-      also(of_task, field, sum(t[4 + i], count))
-    end
+  redis.call("HSET", ledger_key(run), field, string.format("[%.0f,%s,%.0f,%.0f,%s]",
+             paid + 1, between, prompt + prompt_tokens, completion + completion_tokens, served))
+  local of_run = {"paid", (r[2] or 0) + 1}
+  if prompt_tokens ~= "0" then  -- no field says 0: a commit tells by it whether there were any
+    also(of_run, "prompt_tokens", (r[3] or 0) + prompt_tokens)
+    also(of_task, "prompt_tokens", (t[5] or 0) + prompt_tokens)
   end
-  local said = {"model", model, "agent", agent, "prompt_tokens", prompt_tokens, "completion_tokens", completion_tokens}
-  if more[1] then
+  if completion_tokens ~= "0" then
+    also(of_run, "completion_tokens", (r[4] or 0) + completion_tokens)
+    also(of_task, "completion_tokens", (t[6] or 0) + completion_tokens)
+  end
+  local said
+  if more then
+    local DETAILS = {"cached_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens"}
+    said = {"model", model, "agent", agent, "prompt_tokens", prompt_tokens, "completion_tokens", completion_tokens}
     local had = redis.call("HMGET", run, "tokens" .. field, unpack(DETAILS))
     local of = {string.match(had[1] or "", "^%[(%d+),(%d+),(%d+),(%d+)%]$")}
     for i, detail in ipairs(DETAILS) do
-      of[i] = sum(of[i], more[i])
+      of[i] = string.format("%.0f", (of[i] or 0) + more[i])
       if more[i] ~= "0" then
-        also(of_run, detail, sum(had[i + 1], more[i]))
+        also(of_run, detail, (had[i + 1] or 0) + more[i])
         also(said, detail, more[i])
       end
     end
     also(of_run, "tokens" .. field, "[" .. table.concat(of, ",") .. "]")
   end
   if told ~= "" then
-    also(of_run, "events", append(run, (r[5] or 0) + 1, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0,
-                                  unpack(said)))
+    local seq, kind = (r[5] or 0) + 1, "llm_call_completed"
+    if said then
+      append(run, seq, kind, "branch", name, "task", key, "parent", t[2] or 0, unpack(said))
+    else
+      put(run, seq, in_short(kind), name, key, t[2] or 0, 0, 0, {model, agent, prompt_tokens, completion_tokens})
+    end
+    also(of_run, "events", seq)
   end
   redis.call("HSET", run, unpack(of_run))
   if not line or redis.call("HLEN", journal) == 1 then
