@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from runner.bundles.environment import LISTED, LOCK, PROJECT, Environment
+from runner.bundles.environment import LISTED, LOCK, PROJECT, VERSION, Environment
 from runner.bundles.own_wheel import contents, own_wheel
 from runner.core.errors import EnvironmentFailed
 from runner.core.redaction import redact
@@ -30,6 +30,7 @@ OWN, FAILED = "RUNNER_ENVIRONMENT", "RUNNER_ENVIRONMENT_FAILED"
 COMPLETE = "complete"  #: the file of an environment that was built to its end; its time is that of the last use
 _PR_SET_PDEATHSIG = 1
 LAST = 6  #: lines of what uv said that are told
+_NO_PYTHON = re.compile(r"No (interpreter|download) found|Invalid version request|version `\S+' is not installed")
 _DRAWN = re.compile(r"[\u00d7\u2500-\u257f\u25b6]+")  # what uv draws a tree of reasons with
 
 
@@ -118,6 +119,11 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
             line for one in done.stdout.decode("utf-8", "replace").splitlines() if (line := _DRAWN.sub("", one).strip())
         ]
         said = redact(" ".join(told[-LAST:])) or f"it ended with {done.returncode}"
+        if wanted.python and _NO_PYTHON.search(said):
+            raise EnvironmentFailed(
+                f"Python {wanted.python} is asked for, and is not on this machine, nor can uv get it: install it "
+                f"there, or change {VERSION} or requires-python (uv said: {said})"
+            )
         raise EnvironmentFailed(f"the environment of {wanted.named} could not be built: uv {words[0]}: {said}")
 
 

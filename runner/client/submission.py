@@ -24,7 +24,7 @@ from runner.client.reading.process import Reader
 from runner.core import settings
 from runner.core.errors import BadCrew, BadInput, UsageError
 from runner.core.field_errors import format_field_errors
-from runner.core.inputs import refuse_missing, stored, typed
+from runner.core.inputs import refuse_missing, refuse_unknown, stored, typed
 from runner.core.plain_text import why_no_name
 from runner.core.plan import Plan
 from runner.engine import adapters
@@ -62,6 +62,8 @@ class Prepared:
     """Those of its own file that are not JSON, and why not: others must be given."""
     kinds: dict[str, str]
     """What inputs are in JSON that are no text."""
+    names: list[str]
+    """Those of all inputs that it takes; empty where it may take others, too."""
     triggers: dict[str, str]
     """What the store calls events that are to trigger checkpoints, where it calls them otherwise."""
     environment: str
@@ -88,6 +90,7 @@ class Prepared:
         for name, why in self.unfit.items():
             if name not in (inputs or {}):
                 raise BadInput(why)
+        refuse_unknown(self.names, inputs or {}, self.word)
         return {**self.inputs, **typed(inputs or {}, self.kinds)}
 
 
@@ -159,6 +162,7 @@ def prepare(
         inputs=found["inputs"],
         unfit=found["unfit"],
         kinds=found["kinds"],
+        names=found["names"],
         triggers=found["triggers"],
         environment=environment,
         reader=reader,

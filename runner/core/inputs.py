@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -133,6 +133,18 @@ def refuse_missing(
         how = f"give {give} with --input {missing[0]}=... or inputs={{...}}{instead}"
         if others := sorted(inputs.keys() - needed - known):
             how += f"; given, and not named by the {what}: {', '.join(map(repr, others))}"
-            near = difflib.get_close_matches(others[0], missing, n=1)
-            how += f" (did you mean {near[0]!r}?)" if near else ""
+            how += _near(others[0], missing)
         raise BadInput(f"the {what} needs the {needs} {names}: {how}")
+
+
+def refuse_unknown(names: Sequence[str], inputs: Mapping[str, Any], what: str) -> None:
+    """Raise `BadInput` for one of another name, where ``what`` it is takes inputs of these ``names`` alone."""
+    if names and (unknown := [name for name in inputs if name not in names]):
+        raise BadInput(
+            f"the {what} has no input {unknown[0]!r}{_near(unknown[0], names)}; it has {', '.join(map(repr, names))}"
+        )
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -84,6 +84,10 @@ class NativeAdapter:
         """A crew's inputs are texts, where nothing else is given."""
         return {}
 
+    def input_names(self, crew: Crew) -> list[str]:  # noqa: ARG002 - the port's names
+        """What its callables look up, no text names."""
+        return []
+
     def output_files(self, crew: Crew) -> dict[str, str]:
         """The ``output_file`` of each task that has one."""
         return {key: t.output_file for key, t in zip(keys_of(crew), crew.all_tasks, strict=True) if t.output_file}

@@ -51,6 +51,10 @@ class Adapter(Protocol):
         """Which inputs are no text, as the code declares them, each with what it is in JSON (`core.inputs.KINDS`)."""
         return {}
 
+    def input_names(self, crew: Any) -> list[str]:  # noqa: ARG002 - the port's names
+        """The names of all inputs that the code takes, where it says; empty where it may take others, too."""
+        return []
+
     def output_files(self, crew: Any) -> dict[str, str]:  # noqa: ARG002 - the port's names
         """The files that tasks want their output in, by task."""
         return {}

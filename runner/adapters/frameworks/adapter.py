@@ -44,6 +44,10 @@ class AgentAdapter(Adapter):
         """What the framework says of the agent's."""
         return self._framework.input_kinds(crew)
 
+    def input_names(self, crew: Any) -> list[str]:
+        """What the framework says of the agent's."""
+        return self._framework.input_names(crew)
+
     def source(self, crew: Any, key: str) -> object:
         """The task."""
         return NATIVE.source(self._crew(crew), key)

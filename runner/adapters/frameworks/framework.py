@@ -51,6 +51,10 @@ class AgentFramework:
         """Which inputs are no text, as the author declares them: what each is in JSON (`runner.core.inputs.KINDS`)."""
         return {}
 
+    def input_names(self, agent: Any) -> list[str]:  # noqa: ARG002 - for those that say
+        """The names of all inputs that it takes, as the author declares them; empty where it may take others, too."""
+        return []
+
     def parts(self, agent: Any) -> list[Any]:
         """The agents that it hands over to, or has work for it."""
         return parts_of(agent, self.is_agent)
@@ -88,14 +92,17 @@ def is_of(package: str, function: Any) -> bool:
     return str(getattr(function, "__module__", "")).partition(".")[0] == package
 
 
-def declared_kinds(owner: Any) -> dict[str, str]:
-    """What the fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
+def declared(owner: Any) -> dict[str, Any]:
+    """The fields of a class, and what they are declared to be; empty where that is not known."""
     try:
-        hints = get_type_hints(owner) if isinstance(owner, type) else {}
+        return get_type_hints(owner) if isinstance(owner, type) else {}
     except (NameError, TypeError, AttributeError):  # a name that is there for type checkers alone
         return {}
-    kinds = {name: kind_of(declared) for name, declared in hints.items()}
-    return {name: kind for name, kind in kinds.items() if kind}
+
+
+def declared_kinds(owner: Any) -> dict[str, str]:
+    """What the fields of a class are in JSON (`runner.core.inputs.KINDS`), where they are no text."""
+    return {name: kind for name, of in declared(owner).items() if (kind := kind_of(of))}
 
 
 def as_output(value: Any) -> Any:

@@ -7,7 +7,15 @@ from importlib import import_module
 from typing import Any
 
 from runner.adapters.frameworks.approvals import APPROVE, REJECT, ask, decide
-from runner.adapters.frameworks.framework import PROMPT, AgentFramework, as_output, declared_kinds, is_of, keepers
+from runner.adapters.frameworks.framework import (
+    PROMPT,
+    AgentFramework,
+    as_output,
+    declared,
+    declared_kinds,
+    is_of,
+    keepers,
+)
 from runner.core.errors import TaskError
 from runner.journal.tool_context import Without
 from runner.journal.tool_uses import Use, record_uses
@@ -30,7 +38,14 @@ class LangGraph(AgentFramework):
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
         """As the class of its state declares its fields."""
-        return declared_kinds(getattr(getattr(agent, "builder", None), "input_schema", None))
+        return declared_kinds(_begins_with(agent))
+
+    def input_names(self, agent: Any) -> list[str]:
+        """The same, and ``prompt``: the graph would pass over others without a word."""
+        schema = _begins_with(agent)
+        is_open = getattr(schema, "model_config", {}).get("extra") == "allow"
+        fields = [] if is_open else list(declared(schema))
+        return [*self.inputs(agent), *fields] if fields else []
 
     def name_of(self, agent: Any) -> str:
         """What its author calls it: not what LangGraph calls every graph without a name."""
@@ -61,6 +76,11 @@ class LangGraph(AgentFramework):
         passing = (import_module("langgraph.errors").GraphBubbleUp,)
         for method in ("run", "arun"):
             record_uses(tool, method, functools.partial(_about, method), passing=passing)
+
+
+def _begins_with(agent: Any) -> Any:
+    """The class of what its state may begin with; None for a graph that has none."""
+    return getattr(getattr(agent, "builder", None), "input_schema", None)
 
 
 def _own_thread(agent: Any) -> dict[str, Any] | None:

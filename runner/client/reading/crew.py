@@ -82,6 +82,7 @@ class Reading:
             "inputs": inputs,
             "unfit": unfit,
             "kinds": adapter.input_kinds(crew),
+            "names": adapter.input_names(crew),
             "triggers": {event: growing.trigger(event) for event in events} if growing else {},
         }
 

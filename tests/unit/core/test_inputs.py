@@ -99,3 +99,13 @@ def test_what_is_missing_is_named_with_the_way_to_give_it() -> None:
         inputs.refuse_missing({"topic"}, {})
     with pytest.raises(BadInput, match=r"^the crew needs the inputs 'a' and 'b': give each with --input a=..."):
         inputs.refuse_missing({"b", "a", "c"}, {"c": 1})
+
+
+def test_an_input_that_is_not_among_all_that_are_declared_is_refused() -> None:
+    inputs.refuse_unknown([], {"questoin": 1}, "agent")
+    inputs.refuse_unknown(["question", "tries"], {"tries": 1}, "agent")
+    says = r"^the agent has no input 'questoin' \(did you mean 'question'\?\); it has 'question', 'tries'$"
+    with pytest.raises(BadInput, match=says):
+        inputs.refuse_unknown(["question", "tries"], {"questoin": 1}, "agent")
+    with pytest.raises(BadInput, match=r"^the agent has no input 'x'; it has 'question'$"):
+        inputs.refuse_unknown(["question"], {"x": 1}, "agent")

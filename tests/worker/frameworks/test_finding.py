@@ -10,7 +10,7 @@ from runner.bundles.arguments import Given, given
 from runner.bundles.program import Program
 from runner.bundles.target import parse_target
 from runner.client import Client
-from runner.core.errors import BadCrew
+from runner.core.errors import BadCrew, BadInput
 from runner.engine import adapters
 from runner.testing import ModelServer
 
@@ -127,3 +127,26 @@ def test_what_a_file_does_as_a_script_is_one_task(fleet: Any, client: Client, tm
     # Then its output is what it prints
     assert result.outputs == {"main": "It is done"}, result.error
     assert (tmp_path / "trace").read_text().split() == ["0", "1", "2"]
+
+
+GRAPH = """
+from typing import TypedDict
+from langgraph.graph import END, START, StateGraph
+
+class State(TypedDict):
+    question: str
+    tries: int
+
+graph = StateGraph(State).add_node("node", lambda state: {"tries": 2}).add_edge(START, "node").add_edge("node", END)
+graph = graph.compile()
+"""
+
+
+def test_an_input_that_the_state_of_a_graph_does_not_declare_is_refused(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "graph.py").write_text(GRAPH)
+    says = r"no input 'questoin' \(did you mean 'question'\?\); it has 'question', 'tries'$"
+    with pytest.raises(BadInput, match=says):
+        client.submit(tmp_path / "graph.py", {"question": "why?", "questoin": "why?"})
+    assert list(client.runs()) == []
+    (tmp_path / "graph.py").write_text(GRAPH.replace("StateGraph(State)", "StateGraph(State, input_schema=dict)"))
+    client.submit(tmp_path / "graph.py", {"questoin": "why?"})
