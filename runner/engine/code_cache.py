@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.bundles import loader, relative_paths, run_program, signing, task_files, unpacked
+from runner.bundles import loader, own_logging, relative_paths, run_program, signing, task_files, unpacked
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
 from runner.bundles.task_files import Content, Files, Place, TaskFiles, Workdir
@@ -217,12 +217,14 @@ class AttemptFolder:
         self._is_copy = adapters.is_disposable(claim.adapter) or (alone and adapters.has_own_folder(claim.adapter))
         self._work = Workdir(place, self._begin, may_hold)
         self._refused: list[str] = []
+        self._ends: Callable[[], None] | None = None
 
     def enter(self, journal: Journal) -> Path | None:
         """Have the task's code find it. Returns the copy that it is loaded from, if it works in one."""
         copy = self._work.folder if self._is_copy else None
         if copy is not None:
             os.chdir(copy)
+            self._ends = own_logging.begin()
         else:
             self._refused = relative_paths.refuse()
         task_files.current.set(
@@ -258,6 +260,8 @@ class AttemptFolder:
 
     def leave(self) -> None:
         """The attempt is over."""
+        if self._ends is not None:
+            self._ends()
         leave_folder()
         self._work.remove()
 

@@ -99,6 +99,20 @@ def test_what_an_agent_says_of_where_it_is_is_the_same_after_a_kill_and_nothing_
     assert not any(part.startswith(".") for part in Path(place).parts), place
 
 
+def test_what_a_file_logs_as_it_says_is_in_the_worker_s_log(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a program that sets up its logging, and logs below the level that the worker logs at
+    (file := tmp_path / "script.py").write_text(
+        "import logging\nlogging.basicConfig(level=logging.DEBUG, format='MINE %(message)s')\n"
+        "if __name__ == '__main__':\n    logging.getLogger('mine').debug('key sk-%s', 'a1' * 20)\n    print('done')\n"
+    )
+    fleet.start("--concurrency", "1", "--pool", "prefork", "--loglevel", "info")
+    # When it is run twice by one process
+    for _ in range(2):
+        assert client.submit(f"{file}:__main__()").wait(150).result == "done"
+    # Then each line is there once, as it says, without secrets
+    assert [line for line in fleet.log().splitlines() if "key " in line] == ["MINE key ***"] * 2
+
+
 @pytest.mark.parametrize("runs_itself", [False, True])
 def test_relative_paths_are_those_of_the_project(
     runs_itself: bool, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
