@@ -26,8 +26,11 @@ class LlamaIndex(AgentFramework):
         return isinstance(thing, tuple(self.loaded(module, kind) for module, kind in _KINDS))
 
     def inputs(self, agent: Any) -> list[str]:
-        """``prompt`` of agents. What another workflow's first event needs, no schema says."""
-        return [PROMPT] if self._is_asked(agent) else []
+        """``prompt`` of agents; of another workflow what the author's class of its first event needs."""
+        if self._is_asked(agent):
+            return [PROMPT]
+        fields = getattr(getattr(agent, "start_event_class", None), "model_fields", {})
+        return [name for name, field in fields.items() if field.is_required() and field.validation_alias is None]
 
     def input_kinds(self, agent: Any) -> dict[str, str]:
         """As the author's class of a workflow's first event declares its fields."""

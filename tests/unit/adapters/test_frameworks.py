@@ -4,13 +4,14 @@ import dataclasses
 import datetime
 import operator
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, NotRequired, Optional, TypedDict
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from runner.adapters.frameworks.framework import as_output, declared_kinds
+from runner.adapters.frameworks.llama_index import LlamaIndex
 from runner.adapters.frameworks.plugin import PLUGIN
 from runner.bundles import frameworks
 from runner.bundles.program import Program
@@ -103,6 +104,12 @@ def test_what_inputs_are_is_as_the_class_of_a_state_declares_its_fields() -> Non
     assert declared_kinds(AskedOfData) == {"tries": "integer", "options": "object"}
     assert declared_kinds(AskedOfModel) == {"tries": "integer"}
     assert declared_kinds(None) == declared_kinds(int) == declared_kinds(dict) == {}
+
+
+def test_a_workflow_needs_what_its_first_event_does() -> None:
+    first = create_model("First", topic=(str, ...), pages=(int, Field(alias="pageCount")), tries=(int, 3))
+    assert LlamaIndex().inputs(SimpleNamespace(start_event_class=first)) == ["topic"]
+    assert LlamaIndex().inputs(SimpleNamespace(start_event_class=BaseModel)) == []
 
 
 class Unknown(TypedDict):
