@@ -83,6 +83,22 @@ def test_what_it_costs_is_linear(driver: Driver, redis: "Redis[str]") -> None:
     assert costs[2] - costs[1] == costs[1] - costs[0]
 
 
+def test_no_script_keeps_the_server_from_others_for_long(driver: Driver, redis: "Redis[str]") -> None:
+    class CountsInside(Counting):
+        inside = [0]
+
+        def execute_command(self, *command: Any) -> Any:
+            before = commands(redis)
+            answer = super().execute_command(*command)
+            self.inside.append(commands(redis) - before)
+            return answer
+
+    held(driver, 4 * AT_ONCE)
+    client = CountsInside(redis)
+    reap(client)
+    assert max(client.inside) <= 440  # a millisecond
+
+
 @pytest.mark.parametrize("part", [2, 3])
 def test_who_dies_on_the_way_leaves_the_rest_to_the_next(driver: Driver, redis: "Redis[str]", part: int) -> None:
     many = 2 * AT_ONCE
