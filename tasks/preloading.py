@@ -7,6 +7,7 @@ far, each of them would wait until the client of its model is imported.
 import logging
 
 from runner.llm.clients import preloading
+from runner.llm.recording.loading import watch_imports
 from runner.providers.redis.connection import Client
 from runner.providers.redis.workers import Workers
 from runner.tasks.rounds import Rounds
@@ -25,6 +26,7 @@ class Preloading(Rounds):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self._tried: set[str] = set()
+        watch_imports()  # a task may begin while its thread imports a client
 
     def round(self, client: Client) -> None:
         """Look what others have."""

@@ -27,7 +27,10 @@ _watching = False
 
 
 def watch_imports() -> None:
-    """See to it. Costs a comparison when that was done before."""
+    """See to it. Costs a comparison when that was done before.
+
+    A library that another thread is just importing, from before this was called, is looked at again with the next call.
+    """
     global _watching
     if _watching:
         return
@@ -36,11 +39,12 @@ def watch_imports() -> None:
         os.environ.setdefault("DISABLE_AIOHTTP_TRANSPORT", "True")
         if not any(isinstance(one, _Finder) for one in sys.meta_path):
             sys.meta_path.insert(0, _Finder())
-        for name in _TRANSPORTS:
-            module = sys.modules.get(name)
-            if module is not None and not _is_loading(module):
+        loaded = [module for name in _TRANSPORTS if (module := sys.modules.get(name)) is not None]
+        loading = [module for module in loaded if _is_loading(module)]
+        for module in loaded:
+            if module not in loading:
                 _install(module)
-        _watching = True
+        _watching = not loading
 
 
 def _is_loading(module: ModuleType) -> bool:
