@@ -24,8 +24,7 @@ EQUIVALENT: dict[str, str] = {
     'lib/account.lua: without `text == ""`': "what is empty is no JSON either, and counts for nothing",
     "lib/account.lua: without `served > 0`": "a count of 0 that is stored reads as one that is not",
     "lib/close.lua: without `kept`": "an empty list that is stored reads as one that is not",
-    'lib/checkpoint.lua: without `on == ""`': "no event is named in what is empty",
-    "claim.lua: without `(not limit or tonumber(string.match(found, '^{\"seq\":(%d+)')) <= limit)`": (
+    "lib/take.lua: without `(not limit or tonumber(string.match(found, '^{\"seq\":(%d+)')) <= limit)`": (
         "a task is claimed when all that it waits for is committed on its branch: what a parent committed after the "
         "branch had left it was done again here, and is found here first"
     ),
@@ -37,9 +36,8 @@ EQUIVALENT: dict[str, str] = {
     ),
     'record_own_step.lua: without `redis.call("HLEN", journal) == 1`': "likewise",
     "find_position.lua: without `upto > left`": "what was committed later is left out by who reads it, too",
-    "lib/account.lua: without `ok`": "what a text that is refused gives in the place of entries has none",
+    "lib/account.lua: without `not ok`": "what a text that is refused gives in the place of entries has none",
     'lib/checkpoint.lua: without `trigger == "task_completed" and ""`': "it reads the same, and is shorter",
-    "lib/emit.lua: as if not `common[given[i]]`": "it reads the same, and is shorter",
     'record_step.lua: without `count ~= "0"`': "a count of 0 that is stored reads as one that is not",
     'redeliver.lua: without `name == "#"`': "a job that has its name in the index is found by that, too",
     'resume.lua: without `parent ~= ""`': "no branch has no name: nothing is copied from it",
@@ -52,4 +50,12 @@ EQUIVALENT: dict[str, str] = {
     "prune_states.lua: without `not beside[at]`": "who was come by already, and those before, are named once more",
     "redeliver.lua: without `long[run_id]`": "the jobs of a run are the same when they are read once more",
     "lib/account.lua: without `#known == 0`": "an empty list that is stored reads as one that is not",
+    "find_position.lua: without `r[3]`": "each run has the field, of a bundle or of none",
+    "lib/waiting.lua: without `not text`": (
+        "what is not there is no JSON either, and what cannot be read is left alone; most often nothing waits, and an "
+        "error would take longer"
+    ),
+    "reap.lua: without `token`": (
+        "of what is not held nothing is taken back: no task has a claim without a token, and there is nothing to remove"
+    ),
 }
