@@ -240,7 +240,7 @@ def specification(task: PlannedTask, needs: int) -> dict[str, Any]:
         "task": task.key,
         "needs": needs,
         "context": _text(task.context) if task.context else "[]",
-        "timeout": str(milliseconds(task.timeout or 0)),
+        "timeout": str(milliseconds(task.timeout)) if task.timeout else "0",
         **({"pool": task.pool} if task.pool else {}),
     }
 

@@ -120,6 +120,8 @@ def _beginning(entry: AccountKey) -> str:
 
 def counters_text(count: Counters | int) -> str:
     """The text of counters, or of a number of an author's steps."""
+    if not count:
+        return ""
     return count.text() if isinstance(count, Counters) else Counters({STEP: count}).text()
 
 

@@ -290,8 +290,8 @@ def to_text(record: Mapping[str, Any]) -> str:
 
 def record(output: TaskOutput) -> dict[str, Any]:
     """An output as it is stored, with what there is to its value."""
-    found = stored(output.raw, output.json_dict)
-    return found if output._carried is None else {**found, _VALUE: dict(output._carried.record)}
+    found, carried = stored(output.raw, output.json_dict), _carried(output)
+    return found if carried is None else {**found, _VALUE: dict(carried.record)}
 
 
 def from_record(stored: Mapping[str, Any], names: Names | None = None, **about: Any) -> TaskOutput:
@@ -311,9 +311,16 @@ def plain(output: TaskOutput) -> TaskOutput:
 
 def named(output: TaskOutput, names: Callable[[], Names]) -> TaskOutput:
     """The output, its value of classes that this code names: ``names`` gives them."""
-    if output._carried is not None:
-        output._carried = replace(output._carried, names=names())
+    if (carried := _carried(output)) is not None:
+        output._carried = replace(carried, names=names())
     return output
+
+
+def _carried(output: TaskOutput) -> Carried | None:
+    """Not by the way of pydantic, which takes two calls, and raises and catches an error in them."""
+    private = output.__pydantic_private__
+    found: Carried | None = private["_carried"] if private is not None else None
+    return found
 
 
 def load(stored: Mapping[str, Any]) -> tuple[str, Any]:

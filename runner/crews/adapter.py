@@ -169,7 +169,7 @@ class NativeAdapter:
             if task.run is not None
             else native_task.ask(crew, task, context, work, lambda text: interpolate(text, work.inputs))
         )
-        if inspect.isawaitable(value):
+        if type(value) is not str and inspect.isawaitable(value):  # to ask that of a text takes three calls
             waiter = waiting.here()
             value = (asyncio.run if waiter is None else waiter.run_coroutine)(_awaited(value))
         output = _as_declared(work.key, task, value)

@@ -148,10 +148,13 @@ class Crew(BaseModel):
     @property
     def planner(self) -> Task | None:
         """The task that makes the plan, where there is ``planning``."""
-        if self.planning and self._planner is None:
+        private = self.__pydantic_private__ or {}  # not by the way of pydantic: see `by_key`
+        found: Task | None = private.get("_planner")
+        if self.planning and found is None:
             models = (self.planning_llm, *(agent.llm for agent in self.everyone), self.manager_llm)
-            self._planner = planner_task(self.tasks, next((llm for llm in models if llm is not None), None))
-        return self._planner
+            found = planner_task(self.tasks, next((llm for llm in models if llm is not None), None))
+            self._planner = found
+        return found
 
     @planner.setter
     def planner(self, task: Task | None) -> None:

@@ -243,6 +243,8 @@ class AttemptFolder:
 
     def not_kept(self) -> str:
         """A line on what it left that may not be stored; "" for nothing."""
+        if not self._work.made:
+            return ""
         found = self._work.not_kept()
         told = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
         return f"not kept, {'; '.join(told)}" if told else ""

@@ -107,12 +107,12 @@ class TaskEvents:
         else:
             self._tell(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
 
-    def completed(self, record: Mapping[str, Any]) -> None:
-        """It is committed."""
+    def completed(self, record: Callable[[], Mapping[str, Any]]) -> None:
+        """It is committed. ``record`` reads its output, where a handler receives that."""
         if self._format_event is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
         ended, over = self._task.told
-        output = outputs.from_record(record, name=self._key)
+        output = outputs.from_record(record(), name=self._key)
         self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
         if over:
             at = self._claim.scope.branch

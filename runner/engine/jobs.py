@@ -134,15 +134,15 @@ class JobExecutor:
         """This process, if it continues with what a commit makes ready; "" if that is sent, to whichever is free."""
         if self._stops.draining or self.clock.monotonic() >= self._slice_ends:
             return ""
-        if not all(task.pool in self._serves for task in unlocks):
-            return ""
+        for task in unlocks:
+            if task.pool not in self._serves:
+                return ""
         return "" if self._retire is not None and adapters.is_disposable(claim.adapter) else self._process
 
     def committed(self, claimed: Claim | None) -> None:
         """A task was committed; this one was ``claimed`` with it."""
         self._next = claimed
         if claimed is not None:
-            self.page.claiming(claimed.job.ref)
             self.page.claimed(claimed.job.ref, claimed.token)
 
     def over(self) -> None:
@@ -356,9 +356,9 @@ class JobAttempt(Attempt):
         """Let the crew's handlers know what was stored, and give them time."""
         match decision:
             case Commit(output):
-                self._events.completed(json.loads(output))
+                self._events.completed(partial(json.loads, output))
             case Grown(expand):
-                self._events.completed(expand.record)
+                self._events.completed(lambda: expand.record)
             case Ask():
                 self._events.asked()
             case Fail(reason):

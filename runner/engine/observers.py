@@ -54,12 +54,18 @@ class Observers:
     def task_started(self, claim: Claim) -> None:
         """Tell each."""
         for one in self._observers:
-            _tell(one.task_started, claim)
+            try:
+                one.task_started(claim)
+            except Exception:
+                _ignore(one.task_started)
 
     def task_ended(self, claim: Claim, decision: Decision, seconds: float) -> None:
         """Tell each."""
         for one in self._observers:
-            _tell(one.task_ended, claim, decision, seconds)
+            try:
+                one.task_ended(claim, decision, seconds)
+            except Exception:
+                _ignore(one.task_ended)
 
     def steps(self, claim: Claim, recorder: Recorder) -> Recorder:
         """The recorder of a task, observed; itself if no observer wants steps."""
@@ -118,7 +124,11 @@ def _tell(hear: Callable[..., None], *about: object) -> None:
     try:
         hear(*about)
     except Exception:
-        log.exception("%s raised; the exception is ignored", hear.__qualname__)
+        _ignore(hear)
+
+
+def _ignore(hear: Callable[..., None]) -> None:
+    log.exception("%s raised; the exception is ignored", hear.__qualname__)
 
 
 class LogObserver(Observer):

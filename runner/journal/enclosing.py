@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial, wraps
@@ -19,27 +19,33 @@ at_end: ContextVar[contextlib.ExitStack | None] = ContextVar("runner_at_end", de
 """What is closed when the task around this is over."""
 
 
-@contextlib.contextmanager
-def inside_of(journal: Journal, *, unattributed: bool = False) -> Iterator[None]:
+class inside_of:
     """Kickoffs and calls of models in this context are part of the task whose journal this is.
 
     With ``unattributed`` calls in threads that are begun here are, too; and, while it is the only journal of which that
     was said, all without a context.
     """
-    if unattributed:
-        _follow_threads()
-    closing = contextlib.ExitStack()
-    token, last = _enclosing.set(journal), at_end.set(closing)
-    if unattributed:
-        _default_journals.append(journal)
-    try:
-        with closing:
-            yield
-    finally:
-        if unattributed:
-            _default_journals.remove(journal)
-        _enclosing.reset(token)
-        at_end.reset(last)
+
+    def __init__(self, journal: Journal, *, unattributed: bool = False) -> None:
+        self._journal, self._unattributed = journal, unattributed
+        self._closing = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        if self._unattributed:
+            _follow_threads()
+        self._tokens = _enclosing.set(self._journal), at_end.set(self._closing)
+        if self._unattributed:
+            _default_journals.append(self._journal)
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        try:
+            return self._closing.__exit__(*raised)
+        finally:
+            if self._unattributed:
+                _default_journals.remove(self._journal)
+            enclosing, last = self._tokens
+            _enclosing.reset(enclosing)
+            at_end.reset(last)
 
 
 def current_journal() -> tuple[Journal, bool] | None:

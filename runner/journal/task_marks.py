@@ -92,7 +92,7 @@ class ClaimLog:
     """What was acknowledged to a process about one claim: a task's threads may outlive it, into the next claim."""
 
     def __init__(self, log: Log, ref: str, token: int) -> None:
-        self.label = f"{json.dumps(ref)}, {token}"  # once for all that follows: a line is written for each step
+        self.label = f"{encode_basestring_ascii(ref)}, {token}"  # once: a line is written for each step
         self._log = log
         self._recorded = 0
 
@@ -190,26 +190,23 @@ class Page:
         self.log = log
         self._memory, self._start = memory, start
         self._process = process.encode()
-        self._task = _IDLE
         self.over()
 
     def claiming(self, ref: str) -> None:
         """A claim is about to be asked for."""
-        self._task = digest(ref)
-        self._say(0)
+        self._say(digest(ref), 0)
 
     def claimed(self, ref: str, token: int) -> None:
         """It was given."""
-        self._say(token)
+        self._say(digest(ref), token)
         self.log.claimed(ref, token)
 
     def over(self) -> None:
         """The process is at nothing: what it had claimed is committed, handed back, or dropped."""
-        self._task = _IDLE
-        self._say(0)
+        self._say(_IDLE, 0)
 
-    def _say(self, token: int) -> None:
-        _PAGE.pack_into(self._memory, self._start, self._process, self._task, token)
+    def _say(self, task: bytes, token: int) -> None:
+        _PAGE.pack_into(self._memory, self._start, self._process, task, token)
 
 
 def share(places: int) -> None:
