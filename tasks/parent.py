@@ -25,7 +25,7 @@ GAVE_UP = 70  #: exit code of a worker that does not start
 MARGIN = 5.0  #: seconds beyond the drain timeout that a worker gets to end
 LOOK = 0.05  #: seconds between looks for one that ended, where the kernel does not tell
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_WITH_THE_FIRST = (
+WITH_THE_FIRST = (
     "celery.apps.worker", "celery.app.control", "celery.app.events", "celery.app.log", "celery.app.routes",
     "celery.backends.base", "celery.worker.autoscale", "celery.worker.components", "celery.worker.strategy",
     "celery.worker.consumer.delayed_delivery", "billiard.popen_fork", "billiard.sharedctypes", "encodings.idna",
@@ -181,7 +181,7 @@ def _import() -> None:
     from runner.crews import adapter  # noqa: F401
     from runner.tasks import shared_thread, worker  # noqa: F401
 
-    for name in _WITH_THE_FIRST:
+    for name in WITH_THE_FIRST:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collector that walked through it in a worker would give that a copy of it all

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -49,6 +50,8 @@ for _signum, _handler in (
 
 _is_quick = pytest.StashKey[bool]()
 _started: list[str] | None = None
+_imported = 0  #: modules that no collection looks through
+MANY = 20  #: as many more are worth looking through all that there is once
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,19 +99,36 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Each process of xdist begins with its share of the long tests. Nothing looks again through what was imported."""
     if given := getattr(session.config, "workerinput", None):
         session.items[:] = shares.dealt(session.items, TESTS, given["workercount"])
+    global _imported
     gc.enable()
     gc.freeze()
+    _imported = len(sys.modules)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # when all fixtures are gone that go
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """What a file's tests imported stays as well: each collection after it would look through it."""
+    global _imported
+    try:
+        return (yield)
+    finally:
+        if (nextitem is None or nextitem.path != item.path) and len(sys.modules) > _imported + MANY:
+            gc.collect()
+            gc.freeze()
+            _imported = len(sys.modules)
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What stands in the quick folder is fast, unless it is marked as slow or has a server; in the soak's, soak."""
-    for item in items:
-        if item.path.is_relative_to(SOAK):
-            item.add_marker(pytest.mark.soak)
-        is_slow = item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))
-        if _is_of_the_quick(item.path) and not is_slow:
-            item.add_marker(pytest.mark.fast)
+    for path, of_file in itertools.groupby(items, lambda item: item.path):
+        if path.is_relative_to(SOAK):
+            for item in of_file:
+                item.add_marker(pytest.mark.soak)
+        if _is_of_the_quick(path):
+            for item in of_file:
+                if not (item.get_closest_marker("slow") or SERVED & set(getattr(item, "fixturenames", ()))):
+                    item.add_marker(pytest.mark.fast)
     if not config.getoption("soak") and (left_out := [item for item in items if item.get_closest_marker("soak")]):
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
@@ -211,8 +231,8 @@ def processes_are_forked(pytestconfig: pytest.Config) -> Iterator[ForkServer]:
 
 @pytest.fixture(scope="session")
 def shared_server() -> Iterator[RedisServer]:
-    """One server for the whole session; tests use `server`, which empties it. It may be asked for DEBUG DIGEST."""
-    with RedisServer(arguments=("--enable-debug-command", "local")) as one:
+    """One server for the whole session; tests use `server`, which empties it."""
+    with RedisServer() as one:
         yield one
 
 

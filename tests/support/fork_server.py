@@ -15,6 +15,7 @@ import importlib
 import json
 import logging
 import os
+import platform
 import runpy
 import select
 import shutil
@@ -28,7 +29,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 _READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "COVERAGE", "MALLOC")
@@ -38,23 +39,6 @@ IMPORTED = "PYTHON_IMPORTED"
 """A variable of our own: what a server imports besides, for processes that have it."""
 
 _COMMAND = ["-m", "runner"]
-
-# What a worker and the verbs have imported.
-_LISTING = """
-import sys
-import runner.tasks.jobs, runner.tasks.pool, runner.tasks.steps, runner.tasks.worker
-import celery.concurrency.prefork, celery.concurrency.thread, celery.worker.worker, kombu.transport.redis
-from runner.cli import fleet, look, steer, submit, tasks
-print(*sys.modules)
-"""
-
-# What the first task imports, and the first call of a model: a fifth of a second in each process.
-_OF_AGENTS = (
-    "runner.crews.adapter", "runner.crews.kickoff.agents", "runner.agents.delegating", "runner.llm.clients.openai",
-    "runner.llm.recording.recorded_call", "runner.modelserver.stubs.redirect", "openai.resources.chat.chat",
-    "openai.resources.chat.completions.messages", "openai.types.chat.completions", "openai.lib.streaming.chat",
-    "openai.lib._chat_completion_resources", "httpcore2", "truststore", "anyio.streams.tls", "encodings.idna",
-)  # fmt: skip
 
 
 def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
@@ -221,18 +205,22 @@ def main(number: int) -> None:
 
     What somebody ordered who is gone is killed.
     """
+    preloaded.remember_entry_points()
     with contextlib.suppress(Exception):  # a worker says it
         adapters.preload("crewai")
         adapters.preload("crewai-flow")
     process_setup._preloaded.clear()  # so that a worker does again what it does beside importing
-    listed = subprocess.run([sys.executable, "-P", "-c", _LISTING], capture_output=True, text=True, check=True)
+    listed = subprocess.run([sys.executable, "-P", "-c", preloaded.LISTING], capture_output=True, text=True, check=True)
     for name in listed.stdout.split():
         if not name.startswith("__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
-    for name in (*_OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
+    for name in (*WITH_THE_FIRST, *preloaded.OF_AGENTS, *filter(None, os.environ.get(IMPORTED, "").split(","))):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    for name in scripts.names():
+        scripts.load(name)
+    platform.platform()  # for which it starts a process
     gc.collect()
     gc.freeze()  # no fork looks through it again
     assert threading.active_count() == 1  # a fork has only the one that forks
@@ -430,6 +418,9 @@ if __name__ == "__main__":
     from runner.client.reading.process import _START as _READS
     from runner.core import fault_points
     from runner.engine import adapters
+    from runner.providers.redis import scripts
+    from runner.tasks.parent import WITH_THE_FIRST
 
     _path = list(sys.path)
+    preloaded = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("preloaded.py"))))
     main(int(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""``--processor-time``: what the tests of each file cost the processor, in this process and in those that it started.
+"""``--processor-time``: what tests cost the processor, here and in what they started: by file, and the dearest tests.
 
 Wall time on a busy machine tells little; this is the same whoever else is on it. What a process that was left by its
 parent used after that is not in it.
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 _TICK = os.sysconf("SC_CLK_TCK")
+_DEAREST = 40  #: as many tests are named
 _OWN, _REAPED = slice(11, 13), slice(13, 15)  # of /proc/PID/stat, after the name: user and system time
 
 
@@ -40,9 +41,10 @@ def used(process: int) -> tuple[float, float]:
 
 
 class ProcessorTime:
-    """Adds it up by file, and prints the files, the dearest first."""
+    """Adds it up by file, and prints the files and the dearest tests, the dearest first."""
 
     def __init__(self) -> None:
+        self._tests: dict[str, float] = {}
         self._files: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -54,10 +56,15 @@ class ProcessorTime:
         finally:
             after = used(os.getpid())
             file = self._files[item.nodeid.partition("::")[0]]
-            file[:] = [*(a + max(0.0, y - x) for a, x, y in zip(file, before, after, strict=False)), file[2] + 1]
+            took = [max(0.0, y - x) for x, y in zip(before, after, strict=True)]
+            file[:] = [file[0] + took[0], file[1] + took[1], file[2] + 1]
+            self._tests[item.nodeid] = sum(took)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """The table."""
+        """The tables."""
+        terminalreporter.section(f"processor time: seconds; the {_DEAREST} dearest tests")
+        for name, took in sorted(self._tests.items(), key=lambda one: -one[1])[:_DEAREST]:
+            terminalreporter.write_line(f"{took:8.2f}  {name}")
         terminalreporter.section("processor time: seconds here, in other processes; tests; file")
         for name, (here, below, tests) in sorted(self._files.items(), key=lambda one: -sum(one[1][:2])):
             terminalreporter.write_line(f"{here:8.2f} {below:8.2f} {tests:5.0f}  {name}")

@@ -77,19 +77,41 @@ def contents(redis: "Redis") -> dict[bytes, tuple[Any, bool]]:
     return {name: (value, ttl >= 0) for name, value, ttl in zip(names, pipe.execute(), found[1::2], strict=True)}
 
 
-def digest(redis: "Redis") -> bytes:
-    """A hash of what `contents` gives, as the server computes it: to read all of it takes longer than the call."""
-    found: bytes = redis.execute_command("DEBUG", "DIGEST")
-    return found
-
-
 def write(redis: "Redis", keyspace: Keyspace) -> None:
     """Have these keys, and no others. What expires does so later than its test ends."""
     pipe = redis.pipeline(transaction=False)
+    _restore(pipe, keyspace)
+    pipe.execute()
+
+
+def _restore(pipe: "Redis", keyspace: Keyspace) -> None:
     pipe.flushall()
     for name, (value, ttl) in keyspace.items():
         pipe.restore(name, _later(ttl), value)
-    pipe.execute()
+
+
+class Beside:
+    """A keyspace in another database of the server, which copies it from there: to send it takes ten times as long."""
+
+    def __init__(self, redis: "Redis", keyspace: Keyspace) -> None:
+        self._copy = redis.register_script(_COPY)
+        pipe = redis.pipeline(transaction=False)
+        pipe.execute_command("SELECT", 1)
+        _restore(pipe, keyspace)
+        pipe.execute_command("SELECT", 0)
+        pipe.execute()
+        self.write()
+
+    def write(self) -> None:
+        """Have these keys, and no others."""
+        self._copy()
+
+
+_COPY = """
+redis.call("FLUSHDB")
+redis.call("SELECT", 1)
+for _, key in ipairs(redis.call("KEYS", "*")) do redis.call("COPY", key, key, "DB", 0) end
+"""
 
 
 def write_key(redis: "Redis", keyspace: Keyspace, name: bytes) -> None:

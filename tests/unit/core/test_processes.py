@@ -11,6 +11,7 @@ from runner.core import processes
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc")
 
 
+@pytest.mark.slow
 def test_a_process_runs_until_it_has_ended() -> None:
     assert processes.runs(os.getpid())
     with subprocess.Popen(["true"]) as ended:

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import importlib.util
+import itertools
 import os
 import shlex
 import shutil
@@ -117,18 +118,24 @@ def _run_of(config: pytest.Config) -> str:
 _environment = pytest.StashKey[Environment]()
 
 
+def _ours(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Those of this folder. Of the thousands that there are each file's path is looked at once."""
+    for path, of_file in itertools.groupby(items, lambda item: item.path):
+        if HERE in path.parents:
+            yield from of_file
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Waiting for the installation counts for no test."""
-    for item in items:
-        if HERE in item.path.parents:
-            given = item.get_closest_marker("timeout")
-            limit = given.args[0] if given is not None and given.args else 180
-            item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
+    for item in _ours(items):
+        given = item.get_closest_marker("timeout")
+        limit = given.args[0] if given is not None and given.args else 180
+        item.add_marker(pytest.mark.timeout(limit, func_only=True), append=False)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Installing takes a minute or two: it begins before the first test."""
-    wanted = any(HERE in item.path.parents for item in session.items)
+    wanted = next(_ours(session.items), None) is not None
     if wanted and not session.config.option.collectonly and _is_here() is None and sys.version_info < (3, 14):
         session.config.stash[_environment] = Environment(_run_of(session.config))
 

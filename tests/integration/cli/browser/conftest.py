@@ -107,8 +107,8 @@ class Screen:
     async def settle(self) -> None:
         """Until nothing is being read, and nothing more is drawn."""
         before: list[str] = []
-        while len(self.app.workers) or before != self.rows or not any(self.rows[-1:]):
-            before = self.rows
+        while (rows := [] if len(self.app.workers) else self.rows) != before or not any(rows[-1:]):
+            before = rows
             with contextlib.suppress(WorkerCancelled):  # another look took its place
                 await self.app.workers.wait_for_complete()
             await self.pilot.pause()
