@@ -1,21 +1,20 @@
 """Vendors' clients that are awaited, where many tasks share one event loop: they are kept, and shared, too.
 
-There is one TLS context for all, which takes a megabyte and tens of milliseconds to make. Where requests go through a
-proxy, a client looks through all of its connections for each: then there are several, each for a few calls at a time.
+A client keeps connections, and looks through all of them for each request. So there are several, each for a few calls
+at a time; and one TLS context for all, which takes a megabyte and tens of milliseconds to make.
 """
 
 import contextlib
 import functools
-import math
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import anyio
 
 from runner.core import waiting
-from runner.llm.clients.connections import library_of, transport
 
-AT_ONCE = 64  #: calls of one client that looks through its connections
+AT_ONCE = 64  #: calls of one client
 
 
 class SharedClients:
@@ -23,7 +22,6 @@ class SharedClients:
 
     def __init__(self, make: Callable[..., Any], http: Any) -> None:
         self._make, self._http = make, http
-        self._at_once: float = AT_ONCE
         self._kept: list[list[Any]] = []  # clients, and how many calls each has in flight
 
     @contextlib.asynccontextmanager
@@ -48,13 +46,9 @@ class SharedClients:
 
     def _free(self) -> list[Any]:
         """One of the clients that have room for a call, and how many are in flight there."""
-        kept = next((one for one in self._kept if one[1] < self._at_once), None)
+        kept = next((one for one in self._kept if one[1] < AT_ONCE), None)
         if kept is None:
-            tls = _tls(self._http)
-            how: dict[str, Any] = {"verify": tls}
-            if (ours := transport(self._http, tls)) is not None:
-                how["transport"], self._at_once = ours, math.inf
-            kept = [self._make(http_client=self._http(**how)), 0]
+            kept = [self._make(http_client=self._http(verify=_tls(self._http))), 0]
             self._kept.append(kept)
         return kept
 
@@ -62,4 +56,5 @@ class SharedClients:
 @functools.cache
 def _tls(http: Any) -> Any:
     """As the library itself makes one."""
-    return library_of(http).create_ssl_context()
+    library = next(one.__module__ for one in http.__mro__ if one.__module__ in ("httpx", "httpx2"))
+    return sys.modules[library].create_ssl_context()

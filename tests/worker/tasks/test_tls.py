@@ -1,6 +1,8 @@
 """A store that wants TLS, and certificates of its clients: the URL says all that is needed, for state and broker."""
 
 import contextlib
+import datetime
+import ipaddress
 import selectors
 import socket
 import ssl
@@ -10,17 +12,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from runner.client import Client
 from runner.testing import Fleet, RedisServer
-
-from ...support.certificates import self_signed
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """One of 127.0.0.1, signed by itself, and its key: for the server and its clients."""
-    return self_signed(tmp_path)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    made = made.not_valid_before(now - datetime.timedelta(days=1)).not_valid_after(now + datetime.timedelta(days=1))
+    signed = made.add_extension(address, critical=False).sign(key, hashes.SHA256())
+    (tmp_path / "cert.pem").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(*form))
+    return tmp_path / "cert.pem", tmp_path / "key.pem"
 
 
 @pytest.fixture
