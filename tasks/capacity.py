@@ -50,7 +50,7 @@ def agents(memory: int | None = None, files: int | None = None) -> int:
     return max(LEAST, min(AGENTS, by_memory, by_files))
 
 
-def told() -> str:
+def described() -> str:
     """What ``runner worker`` takes at once here, in a line."""
     processes, waiting = (one["RUNNER_CONCURRENCY"] for one in parts("auto", None))
     return f"{waiting} tasks that mostly wait, and {processes} with a process each"

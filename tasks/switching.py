@@ -166,8 +166,8 @@ class SwitchingTask(greenlet):
 
     def in_thread(self, do: Callable[[], T]) -> T:
         """What ``do`` gives, in a thread of its own with the task's context."""
-        context, done, told = contextvars.copy_context(), self.alarm(), SimpleNamespace(error=Interrupted("stopped"))
-        thread = threading.Thread(target=self._blocking, args=(context, do, told, done), name="task", daemon=True)
+        context, done, outcome = contextvars.copy_context(), self.alarm(), SimpleNamespace(error=Interrupted("stopped"))
+        thread = threading.Thread(target=self._blocking, args=(context, do, outcome, done), name="task", daemon=True)
         self.in_a_thread = True
         try:
             thread.start()
@@ -177,25 +177,25 @@ class SwitchingTask(greenlet):
         for variable, value in context.items():
             if variable.get(_MISSING) is not value:
                 variable.set(value)
-        if told.error is not None:
+        if outcome.error is not None:
             try:
-                raise told.error
+                raise outcome.error
             finally:
-                del told  # it refers to this frame
-        found: T = told.value
+                del outcome  # it refers to this frame
+        found: T = outcome.value
         return found
 
     def _blocking(
-        self, context: contextvars.Context, do: Callable[[], object], told: SimpleNamespace, done: "SwitchingAlarm"
+        self, context: contextvars.Context, do: Callable[[], object], outcome: SimpleNamespace, done: "SwitchingAlarm"
     ) -> None:
         section = InterruptibleSection()
         with contextlib.suppress(BaseException):  # it may come late
             try:
                 self.blocking = section
-                told.value = context.run(do)
-                told.error = None
+                outcome.value = context.run(do)
+                outcome.error = None
             except BaseException as error:
-                told.error = error
+                outcome.error = error
             finally:
                 self.blocking = None
                 section.over()

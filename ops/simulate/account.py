@@ -70,8 +70,8 @@ class SeenTask:
         self._actor, self._task, self._account, self._claim = actor, task, account, claim
 
     @property
-    def told(self) -> Any:
-        return self._task.told
+    def end_events(self) -> Any:
+        return self._task.end_events
 
     @property
     def next(self) -> Any:

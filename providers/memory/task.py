@@ -38,7 +38,7 @@ class MemoryTask:
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
     ``outgoing`` is told which calls have left: what it knows of a task whose process died, `reap` is told.
-    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``end_events`` are the sequences of the events that ended the task and, with it, its branch; 0 where it did not.
     ``next`` is what its commit claimed for a process that continues.
     """
 
@@ -58,7 +58,7 @@ class MemoryTask:
         self._reserved: bool | None = None  # a note is there for the next step; False: that began
         self._expected = STEP  # for which it is
         self._next = NextStep()
-        self.told = (0, 0)
+        self.end_events = (0, 0)
         self.next: Claim | None = None
 
     def place(self, step: str) -> str:
@@ -111,7 +111,7 @@ class MemoryTask:
         replayed: Counters | int,
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """Record a step's result, once: who records it again changes nothing."""
         run, task = self._write("step")
@@ -140,8 +140,8 @@ class MemoryTask:
             run.counters.update(prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
             task.prompt_tokens += usage.prompt_tokens
             task.completion_tokens += usage.completion_tokens
-            if entry is not None and entry.kind == "model" and not told:
-                self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.told())
+            if entry is not None and entry.kind == "model" and not reported:
+                self._emit("llm_call_completed", model=entry.model, agent=entry.agent, **usage.by_name())
         if self._log is not None:
             self._log.recorded((step,), text_of_one(entry) if entry is not None else "", begun)
         if entry is not None:
@@ -160,7 +160,7 @@ class MemoryTask:
         """Record what steps side by side gave, and note those that begin next."""
         self._write("step")
         for one in done:
-            how: dict[str, Any] = {"entry": one.entry, "usage": one.usage, "told": one.told}
+            how: dict[str, Any] = {"entry": one.entry, "usage": one.usage, "reported": one.reported}
             self.record_step(one.step, one.value, replayed=replayed, **how)
             replayed = 0
         self._next.recorded = None
@@ -195,7 +195,7 @@ class MemoryTask:
         self._emit(kind, text=redact(text))
 
     @atomic
-    def tell(
+    def append_event(
         self,
         kind: str,
         about: str,
@@ -321,7 +321,7 @@ class MemoryTask:
         run, task = self._give_back("fail", replayed)
         task.trace = trace
         where = {"worker": self._claim.worker, "reason": redact(reason)}
-        self.told = fail(self._memory, run, self._name, self._key, **where)
+        self.end_events = fail(self._memory, run, self._name, self._key, **where)
 
     # -- inside
 
@@ -414,7 +414,7 @@ class MemoryTask:
         account.add(run, self._name, self._key, "in_doubt", task.noted(unused=True))  # what its threads are still at
         relatives = Relatives(task.scope, task.started)
         ended = emit(self._memory, run, "task_completed", self._name, self._key, relatives, commit_seq=seq)
-        self.told = (ended, 0)
+        self.end_events = (ended, 0)
         if expansion is not None:
             branch.version = str(seq)
             branch.shared |= expansion.put
@@ -462,7 +462,7 @@ class MemoryTask:
         branch = run.branches[self._name]
         if run.goes_on(self._name):
             if branch.left == 0:
-                self.told = (self.told[0], complete(self._memory, run, self._name))
+                self.end_events = (self.end_events[0], complete(self._memory, run, self._name))
             else:
                 wait_if_asked(self._memory, run, self._name)
         return branch.status.value

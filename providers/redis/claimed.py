@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ClaimedTask(ClaimedSteps):
     """The writes that a claim allows. Each shows the token; `ClaimLost` if it no longer holds.
 
-    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``end_events`` are the sequences of the events that ended the task and, with it, its branch; 0 where it did not.
     ``next`` is what its commit claimed for a process that continues.
     """
 
@@ -43,7 +43,7 @@ class ClaimedTask(ClaimedSteps):
         self._home = line.home
         self._outputs = keys.key("outputs_key", branch_key=self._branch)
         self._me, self._said = os.urandom(4).hex(), itertools.count()
-        self.told = (0, 0)
+        self.end_events = (0, 0)
         self.next: Claim | None = None
 
     def note(self, kind: str, text: str) -> None:
@@ -58,7 +58,7 @@ class ClaimedTask(ClaimedSteps):
         }
         self._held(scripts.load("note"), **slots)
 
-    def tell(
+    def append_event(
         self,
         kind: str,
         about: str,
@@ -70,9 +70,9 @@ class ClaimedTask(ClaimedSteps):
         ends: str = "",
         trigger: str = "",
     ) -> int:
-        """Put an event of the task's code among the run's: see ``tell.lua``. Returns its sequence."""
+        """Put an event of the task's code among the run's: see ``append_event.lua``. Returns its sequence."""
         return self._held(
-            scripts.load("tell"),
+            scripts.load("append_event"),
             run=self._run,
             branch=self._branch,
             task=self._task,
@@ -166,7 +166,7 @@ class ClaimedTask(ClaimedSteps):
         if self._log is not None:
             self._log.ended("commit")
         if len(answer) > 3:
-            self.told = (answer[3], answer[4])
+            self.end_events = (answer[3], answer[4])
         if len(answer) > 5:
             task, attempt, given, *where = answer[5]
             run_id, branch = where or (self._claim.job.run_id, self._claim.job.branch)
@@ -199,7 +199,7 @@ class ClaimedTask(ClaimedSteps):
         """Fail the task for good, and with it the branch."""
         about = {"reason": redact(reason), "trace": trace}
         answer = self._give("fail", replayed=replayed, **about, branch=self._branch, stamp=stamp())
-        self.told = (answer[1], answer[2])
+        self.end_events = (answer[1], answer[2])
 
     def _give(self, operation: str, **slots: Any) -> Any:
         script = scripts.load(operation)

@@ -152,7 +152,7 @@ class ClaimedSteps:
         replayed: Counters | int,
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """Record a step's result: one round trip.
 
@@ -184,8 +184,8 @@ class ClaimedSteps:
                 "reserved": reserved_text(reserved),
                 "reached": self._reached,
             }
-            if served or not self._recorded_alone(slots, entry, usage, told=told):
-                self._record_any(slots, entry, usage, paid=paid, replayed=served, told=told)
+            if served or not self._recorded_alone(slots, entry, usage, reported=reported):
+                self._record_any(slots, entry, usage, paid=paid, replayed=served, reported=reported)
             if self._log is not None:
                 self._log.recorded((step,), paid, begun)
             if entry is not None:
@@ -196,7 +196,7 @@ class ClaimedSteps:
             if reserved is not None:
                 self._expected = reserved
 
-    def _recorded_alone(self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, told: bool) -> bool:
+    def _recorded_alone(self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, reported: bool) -> bool:
         """Record what nothing was replayed before, by a script of its own. False where there is none for it, or the
         claim is lost."""
         if entry is None or entry.kind == "step":
@@ -214,7 +214,7 @@ class ClaimedSteps:
                 prompt_tokens=usage.prompt_tokens,
                 completion_tokens=usage.completion_tokens,
                 details=",".join(map(str, usage.details)),
-                told="" if told else "1",
+                event="" if reported else "1",
             )
         else:
             return False
@@ -224,11 +224,11 @@ class ClaimedSteps:
         return True
 
     def _record_any(
-        self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, paid: str, replayed: str, told: bool
+        self, slots: dict[str, Any], entry: AccountKey | None, usage: Usage, *, paid: str, replayed: str, reported: bool
     ) -> None:
         about: dict[str, Any] = {}
-        if entry is not None and entry.kind == "model" and not told:
-            about = {"model": entry.model, "agent": entry.agent, **usage.told()}
+        if entry is not None and entry.kind == "model" and not reported:
+            about = {"model": entry.model, "agent": entry.agent, **usage.by_name()}
         details = usage.details if usage is not NO_TOKENS else ()
         self._fenced(
             self._record,
@@ -238,7 +238,7 @@ class ClaimedSteps:
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             details=json.dumps(details) if details else "",
-            told=flat(about) if about else "",
+            event=flat(about) if about else "",
         )
 
     def record_steps(
@@ -254,11 +254,11 @@ class ClaimedSteps:
             if self._out.ahead:
                 self._confirm()
             texts, calls, by_entry = list[str](), list[list[Any]](), dict[AccountKey | None, list[str]]()
-            for step, value, entry, usage, told in done:
+            for step, value, entry, usage, reported in done:
                 of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
                 texts += (step, value, "" if entry is None else "2" if of_call else "1")
                 if entry is not None and of_call:
-                    event = int(entry.kind == "model" and not told)
+                    event = int(entry.kind == "model" and not reported)
                     calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
                 by_entry.setdefault(entry, []).append(step)
             for entry, alike in by_entry.items():

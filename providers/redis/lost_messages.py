@@ -27,9 +27,9 @@ def missing(client: Client, home: str) -> set[Job]:
             "attempt",
             "pool",
         )
-    told = pipe.execute()
+    answers = pipe.execute()
     by_queue: dict[str, set[Job]] = {}
-    for place, (queue, direct, envelope), (attempt, pool) in zip(places, told[::2], told[1::2], strict=True):
+    for place, (queue, direct, envelope), (attempt, pool) in zip(places, answers[::2], answers[1::2], strict=True):
         if queue and (direct or envelope) and attempt:
             by_queue.setdefault(queue_for(queue, pool), set()).add(Job(*place, int(attempt)))
     found: set[Job] = set()

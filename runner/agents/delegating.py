@@ -54,15 +54,15 @@ class _CoworkerTool(BaseTool):
         job = current()
         if job is None:
             raise TaskError(f"{self.name!r} is for an agent at work on a task")
-        agent, told = self._find(coworker), Conversation()
-        told.say(
+        agent, messages = self._find(coworker), Conversation()
+        messages.say(
             conversation.introduce(agent, self.fill, job.journal),
             conversation.brief(request, _EXPECTED, [TaskOutput(raw=context)] if context else []),
         )
         with mcp.connections():
             inner = loop.job_for(
                 agent,
-                told,
+                messages,
                 job.journal,
                 tools=[*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=job.journal)],
                 task=job.task,
@@ -109,9 +109,9 @@ def delegation_tools(coworkers: Sequence[Agent], fill: Callable[[str], str] = st
     given: dict[str, Any] = {"coworkers": list(coworkers), "fill": fill}
     return [
         DelegateWorkTool(
-            description=f"Have a coworker do a task, and be told what came of it. There are: {who}", **given
+            description=f"Have a coworker do a task, and receive what came of it. There are: {who}", **given
         ),
-        AskQuestionTool(description=f"Ask a coworker a question, and be told the answer. There are: {who}", **given),
+        AskQuestionTool(description=f"Ask a coworker a question, and receive the answer. There are: {who}", **given),
     ]
 
 

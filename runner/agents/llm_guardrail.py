@@ -38,6 +38,6 @@ def judge(rule: str, text: str, agent: Agent, journal: Journal, *, task: Any = N
         },
         {"role": "user", "content": f"The rule:\n{rule}\n\nThe text:\n{text}"},
     )
-    job = loop.job_for(agent, asked, journal, task=task, response_model=Verdict, told=False)
+    job = loop.job_for(agent, asked, journal, task=task, response_model=Verdict, reported=False)
     verdict = Verdict.model_validate_json(loop.work(job))
     return verdict.valid, None if verdict.valid else verdict.feedback or f"it does not do this: {rule}"

@@ -47,10 +47,10 @@ def job_for(
     origin: str | None = None,
     role: str = "",
     callbacks: Sequence[Callable[[Any], Any] | None] = (),
-    told: bool = True,
+    reported: bool = True,
     failed: int = 0,
 ) -> Job:
-    """What an agent is at: its model and its tools found; its callbacks, if they are to be ``told`` of it.
+    """What an agent is at: its model and its tools found; its callbacks, if it is to be ``reported`` to them.
 
     Raises `ModelError`, or `BadCrew` for what is no tool.
     """
@@ -65,7 +65,7 @@ def job_for(
         origin=origin_here() if origin is None else origin,
         role=role or agent.role,
         failed=failed,
-        callbacks=tuple(one for one in (agent.step_callback, *callbacks) if one is not None and told),
+        callbacks=tuple(one for one in (agent.step_callback, *callbacks) if one is not None and reported),
     )
 
 
@@ -95,7 +95,7 @@ def work(job: Job) -> str:
                     job.conversation.say(*results)
                 case Done(text):
                     answer = _fitted(text, job.response_model)
-                    _tell(job, AgentFinish(thought="", output=answer, text=text))
+                    _call_back(job, AgentFinish(thought="", output=answer, text=text))
                     return answer
                 case Fail(reason) if job.response_model is not None and not reason.startswith("gave"):
                     what = reason.removeprefix("it is ")
@@ -113,7 +113,9 @@ def _ask(job: Job, tools: Sequence[Message]) -> None:
         conversation.say(message)
 
     watch = model_call.StepObserver(job, take, tools)
-    with calling(job.role, per_minute=job.agent.max_rpm, announced=watch.tells, heard=watch.heard, leaving=watch.began):
+    with calling(
+        job.role, per_minute=job.agent.max_rpm, announced=watch.reports, on_result=watch.on_result, leaving=watch.began
+    ):
         message = model_call.ask(job, conversation.messages, tools, watch)
     if not watch.taken:  # it was replayed
         take(message)
@@ -135,7 +137,7 @@ def _tell_use(job: Job, call: Mapping[str, Any], text: str) -> None:
     thought = next(
         (str(m.get("content") or "") for m in reversed(job.conversation.messages) if m["role"] == "assistant"), ""
     )
-    _tell(
+    _call_back(
         job,
         AgentAction(
             thought=thought, tool=function["name"], tool_input=function["arguments"], text=thought, result=text
@@ -143,6 +145,6 @@ def _tell_use(job: Job, call: Mapping[str, Any], text: str) -> None:
     )
 
 
-def _tell(job: Job, step: AgentAction | AgentFinish) -> None:
+def _call_back(job: Job, step: AgentAction | AgentFinish) -> None:
     for callback in job.callbacks:
         callback(step)

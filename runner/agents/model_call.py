@@ -1,4 +1,4 @@
-"""One call of an agent's model: fitted into what it takes, journaled, told to those who watch, and taken down.
+"""One call of an agent's model: fitted into what it takes, journaled, reported to observers, added to its conversation.
 
 Calls of `LLM` are journaled where they leave the process. Those of other models are steps of the task.
 """
@@ -26,7 +26,7 @@ from runner.events.call_events import (
     LLMStreamChunkEvent,
     ToolCall,
 )
-from runner.events.sinks import retell, sinks
+from runner.events.sinks import republish, sinks
 from runner.llm.clients import Completion, Piece, ToolCalls
 from runner.llm.llm import LLM, BaseLLM
 from runner.llm.recording import CallResult
@@ -72,8 +72,8 @@ def _recorded(
         return None, None
     settings = model.settings(tools, None if tools else job.response_model, job.streams)
     chain = None if settings is None else hashed(conversation, limit, *settings)
-    heard = watch.chunk if sinks() else None
-    completion = None if chain is None else replayed(chain, lambda body: model.recorded(body, job.streams, heard))
+    on_chunk = watch.chunk if sinks() else None
+    completion = None if chain is None else replayed(chain, lambda body: model.recorded(body, job.streams, on_chunk))
     return chain, None if completion is None else model.counted(completion)
 
 
@@ -151,7 +151,7 @@ class StepObserver:
         self._about = {"model": str(job.model.model), **job.about}
         self._source = job.model
         self._begun = False
-        self.tells = job.journal.watched
+        self.reports = job.journal.watched
         self.taken = False
         self.read: Callable[[Any], Message] = lambda value: {"role": "assistant", "content": str(value)}
 
@@ -161,15 +161,15 @@ class StepObserver:
             return
         self._begun = True
         messages = [dict(message) for message in self._job.conversation.messages]  # a handler's own
-        self._tell(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
+        self._emit(LLMCallStartedEvent(messages=messages, tools=list(self._tools) or None, **self._about))
 
-    def heard(self, call: CallResult) -> None:
+    def on_result(self, call: CallResult) -> None:
         """It ended, here or in an attempt before."""
         for name in ("prompt_tokens", "completion_tokens"):
             self._job.usage[name] = self._job.usage.get(name, 0) + getattr(call.usage, name)
 
     def chunk(self, piece: Piece) -> None:
-        """A piece of the answer came. Of one that is replayed those alone are told who stream this kickoff."""
+        """A piece of the answer came. Of one that is replayed only those receive it who stream this kickoff."""
         if not self._begun and not sinks():
             return
         use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
@@ -177,7 +177,7 @@ class StepObserver:
         if self._begun:
             event_bus.emit(self._source, event)
         else:
-            retell(event)
+            republish(event)
 
     def ended(self, value: Any) -> None:
         """It was answered."""
@@ -188,15 +188,15 @@ class StepObserver:
             self._take(message)
             self.taken = True
             response = message.get("tool_calls") or message["content"]
-            self._tell(LLMCallCompletedEvent(response=response, usage=usage, **self._about))
+            self._emit(LLMCallCompletedEvent(response=response, usage=usage, **self._about))
 
     def failed(self, error: BaseException) -> None:
         """It was not."""
-        self._tell(LLMCallFailedEvent(error=str(error), **self._about))
+        self._emit(LLMCallFailedEvent(error=str(error), **self._about))
         self._begun = False  # the next one may be shorter
 
-    def _tell(self, event: LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent) -> None:
-        if self._begun and self.tells:
+    def _emit(self, event: LLMCallStartedEvent | LLMCallCompletedEvent | LLMCallFailedEvent) -> None:
+        if self._begun and self.reports:
             event_bus.emit(self._source, event)
 
 

@@ -33,18 +33,18 @@ Message = dict[str, Any]
 ERROR_LENGTH = 1000  #: characters of an exception that a model is told
 
 
-def use(job: Job, calls: Sequence[Message], first: int, told: Callable[[Message, str], None]) -> list[Message]:
-    """The results of these calls, as messages in their order. ``told`` is called with each that was really made."""
+def use(job: Job, calls: Sequence[Message], first: int, on_result: Callable[[Message, str], None]) -> list[Message]:
+    """The results of these calls, as messages in their order. ``on_result`` is called with each really made."""
     limited = _limited(job, calls)
-    uses = [_Use(job, call, first + i, told, reason=limited.get(i)) for i, call in enumerate(calls)]
+    uses = [_Use(job, call, first + i, on_result, reason=limited.get(i)) for i, call in enumerate(calls)]
     return run_concurrently([one.message for one in uses])
 
 
 def recall(job: Job) -> None:
     """The uses whose results are in the conversation: where it was restored, its journal has not seen them."""
-    told = {message["tool_call_id"] for message in job.conversation.messages if message["role"] == "tool"}
+    answered = {message["tool_call_id"] for message in job.conversation.messages if message["role"] == "tool"}
     calls = [call for message in job.conversation.messages for call in message.get("tool_calls") or ()]
-    uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in told]
+    uses = [_Use(job, call, 0, lambda *_: None, reason=None) for call in calls if call["id"] in answered]
     done = Counter(step for one in uses if (step := one.step()) is not None)
     for (name, given), times in done.items():
         job.journal.mark_done(name, (json.loads(given),), times)
@@ -54,9 +54,9 @@ class _Use:
     """One use of one tool."""
 
     def __init__(
-        self, job: Job, call: Message, number: int, told: Callable[[Message, str], None], *, reason: str | None
+        self, job: Job, call: Message, number: int, on_result: Callable[[Message, str], None], *, reason: str | None
     ) -> None:
-        self._job, self._call, self._number, self._told, self._reason = job, call, number, told, reason
+        self._job, self._call, self._number, self._on_result, self._reason = job, call, number, on_result, reason
         self._given = call["function"]["arguments"]
         self.name = str(call["function"]["name"])
 
@@ -109,8 +109,8 @@ class _Use:
                 counted=not tool.composed,
             )
         )
-        if watch.heard:  # it was really used
-            self._told(self._call, text)
+        if watch.really_used:
+            self._on_result(self._call, text)
         return text
 
     def _run(self, tool: BaseTool, arguments: dict[str, Any]) -> str:
@@ -142,7 +142,7 @@ class _Watch:
 
     def __init__(self, job: Job, tool: BaseTool, name: str, arguments: dict[str, Any]) -> None:
         self._tool = tool
-        self.heard = False
+        self.really_used = False
         self._about: dict[str, Any] = {
             "tool_name": name,
             "tool_args": arguments,
@@ -160,7 +160,7 @@ class _Watch:
             event_bus.emit(self._tool, ToolUsageErrorEvent(error=text.removeprefix(ERROR), **self._about))
         else:
             event_bus.emit(self._tool, ToolUsageFinishedEvent(output=text, **self._about))
-        self.heard = True
+        self.really_used = True
 
     def failed(self, error: BaseException) -> None:
         event_bus.emit(self._tool, ToolUsageErrorEvent(error=error, **self._about))

@@ -115,10 +115,10 @@ def _uv(wanted: Environment, lock: int, *words: str) -> None:
         check=False,
     )
     if done.returncode:
-        told = [
+        lines = [
             line for one in done.stdout.decode("utf-8", "replace").splitlines() if (line := _DRAWN.sub("", one).strip())
         ]
-        said = redact(" ".join(told[-LAST:])) or f"it ended with {done.returncode}"
+        said = redact(" ".join(lines[-LAST:])) or f"it ended with {done.returncode}"
         if wanted.python and _NO_PYTHON.search(said):
             raise EnvironmentFailed(
                 f"Python {wanted.python} is asked for, and is not on this machine, nor can uv get it: install it "

@@ -2,7 +2,7 @@
 
 from runner.cli.browser.app import Browser
 from runner.cli.orders import hand_for
-from runner.cli.stdio import say, tell
+from runner.cli.stdio import print_line, say
 from runner.client.checkpoints import locate as places
 from runner.core.errors import Conflict, NotFound, UsageError
 
@@ -15,7 +15,7 @@ def open_browser(where: str | None, crew: str | None) -> int:
         while (order := browser.run()) is not None:
             say(f"{order.verb} from {order.checkpoint.id} ({order.checkpoint.branch}), in this process")
             try:
-                tell(hand.carry_out(order))
+                print_line(hand.carry_out(order))
                 break
             except (UsageError, NotFound, Conflict) as refusal:  # nothing was done: the screen is as it was
                 drafts, browser = browser.drafts, Browser(source, hand, at=order.checkpoint, said=str(refusal))

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options
-from runner.cli.stdio import out, print_json, print_whole, tell
+from runner.cli.stdio import out, print_json, print_line, print_whole
 from runner.client import Client
 from runner.client.checkpoints import locate as places
 from runner.client.checkpoints.model import Branch, Checkpoint, Details, branch_called, everything, find, newest
@@ -240,9 +240,9 @@ def prune(where: str, keep: int | None, age: int | None, branch: str | None, dry
         print_json({"removed": sum(removed.values()), "branches": removed, **({"dry_run": True} if dry_run else {})})
         return 0
     for name, count in removed.items():
-        tell(f"{name}: {count} {'would be ' * dry_run}removed")
+        print_line(f"{name}: {count} {'would be ' * dry_run}removed")
     if not removed:
-        tell("no checkpoints")
+        print_line("no checkpoints")
     return 0
 
 
@@ -253,7 +253,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[Text, ...]], nothing: st
     for row in rows:
         table.add_row(*row)
     if not table.row_count:
-        tell(nothing)
+        print_line(nothing)
         return
     if not nothing:
         out.print()

@@ -98,7 +98,7 @@ def _cache() -> Finding:
 
 def _capacity() -> Finding:
     try:
-        return Finding("a worker here takes at once", capacity.told())
+        return Finding("a worker here takes at once", capacity.described())
     except UsageError as error:
         return Finding("a worker here takes at once", str(error), ok=False, exit_code=int(error.exit_code))
 
@@ -185,10 +185,10 @@ def _unrecorded(store: Store) -> Finding:
     past = Counter[str]()
     for run in runs:
         past.update(unrecorded_in(store.runs.events(run.id)))
-    told = f"{format_unrecorded(dict(sorted(past.items())))}, in the newest {counted(len(runs), 'run')}"
+    found_parts = f"{format_unrecorded(dict(sorted(past.items())))}, in the newest {counted(len(runs), 'run')}"
     return Finding(
         "calls of models past the journal",
-        told if past else "none",
+        found_parts if past else "none",
         ok=not past,
         hint="they are made again after a restart: have the client use httpx, aiohttp, requests or urllib3",
         exit_code=0,
@@ -200,12 +200,12 @@ def _protocols(store: Store) -> Finding:
     workers = Counter(max(worker.reads) for worker in store.workers.alive())
     runs = store.runs.protocols()
     waiting = sum(many for number, many in runs.items() if workers and number > max(workers))
-    told = [f"this is {PROTOCOL}"]
-    told += [f"{many} worker{'s' * (many > 1)} of {number}" for number, many in sorted(workers.items())]
-    told += [f"{many} run{'s' * (many > 1)} of {number}" for number, many in sorted(runs.items())]
+    found_parts = [f"this is {PROTOCOL}"]
+    found_parts += [f"{many} worker{'s' * (many > 1)} of {number}" for number, many in sorted(workers.items())]
+    found_parts += [f"{many} run{'s' * (many > 1)} of {number}" for number, many in sorted(runs.items())]
     return Finding(
         "store protocol",
-        ", ".join(told),
+        ", ".join(found_parts),
         ok=not waiting,
         hint=f"{waiting} of them need{'s' * (waiting == 1)} a worker of a newer version: start one",
     )

@@ -20,13 +20,13 @@ def doctor(worker: str | None, as_json: bool) -> int:
 
 def _worker(which: str, as_json: bool) -> int:
     from runner.cli.health import worker_health
-    from runner.cli.stdio import print_json, tell
+    from runner.cli.stdio import print_json, print_line
 
     health = worker_health(which)
     if as_json:
         print_json([{"what": "worker", "found": health.found, "ok": health.ok, "exit_code": health.exit_code}])
     else:
-        tell(f"{'ok' if health.ok else '!!'}  worker {health.found}")
+        print_line(f"{'ok' if health.ok else '!!'}  worker {health.found}")
     return health.exit_code
 
 

@@ -30,11 +30,11 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
         run_id = client.id_of(run_id)
         handle = client.run(run_id, branch)
         found = handle.files()
-        told: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]
+        rows: list[dict[str, Any]] = [{"task": one.task, "path": one.path, "bytes": one.size} for one in found]
         code = 0
         if out is not None:
             try:
-                for one, done in zip(told, write_files(found, Path(out)), strict=True):
+                for one, done in zip(rows, write_files(found, Path(out)), strict=True):
                     if isinstance(done, LeadsOutside):
                         say(f"error: the output file {done}")
                         one["refused"] = str(done)
@@ -44,9 +44,9 @@ def files(run_id: str, branch: str | None, out: str | None, as_json: bool) -> in
             except OSError as error:
                 raise BadInput(f"an output file cannot be written: {error}; try another folder with --out") from None
         if as_json:
-            write(json_text({"run_id": run_id, "branch": branch or handle.record.branch, "files": told}) + "\n")
+            write(json_text({"run_id": run_id, "branch": branch or handle.record.branch, "files": rows}) + "\n")
             return code
-        for one in told:
+        for one in rows:
             write(f"{one.get('written') or one['path']}  {one['task']}  {one['bytes']:,} bytes\n")
         if not found:
             write("no files: no completed task has an output_file\n")

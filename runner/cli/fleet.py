@@ -241,16 +241,16 @@ def flower(address: str, port: int, basic_auth: str | None, partition: int | Non
 
 def _awaited(server: Server) -> Store:
     """The store of a server; one of several is waited for. Raises `StoreUnreachable` for one that is alone."""
-    told = False
+    said = False
     while True:
         try:
             return server.open()
         except StoreUnreachable as error:
             if server.part.many == 1:
                 raise
-            if not told:
+            if not said:
                 say(f"error: its Flower waits: {error}")
-            told = True
+            said = True
             time.sleep(AGAIN)  # a server sends no word when it is back
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from runner.cli import options, spending, tasks
-from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_whole, say, tell
+from runner.cli.stdio import ago, counted, cut, only, out, print_json, print_line, print_whole, say
 from runner.cli.submit import asked, follow
 from runner.client import Client
 from runner.core.errors import Exit
@@ -40,7 +40,7 @@ def runs(limit: int, as_json: bool) -> int:
         print_json([_run_json(run) for run in found])
         return code
     if not found:
-        tell("no runs yet: runner submit crew.py")
+        print_line("no runs yet: runner submit crew.py")
         return code
     table = Table(box=None, pad_edge=False, header_style="dim")
     for head in ("run", "crew", "status", "started", "took", "recoveries"):
@@ -199,7 +199,7 @@ def events(run_id: str, follow: bool, as_json: bool) -> int:
             if as_json:
                 print_json(event.to_dict())
             else:
-                tell(_event_line(event))
+                print_line(_event_line(event))
     return 0
 
 

@@ -32,11 +32,11 @@ def offline(port: int, host: str, fetch: bool) -> int:
             server = ModelServer(Engine(model), port=port, host=host, models=(model.stem,), keep=0)
         except OSError as error:
             raise StoreUnreachable(f"port {port} on {host} is not available: {error.strerror}; try --port 0") from None
-        told = threading.Event()
+        stopped = threading.Event()
         for signum in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(signum, lambda *_: told.set())
+            signal.signal(signum, lambda *_: stopped.set())
         with server:
             write(f"{server.url}\n")
             say(f"export OPENAI_BASE_URL={server.url} OPENAI_API_KEY=none")
-            told.wait()
+            stopped.wait()
     return 0

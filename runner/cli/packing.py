@@ -19,14 +19,14 @@ _MOST = 8  #: names in the line of `submit`
 
 def left_out(bundle: Bundle) -> str | None:
     """One line that names what is left out by default; None where there is nothing."""
-    told = [one for one in bundle.left_out if one.why in _KINDS and one.why != "own"]
-    if not told:
+    listed = [one for one in bundle.left_out if one.why in _KINDS and one.why != "own"]
+    if not listed:
         return None
-    shown, parts = told[:_MOST], []
+    shown, parts = listed[:_MOST], []
     for why, kind in _KINDS.items():
         if names := [one.name for one in shown if one.why == why]:
             parts.append(f"{', '.join(names)} ({kind})")
-    if more := len(told) - len(shown):
+    if more := len(listed) - len(shown):
         parts.append(f"and {more} more")
     return f"not packed: {', '.join(parts)}; a line !NAME in {IGNORE_FILE} includes one, --dry-run lists all"
 

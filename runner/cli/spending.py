@@ -23,8 +23,8 @@ def format_ledger(ledger: Mapping[str, Any]) -> str:
     if any(tools.values()):
         by_tool = ledger.get("by_tool", {})
         words = {"paid": "used", "replayed": "replayed", "in_doubt": "in doubt"}
-        told = [f"{tools[kind]} {word}{_by_tool(by_tool, kind)}" for kind, word in words.items() if tools[kind]]
-        parts.append(f"tools: {', '.join(told)}")
+        shown_tools = [f"{tools[kind]} {word}{_by_tool(by_tool, kind)}" for kind, word in words.items() if tools[kind]]
+        parts.append(f"tools: {', '.join(shown_tools)}")
     return "".join(f"; {part}" for part in parts)
 
 

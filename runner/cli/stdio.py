@@ -34,14 +34,14 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """A line on stdout."""
     print(printable(text), flush=True)
 
 
 def print_json(data: Any) -> None:
     """One JSON value on stdout."""
-    tell(json_text(data))
+    print_line(json_text(data))
 
 
 def print_whole(table: Table) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from runner.cli import each, options
-from runner.cli.stdio import only, print_json, say, tell
+from runner.cli.stdio import only, print_json, print_line, say
 from runner.cli.submit import deliver, detached, follow
 from runner.client import Client
 from runner.client.batch import BATCH_ID
@@ -79,7 +79,7 @@ def cancel(run_id: str, branch: str | None, reason: str, as_json: bool) -> int:
     if as_json:
         print_json({"run_id": run_id, "status": "cancelled"} | ({"branch": branch} if branch else {}))
     else:
-        tell(f"{run_id}{f' {branch}' if branch else ''} cancelled")
+        print_line(f"{run_id}{f' {branch}' if branch else ''} cancelled")
     return 0
 
 

@@ -50,7 +50,7 @@ def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
     for head in (*heads, "where"):
         shown.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
     for row in found:
-        told = {
+        row = {
             "task": row["task"],
             "state": row["state"],
             "attempts": row.get("attempts") or "",
@@ -60,7 +60,7 @@ def table(found: Sequence[Mapping[str, Any]], currency: str, now: int) -> Table:
             "cost": cost_in_a_cell(row, currency),
         }
         where = Text(str(row.get("error") or row.get("worker") or ""))
-        shown.add_row(*(Text(str(told[head])) for head in heads), where)
+        shown.add_row(*(Text(str(row[head])) for head in heads), where)
     return shown
 
 

@@ -79,12 +79,12 @@ def _end(
 ) -> None:
     """Ask all to end, once more at each further signal: a worker that is asked a third time does not wait."""
     deadline = time.monotonic() + grace
-    told = 0
+    shown = 0
     # A printer ends when its part and all that it started have: they hold the same pipe.
     while any(part.poll() is None for part in parts) or any(printer.is_alive() for printer in printers):
         late = time.monotonic() > deadline
-        if late or max(len(asked), 1) > told:
-            told = max(len(asked), 1)
+        if late or max(len(asked), 1) > shown:
+            shown = max(len(asked), 1)
             for part in parts:
                 if part.poll() is None:
                     part.kill() if late else part.terminate()

@@ -251,9 +251,9 @@ class RunHandle:
 
 def unrecorded_in(events: Iterable[Event]) -> dict[str, int]:
     """Return the calls of models that events tell went past the journal, by host and path."""
-    told = [event.fields["text"] for event in events if event.type == "calls_unrecorded"]
+    texts = [event.fields["text"] for event in events if event.type == "calls_unrecorded"]
     found = Counter[str]()
-    for many, place in _TOLD.findall(", ".join(told)):
+    for many, place in _TOLD.findall(", ".join(texts)):
         found[place] += int(many)
     return dict(sorted(found.items()))
 

@@ -219,7 +219,7 @@ class CallContext:
 
     agent: str = ""
     announced: bool = False
-    heard: Callable[[CallResult], None] | None = None
+    on_result: Callable[[CallResult], None] | None = None
     leaving: Callable[[], None] | None = None
     per_minute: int | None = None
 

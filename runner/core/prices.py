@@ -30,7 +30,7 @@ class Usage(NamedTuple):
         """What a service does not always tell; () where it told nothing of it."""
         return tuple(self[2:]) if any(self[2:]) else ()
 
-    def told(self) -> dict[str, int]:
+    def by_name(self) -> dict[str, int]:
         """By name, the details where there are any."""
         return {name: count for i, (name, count) in enumerate(self._asdict().items()) if i < 2 or count}
 

@@ -129,10 +129,10 @@ class NativeAdapter:
         _note_what_is_told(task, doer, work)
         texts = {"description": task.description, "expected_output": task.expected_output}
         filled = {name: interpolate(text, work.inputs) for name, text in texts.items() if "{" in text}
-        told = task.model_copy(update={"name": work.key, **filled})
-        context = TaskContext(work, told, finish, hidden=planning.KEY if planner is not None else None)
+        filled_task = task.model_copy(update={"name": work.key, **filled})
+        context = TaskContext(work, filled_task, finish, hidden=planning.KEY if planner is not None else None)
         if planner is not None and task is not planner and task.run is None:
-            told.description = native_task.planned(crew, task, context)
+            filled_task.description = native_task.planned(crew, task, context)
         if isinstance(task, ConditionalTask) and not native_task.is_wanted(task, work, context):
             work.note("task_skipped", "its condition does not hold")
             return outputs.dump("", None)

@@ -33,7 +33,7 @@ def reviewed(
     again: Callable[[Mapping[str, Any]], TaskOutput],
 ) -> TaskOutput:
     """The output that a person takes. ``attempt`` makes one; ``again`` gives the one that was kept, from its record."""
-    told = work.conversation.messages
+    messages = work.conversation.messages
     asked, seen = 0, 0
     while True:
         asked += 1
@@ -42,7 +42,7 @@ def reviewed(
             output = attempt()
             kept = {
                 **outputs.record(output),
-                "said": told[seen:],
+                "said": messages[seen:],
                 "position": work.journal.position(),
                 "account": work.journal.account(),
                 "uses": work.uses.noted(),
@@ -52,13 +52,13 @@ def reviewed(
             output = again(kept)
             work.journal.fast_forward(kept["position"], kept.get("account", ""))
             work.uses.recall(kept["uses"])
-            work.conversation.say(*kept["said"][len(told) - seen :])
+            work.conversation.say(*kept["said"][len(messages) - seen :])
         seen += len(kept["said"])
         said = _ask(work, output)
         if not said.strip():
             return output
         context.feedback = said
-        if seen and len(told) == seen:
+        if seen and len(messages) == seen:
             work.conversation.say(conversation.respond(said))
 
 

@@ -75,11 +75,11 @@ def ask(crew: Crew, task: Task, context: TaskContext, work: Work, fill: Callable
         failed=work.failed,
     )
     if not said.messages:
-        told = context.task
+        filled = context.task
         form = structure.wanted(model) if model is not None else ""
         said.say(
             conversation.introduce(agent, fill, work.journal),
-            conversation.brief(told.description, told.expected_output, context.context, form),
+            conversation.brief(filled.description, filled.expected_output, context.context, form),
         )
     return loop.work(job)
 
@@ -94,10 +94,10 @@ def tools_of(crew: Crew, task: Task, fill: Callable[[str], str] = str) -> list[A
 
 def planned(crew: Crew, task: Task, context: TaskContext) -> str:
     """The task's description with what the crew's plan says of it."""
-    told = context.task.description
+    filled = context.task.description
     number = next(i for i, one in enumerate(crew.tasks, 1) if one is task)
     plan = planning.plan_of(number, context.outputs[planning.KEY].to_dict())
-    return f"{told}\n\nThe plan for it:\n{plan}" if plan else told
+    return f"{filled}\n\nThe plan for it:\n{plan}" if plan else filled
 
 
 def checked(

@@ -51,8 +51,8 @@ def planner_task(tasks: Sequence[Task], llm: Any) -> Task:
 
 def described(tasks: Sequence[Task]) -> str:
     """What the planner is told."""
-    told = "\n\n".join(_described(i, task) for i, task in enumerate(tasks, 1))
-    return f"Plan how these tasks are to be done, one after the other:\n\n{told}"
+    texts = "\n\n".join(_described(i, task) for i, task in enumerate(tasks, 1))
+    return f"Plan how these tasks are to be done, one after the other:\n\n{texts}"
 
 
 def plan_of(number: int, plan: Mapping[str, Any]) -> str:

@@ -246,8 +246,8 @@ class AttemptFolder:
         if not self._work.made:
             return ""
         found = self._work.not_kept()
-        told = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
-        return f"not kept, {'; '.join(told)}" if told else ""
+        reasons = [f"{why}: {', '.join(names[:10])}" for why, names in found.items()]
+        return f"not kept, {'; '.join(reasons)}" if reasons else ""
 
     def with_files(self, output: str, left: dict[str, Content], loaded: Loaded) -> str:
         """The task's output with what it left, and with its ``output_file``, if it did not write that itself."""

@@ -1,4 +1,4 @@
-"""The events of one task in flight on the fleet: told to its crew's handlers here, and counted among the run's.
+"""The events of one task in flight on the fleet: delivered to its crew's handlers here, and counted among the run's.
 
 The store itself records when a task is claimed, committed, failed. What the task's code emits on the bus is put
 among the run's events as it comes, under a number of the run's one sequence: its type, its relatives and its task, and
@@ -92,7 +92,7 @@ class TaskEvents:
         """Whether events of these types are wanted: by a handler, or by the run's checkpoints."""
         return bool(self._claim.scope.triggers.intersection((*types, "*"))) or event_bus.listens(*types)
 
-    # -- what the store tells, told here
+    # -- what the store reports, delivered here
 
     def started(self, crew: Any, source: Any, format_event: EventFormat | None = None) -> None:
         """The task is claimed and its code is here; ``format_event`` says the same in the words of the crew's kind."""
@@ -101,36 +101,36 @@ class TaskEvents:
             return
         at = self._claim.scope
         if at.first:
-            self._tell(crew, CrewKickoffStartedEvent(**self._about_crew(at.branch)))
+            self._emit(crew, CrewKickoffStartedEvent(**self._about_crew(at.branch)))
         if at.claim == at.task:
-            self._tell(source, TaskStartedEvent(**self._about(at.task, parent=at.branch)))
+            self._emit(source, TaskStartedEvent(**self._about(at.task, parent=at.branch)))
         else:
-            self._tell(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
+            self._emit(source, BaseEvent(type="task_resumed", **self._about(at.claim, parent=at.task)))
 
     def completed(self, record: Callable[[], Mapping[str, Any]]) -> None:
         """It is committed. ``record`` reads its output, where a handler receives that."""
         if self._format_event is None and not event_bus.listens("task_completed", "crew_kickoff_completed"):
             return
-        ended, over = self._task.told
+        ended, over = self._task.end_events
         output = outputs.from_record(record(), name=self._key)
-        self._tell(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
+        self._emit(self._source, TaskCompletedEvent(output=output, **self._ending(ended)))
         if over:
             at = self._claim.scope.branch
-            self._tell(self._crew, CrewKickoffCompletedEvent(output=output, **self._about_crew(over, started=at)))
+            self._emit(self._crew, CrewKickoffCompletedEvent(output=output, **self._about_crew(over, started=at)))
 
     def failed(self, reason: str) -> None:
         """It failed for good."""
         if self._crew is None:
             return  # its code never came, nor did its handlers
-        ended, over = self._task.told
-        self._tell(self._source, TaskFailedEvent(error=reason, **self._ending(ended)))
+        ended, over = self._task.end_events
+        self._emit(self._source, TaskFailedEvent(error=reason, **self._ending(ended)))
         if over:
             at = self._claim.scope.branch
-            self._tell(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
+            self._emit(self._crew, CrewKickoffFailedEvent(error=reason, **self._about_crew(over, started=at)))
 
     def asked(self) -> None:
         """It waits for a person."""
-        self._tell(self._source, BaseEvent(type="task_asked", **self._about(0, parent=self._claim.scope.task)))
+        self._emit(self._source, BaseEvent(type="task_asked", **self._about(0, parent=self._claim.scope.task)))
 
     def close(self) -> None:
         """Nothing is written any more: what handlers emit from here on stays here."""
@@ -158,7 +158,7 @@ class TaskEvents:
         opens = kind in PAIRS and event.parent_event_id == scope.get_current_parent_id()
         triggers = self._claim.scope.triggers
         # Not under the lock: the store may be away, and others that share this thread would wait for it for ever.
-        number = self._task.tell(
+        number = self._task.append_event(
             kind,
             f"{self._key}/{inner}"[:400] if ours else self._key,
             more=_figures(event),
@@ -195,9 +195,9 @@ class TaskEvents:
     def _id(self, number: int) -> str:
         return event_id_of(self._run, number) or ""
 
-    def _tell(self, source: Any, event: BaseEvent) -> None:
+    def _emit(self, source: Any, event: BaseEvent) -> None:
         with self._cancel_scope.write():
-            event_bus.tell(source, self._format_event(self._crew, self._key, event) if self._format_event else event)
+            event_bus.deliver(source, self._format_event(self._crew, self._key, event) if self._format_event else event)
 
     def _ending(self, number: int) -> dict[str, Any]:
         return self._about(number, parent=self._claim.scope.branch, started=self._claim.scope.task)
@@ -236,7 +236,7 @@ def _figures(event: BaseEvent) -> dict[str, Any]:
     if isinstance(event, LLMCallCompletedEvent):
         usage = event.usage or {}
         counts = (usage.get(_AS_TOLD.get(name, name), usage.get(name)) for name in Usage._fields)
-        found |= Usage(*(count if isinstance(count, int) else 0 for count in counts)).told()
+        found |= Usage(*(count if isinstance(count, int) else 0 for count in counts)).by_name()
         found |= {"replayed": 1} if event.replayed else {}
     return found
 

@@ -95,13 +95,13 @@ class ObservedRecorder:
         replayed: Counters,
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """Record it, then tell each."""
-        self._recorder.record_step(step, value, replayed=replayed, entry=entry, usage=usage, told=told)
+        self._recorder.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
         if entry is not None:
             for one in self._observers:
-                _tell(one.step_recorded, self._claim, step, entry, usage)
+                _notify(one.step_recorded, self._claim, step, entry, usage)
 
     def record_steps(
         self, done: Sequence[DoneStep], *, dropped: int = 0, begins: Sequence[BegunStep] = (), replayed: Counters
@@ -111,7 +111,7 @@ class ObservedRecorder:
         for step in done:
             if step.entry is not None:
                 for one in self._observers:
-                    _tell(one.step_recorded, self._claim, step.step, step.entry, step.usage)
+                    _notify(one.step_recorded, self._claim, step.step, step.entry, step.usage)
 
 
 @functools.cache  # looking for them costs milliseconds
@@ -120,15 +120,15 @@ def installed() -> tuple[Observer, ...]:
     return tuple(point.load() for point in entry_points(group=GROUP))
 
 
-def _tell(hear: Callable[..., None], *about: object) -> None:
+def _notify(observe: Callable[..., None], *about: object) -> None:
     try:
-        hear(*about)
+        observe(*about)
     except Exception:
-        _ignore(hear)
+        _ignore(observe)
 
 
-def _ignore(hear: Callable[..., None]) -> None:
-    log.exception("%s raised; the exception is ignored", hear.__qualname__)
+def _ignore(observe: Callable[..., None]) -> None:
+    log.exception("%s raised; the exception is ignored", observe.__qualname__)
 
 
 class LogObserver(Observer):

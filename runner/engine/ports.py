@@ -37,17 +37,17 @@ from runner.providers.records import (
 class ClaimedTask(Recorder, Protocol):
     """One task under a claim. Every write shows the fencing token, and raises `ClaimLost` if the claim no longer holds.
 
-    ``told`` are the sequences of the event that ended the task and, where its branch ended with it, of that; else 0.
+    ``end_events`` are the sequences of the events that ended the task and, with it, its branch; 0 where it did not.
     ``next`` is the claim that came with its commit, for the process that was to continue.
     """
 
-    told: tuple[int, int]
+    end_events: tuple[int, int]
     next: Claim | None
 
     def note(self, kind: str, text: str) -> None:
         """Put a line among the run's events."""
 
-    def tell(
+    def append_event(
         self,
         kind: str,
         about: str,

@@ -1,4 +1,4 @@
-"""The bus: numbers and places each event, keeps it where recording is armed, and tells those who asked.
+"""The bus: numbers and places each event, keeps it where recording is armed, and calls those who asked.
 
 `EventBus.emit` does in the emitting thread, under the state's lock, all that must be in order: ids, scope, number,
 record, then the taps. Handlers come after, elsewhere (`runner.events.dispatch`).
@@ -41,13 +41,13 @@ _audience: contextvars.ContextVar[Callable[[str], bool] | None] = contextvars.Co
 )
 
 
-def set_audience(heard: Callable[[str], bool] | None) -> None:
-    """From here on in this context, only handlers are told whose module's name ``heard`` is true of."""
-    _audience.set(heard)
+def set_audience(audience: Callable[[str], bool] | None) -> None:
+    """From here on in this context, only handlers are called whose module's name ``audience`` is true of."""
+    _audience.set(audience)
 
 
 def is_replaying() -> bool:
-    """Whether the event at hand is a recorded one that is told again: nothing is to be written because of it."""
+    """Whether the event at hand is a recorded one that is delivered again: nothing is to be written because of it."""
     return _replaying.get()
 
 
@@ -72,7 +72,7 @@ class EventBus:
         self.state_factory: Callable[[], RuntimeStateLike] = BareState
         """Makes the state of a kickoff once recording is armed; `runner.snapshots` puts its own here."""
 
-    # -- who is told
+    # -- who is called
 
     def on(
         self, *event_types: EventKind | Depends, depends_on: Depends | Sequence[Depends] | None = None
@@ -120,14 +120,14 @@ class EventBus:
         build_execution_plan(known, self._waits_for)
 
     def listens(self, *event_types: str) -> bool:
-        """Whether some handler would be told, in this context, of an event of one of these types."""
+        """Whether some handler would be called, in this context, for an event of one of these types."""
         if not self._handlers:
             return False
         classes = [found for kind in event_types if (found := event_class(kind)) is not None]
         wanted = {"*", BaseEvent, *event_types, *(base for found in classes for base in found.__mro__)}
-        heard = _audience.get()
+        audience = _audience.get()
         asking = (handler for kind, handlers in self._handlers.items() if kind in wanted for handler in handlers)
-        return any(heard is None or heard(_module_of(handler)) for handler in asking)
+        return any(audience is None or audience(_module_of(handler)) for handler in asking)
 
     def drop(self, module: str) -> None:
         """Tell the handlers no more that are defined in a module, or in a module of that package."""
@@ -276,7 +276,7 @@ class EventBus:
         if self._refused(event):
             return None
         with self._prepared(source, event) as state:
-            return self._tell(self._handlers_of(event), source, event, state)
+            return self._deliver(self._handlers_of(event), source, event, state)
 
     async def aemit(self, source: Any, event: BaseEvent) -> None:
         """`emit`, and wait for the handlers; async ones run on the caller's loop."""
@@ -284,34 +284,34 @@ class EventBus:
             return
         with self._prepared(source, event) as state:
             handlers = self._handlers_of(event)
-            told = self._tell(tuple(one for one in handlers if not is_async(one)), source, event, state)
+            delivered = self._deliver(tuple(one for one in handlers if not is_async(one)), source, event, state)
         for handler in handlers:
             if is_async(handler):
                 try:
                     await call(handler, source, event, state)
                 except Exception:
                     logger.exception("the event handler %s failed", name_of(handler))
-        if told is not None:
+        if delivered is not None:
             import asyncio
 
-            await asyncio.wrap_future(told)
+            await asyncio.wrap_future(delivered)
 
     def replay(self, source: Any, event: BaseEvent) -> "Future[None] | None":
-        """Tell handlers of a recorded event as it is: it is not numbered, placed, recorded or tapped again."""
+        """Give handlers a recorded event as it is: it is not numbered, placed, recorded or tapped again."""
         if self._refused(event):
             return None
         before = _replaying.get()
         _replaying.set(True)
         try:
-            return self._tell(self._handlers_of(event), source, event, self.runtime_state)
+            return self._deliver(self._handlers_of(event), source, event, self.runtime_state)
         finally:
             _replaying.set(before)
 
-    def tell(self, source: Any, event: BaseEvent) -> "Future[None] | None":
-        """Tell handlers of an event that was numbered and recorded elsewhere, as it is."""
+    def deliver(self, source: Any, event: BaseEvent) -> "Future[None] | None":
+        """Give handlers an event that was numbered and recorded elsewhere, as it is."""
         if self._refused(event):
             return None
-        return self._tell(self._handlers_of(event), source, event, self.runtime_state)
+        return self._deliver(self._handlers_of(event), source, event, self.runtime_state)
 
     @property
     def busy(self) -> bool:
@@ -368,7 +368,7 @@ class EventBus:
                 publish(event, to)
             yield state
 
-    def _tell(
+    def _deliver(
         self, handlers: tuple[Handler, ...], source: Any, event: BaseEvent, state: RuntimeStateLike | None
     ) -> "Future[None] | None":
         if not handlers:
@@ -391,8 +391,8 @@ class EventBus:
                 found = tuple(dict.fromkeys(handler for kind in kinds for handler in self._handlers[kind]))
                 if len(self._found) < 1000:  # types are free text: a million of them are not kept
                     self._found[key] = found
-        heard = _audience.get()
-        return found if heard is None else tuple(handler for handler in found if heard(_module_of(handler)))
+        audience = _audience.get()
+        return found if audience is None else tuple(handler for handler in found if audience(_module_of(handler)))
 
     def _set_handlers(self, handlers: dict[EventKind, tuple[Handler, ...]]) -> None:
         self._handlers, self._found = handlers, {}

@@ -33,8 +33,8 @@ def publish(event: BaseEvent, to: tuple[Sink, ...]) -> None:
             logger.exception("a stream could not take a %s", event.type)
 
 
-def retell(event: BaseEvent) -> None:
-    """Give the sinks of this context an event of which handlers were told before, when it first happened."""
+def republish(event: BaseEvent) -> None:
+    """Give the sinks of this context an event that handlers received before, when it first happened."""
     if to := _sinks.get():
         event.emission_sequence = kickoff.current().issued
         publish(event, to)

@@ -144,8 +144,8 @@ class FlowAdapter(GrowingAdapter):
         output = getattr(event, "output", None)
         if output is not None:
             about["result"] = output.raw if output.json_dict is None else output.json_dict
-        told: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
-        return told
+        found: BaseEvent = kind(**known, **about, error=getattr(event, "error", ""))
+        return found
 
     def retry(self, crew: Any, key: str) -> tuple[int, float]:
         """As the method's decorator says."""
@@ -202,7 +202,7 @@ class Growing:
         # Fields that the code has and the stored state has not, as after a change of the code, are not a change.
         there.state, paths = apply_all(self.patch, {**self.new, **there.state}, self.base)
         paths = [path for path in paths if path.partition(".")[0] != typed.KEY]  # it follows from the values
-        notes = (("flow_state_conflict", self._told(paths, there.machine.finished)),) if paths else ()
+        notes = (("flow_state_conflict", self._described(paths, there.machine.finished)),) if paths else ()
         triggered = there.machine.finish(self.work.key, self.outcome.signal)
         fields = there.fields()
         return Expansion(
@@ -213,7 +213,7 @@ class Growing:
             notes,
         )
 
-    def _told(self, paths: list[str], finished: int) -> str:
+    def _described(self, paths: list[str], finished: int) -> str:
         assert self.work.line is not None
         history = [one for one in self.work.line.history() if one.key]
         since = history[len(history) - (finished - self.began) :]

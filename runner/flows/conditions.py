@@ -11,7 +11,7 @@ _BY_WORD: dict[Any, Literal["and", "or"]] = {"AND": "and", "OR": "or", "and": "a
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A tree of names. Method names and router labels are one namespace: both are just names that are heard."""
+    """A tree of names. Method names and router labels are one namespace: both are just names that are received."""
 
     kind: Literal["and", "or"]
     parts: "tuple[str | Condition, ...]"
@@ -26,9 +26,9 @@ class Condition:
         """Whether more than one thing may fulfil it, so that it must take care to fire once."""
         return self.kind == "or" and len(self.parts) > 1
 
-    def is_met(self, heard: Set[str]) -> bool:
-        """Whether the names heard fulfil it."""
-        found = (part in heard if isinstance(part, str) else part.is_met(heard) for part in self.parts)
+    def is_met(self, received: Set[str]) -> bool:
+        """Whether the names received fulfil it."""
+        found = (part in received if isinstance(part, str) else part.is_met(received) for part in self.parts)
         return all(found) if self.kind == "and" else any(found)
 
     def to_data(self) -> dict[str, Any]:

@@ -17,5 +17,5 @@ def format_conflict(paths: Sequence[str], method: str, since: Sequence[Changed])
     by: dict[str, list[str]] = {}
     for path in paths:
         by.setdefault(" and ".join(others(path, since)) or "another method", []).append(path)
-    told = "; ".join(f"{', '.join(group)}: changed by {who} while {method} was at work" for who, group in by.items())
-    return f"{told}; the values of {method} are kept, since it finished last"
+    text = "; ".join(f"{', '.join(group)}: changed by {who} while {method} was at work" for who, group in by.items())
+    return f"{text}; the values of {method} are kept, since it finished last"

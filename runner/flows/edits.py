@@ -77,10 +77,10 @@ def _chosen(task: str, before: Given, edit: Any, labels: Sequence[str]) -> Given
         label = exact[0]
     if label == before.part["signal"]:
         return before
-    told = before.part["feedback"]
-    said = {**told["output"], "feedback": label, "outcome": label}
+    feedback = before.part["feedback"]
+    said = {**feedback["output"], "feedback": label, "outcome": label}
     part = {name: one for name, one in before.part.items() if name != "patch"}
-    return Given(before.raw, before.json, {**part, "signal": label, "feedback": {**told, "output": said}})
+    return Given(before.raw, before.json, {**part, "signal": label, "feedback": {**feedback, "output": said}})
 
 
 def _remade(data: Mapping[str, Any], value: Any) -> dict[str, Any]:

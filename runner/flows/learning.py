@@ -97,10 +97,10 @@ def _of(at: "Execution") -> tuple[Learning | None, Any, Any]:
 
 def _revised(llm: Any, output: Any, text: str, lessons: list[str]) -> Any:
     rules = "\n".join(f"- {one}" for one in lessons)
-    told = f"The rules:\n{rules}\n\nThe text:\n{text}"
+    prompt = f"The rules:\n{rules}\n\nThe text:\n{text}"
     if isinstance(output, BaseModel):
-        return ask(llm, type(output), _REVIEW, told)
-    return ask(llm, Reviewed, _REVIEW, told).improved_output
+        return ask(llm, type(output), _REVIEW, prompt)
+    return ask(llm, Reviewed, _REVIEW, prompt).improved_output
 
 
 def _whole(output: Any) -> str | None:

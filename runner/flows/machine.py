@@ -78,7 +78,7 @@ class Machine:
         self._limit = max_method_calls
         self._time = 0
         self._turns: dict[str, int] = {}
-        self._heard: dict[str, dict[str, PendingTrigger]] = {}
+        self._received: dict[str, dict[str, PendingTrigger]] = {}
         self._fired: dict[str, int] = {}
 
     @property
@@ -100,14 +100,14 @@ class Machine:
 
         Raises `FlowLoop` when a method is triggered more often than it may be; the machine is of no use then.
         """
-        return self._heard_from(self.pending.pop(key), signal)
+        return self._signalled(self.pending.pop(key), signal)
 
     def take_back(self, done: Done) -> list[Call]:
         """`finish` for history: a call that the present code would not have triggered still happened."""
         if done.key not in self.pending:
             call = Call(done.key, done.method)
             self._turns[done.method] = max(self._turns.get(done.method, 0), turn_of(done.key))
-            return self._heard_from(call, done.signal)
+            return self._signalled(call, done.signal)
         return self.finish(done.key, done.signal)
 
     def pass_over(self, methods: Set[str]) -> list[Call]:
@@ -127,32 +127,32 @@ class Machine:
             done.append(call)
         return done
 
-    def _heard_from(self, call: Call, signal: str | None) -> list[Call]:
+    def _signalled(self, call: Call, signal: str | None) -> list[Call]:
         self._time += 1
         triggered: list[Call] = []
         for name in dict.fromkeys([call.method] if signal is None else [call.method, signal]):
             for method in self.definition.listeners.get(name, ()):
-                if (found := self._hear(method, name, call)) is not None:
+                if (found := self._receive(method, name, call)) is not None:
                     triggered.append(found)
         return triggered
 
-    def _hear(self, method: Method, name: str, call: Call) -> Call | None:
+    def _receive(self, method: Method, name: str, call: Call) -> Call | None:
         assert method.when is not None  # it listens
         trail = _joined(call.trail, {call.method: turn_of(call.key)})
         if method.when.has_alternatives and method.name in self._fired:
             follows = trail.get(method.name) == self._turns[method.name]
             if not follows and call.round <= self._fired[method.name]:
                 return None
-        heard = self._heard.setdefault(method.name, {})
-        heard[name] = PendingTrigger(trail, self._time if method.name in trail else call.round)
-        if not method.when.is_met(heard.keys()):
+        received = self._received.setdefault(method.name, {})
+        received[name] = PendingTrigger(trail, self._time if method.name in trail else call.round)
+        if not method.when.is_met(received.keys()):
             return None
-        del self._heard[method.name]
+        del self._received[method.name]
         if method.when.has_alternatives:
             self._fired[method.name] = self._time
-        trails = _joined(*(one.trail for one in heard.values()))
+        trails = _joined(*(one.trail for one in received.values()))
         source = Call(call.key, call.method, signal="" if name == call.method else name)
-        return self._trigger(method, source, trails, max(one.round for one in heard.values()))
+        return self._trigger(method, source, trails, max(one.round for one in received.values()))
 
     def _trigger(self, method: Method, source: Call, trail: Mapping[str, int], began: int) -> Call:
         turn = self._turns.get(method.name, 0) + 1
@@ -174,7 +174,7 @@ class Machine:
             "turns": dict(self._turns),
             "heard": {
                 method: {name: [dict(one.trail), one.round] for name, one in names.items()}
-                for method, names in self._heard.items()
+                for method, names in self._received.items()
             },
             "fired": dict(self._fired),
             "pending": [call.to_data() for call in self.pending.values()],
@@ -189,7 +189,7 @@ class Machine:
         machine._time = data["time"]
         machine._turns = dict(data["turns"])
         machine._fired = dict(data["fired"])
-        machine._heard = {
+        machine._received = {
             method: {name: PendingTrigger(trail, began) for name, (trail, began) in names.items()}
             for method, names in data["heard"].items()
         }

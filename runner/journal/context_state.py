@@ -61,7 +61,7 @@ class Snapshot:
                 continue
             if thing.kind not in _CHANGES or None in thing.path:
                 raise NotCarried(f"a change in a {type(thing.live).__qualname__}")
-            found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Told(self, now, new))])
+            found.append([thing.path, thing.kind, *_CHANGES[thing.kind](thing, after, _Encoder(self, now, new))])
         return found
 
     def _see(self, value: Any, path: list[Any]) -> Any:
@@ -107,7 +107,7 @@ def puts(changes: Sequence[Change], root: Any, find: encoding.Find) -> list[Call
     return [_put(_at(root, path, find), kind, more, root, find) for path, kind, *more in changes]
 
 
-class _Told:
+class _Encoder:
     """Says what stands somewhere now so that it can be put there again."""
 
     def __init__(self, before: Snapshot, now: Snapshot, new: set[int]) -> None:
@@ -139,28 +139,28 @@ class _Told:
                 yield from self._under(one[1])
 
 
-def _changed_keys(before: _Thing, after: _Thing, told: _Told) -> list[Any]:
+def _changed_keys(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]:
     was, now, live = before.inside, after.inside, _parts_of(after.live, after.kind)
     kept = [key for key in now if key in was]
     if before.kind == _DICT and kept != [key for key in was if key in now]:
         raise NotCarried("a dict in another order")
-    given = [[told.key(key), told.value(one, live[key])] for key, one in now.items() if was.get(key) != one]
-    return [given, [told.key(key) for key in was if key not in now]]
+    given = [[encoder.key(key), encoder.value(one, live[key])] for key, one in now.items() if was.get(key) != one]
+    return [given, [encoder.key(key) for key in was if key not in now]]
 
 
-def _changed_items(before: _Thing, after: _Thing, told: _Told) -> list[Any]:
+def _changed_items(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]:
     was, now = before.inside, after.inside
     same = next(
         (i for i, pair in enumerate(zip(was, now, strict=False)) if pair[0] != pair[1]), min(len(was), len(now))
     )
-    return [same, [told.value(one, after.live[i]) for i, one in enumerate(now) if i >= same]]
+    return [same, [encoder.value(one, after.live[i]) for i, one in enumerate(now) if i >= same]]
 
 
-def _changed_whole(before: _Thing, after: _Thing, told: _Told) -> list[Any]:  # noqa: ARG001 - one signature for all
+def _changed_whole(before: _Thing, after: _Thing, encoder: _Encoder) -> list[Any]:  # noqa: ARG001 - one signature for all
     return list(after.inside)
 
 
-_CHANGES: Mapping[str, Callable[[_Thing, _Thing, _Told], list[Any]]] = {
+_CHANGES: Mapping[str, Callable[[_Thing, _Thing, _Encoder], list[Any]]] = {
     _DICT: _changed_keys,
     _FIELDS: _changed_keys,
     _LIST: _changed_items,
@@ -169,8 +169,8 @@ _CHANGES: Mapping[str, Callable[[_Thing, _Thing, _Told], list[Any]]] = {
 
 
 def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) -> Callable[[], None]:
-    def value(told: list[Any]) -> Any:
-        return _at(root, told[1], find) if told[0] == "@" else _read(told[1:], find)
+    def value(stored: list[Any]) -> Any:
+        return _at(root, stored[1], find) if stored[0] == "@" else _read(stored[1:], find)
 
     if kind == _ITEMS:
         items = _read(more, find)
@@ -183,8 +183,8 @@ def _put(live: Any, kind: str, more: list[Any], root: Any, find: encoding.Find) 
     return functools.partial(_set_keys if kind == _DICT else _set_fields, live, given, gone)
 
 
-def _read(told: Sequence[Any], find: encoding.Find) -> Any:
-    return encoding.decode(told[0], told[1], find)
+def _read(stored: Sequence[Any], find: encoding.Find) -> Any:
+    return encoding.decode(stored[0], stored[1], find)
 
 
 def _refill(live: Any, items: Any) -> None:

@@ -272,13 +272,13 @@ class Journal(Turns):
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
         *,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """Record a result that was obtained elsewhere, under exactly this key."""
         self.files.keep(key)
         self.add_replayed(replayed or Counters())
         with self.cancel_scope.write():
-            self.keep_result(Frame(self, key, entry, None), text, usage, told=told)
+            self.keep_result(Frame(self, key, entry, None), text, usage, reported=reported)
 
     def begin(
         self, entry: AccountKey = STEP, supersedes: Sequence[AccountKey] = (), *, intent_only: bool = False
@@ -407,34 +407,34 @@ class Journal(Turns):
         with self._lock:
             self._calls.release(place)
 
-    def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, told: bool = False) -> None:
-        """It was done. ``told``: it is reported on the event bus elsewhere."""
+    def keep_result(self, frame: Frame, text: str, usage: Usage = NO_TOKENS, *, reported: bool = False) -> None:
+        """It was done. ``reported``: it is reported on the event bus elsewhere."""
         if self._is_writing:
-            self._together.add(DoneStep(frame.recorded_as, text, frame.entry, usage, told))
+            self._together.add(DoneStep(frame.recorded_as, text, frame.entry, usage, reported))
             return
         with self._writing:
             self._is_writing = True
             try:
-                self._record(frame.recorded_as, text, frame.entry, usage, told)
+                self._record(frame.recorded_as, text, frame.entry, usage, reported)
             finally:
                 self._is_writing = False
 
-    def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, told: bool) -> None:
+    def _record(self, name: str, text: str, entry: AccountKey | None, usage: Usage, reported: bool) -> None:
         if self._over:
             self._refuse_if_over()
         with self._lock:
             replayed = self._progress.take_replayed()
-        self._recorder.record_step(name, text, replayed=replayed, entry=entry, usage=usage, told=told)
+        self._recorder.record_step(name, text, replayed=replayed, entry=entry, usage=usage, reported=reported)
         with self._lock:
             self._recorded[name] = text
             self._progress.give(entry, usage)
 
-    async def keep_answer(self, frame: Frame, text: str, usage: Usage, *, told: bool) -> None:
+    async def keep_answer(self, frame: Frame, text: str, usage: Usage, *, reported: bool) -> None:
         """The same of a call that a coroutine made, together with those of others."""
         if self._has_company():
-            await self._together.aadd(DoneStep(frame.recorded_as, text, frame.entry, usage, told))
+            await self._together.aadd(DoneStep(frame.recorded_as, text, frame.entry, usage, reported))
         else:
-            self.keep_result(frame, text, usage, told=told)
+            self.keep_result(frame, text, usage, reported=reported)
 
     def keep_results(self, done: Sequence[DoneStep], *, dropped: int, begins: int) -> None:
         """Steps side by side were done, and so many others raised; so many more begin."""
@@ -487,7 +487,7 @@ class Journal(Turns):
                 watch.failed(error)
             raise
         with self.cancel_scope.write():
-            self.keep_result(frame, text, told=self.watched and watch is not None)
+            self.keep_result(frame, text, reported=self.watched and watch is not None)
             if watch is not None:
                 watch.ended(value)
         fault_points.reached("step recorded, task not ended")

@@ -26,10 +26,10 @@ class ChildJournal:
         replayed: Counters | None = None,
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """Record a step that was done."""
-        self._journal.record_as(self._prefix + name, value, replayed, entry, usage, told=told)
+        self._journal.record_as(self._prefix + name, value, replayed, entry, usage, reported=reported)
 
     def begin(
         self, entry: AccountKey = STEP, *, supersedes: Sequence[AccountKey] = (), intent_only: bool = False

@@ -21,7 +21,7 @@ class DoneStep(NamedTuple):
     value: str
     entry: AccountKey | None = STEP
     usage: Usage = NO_TOKENS
-    told: bool = False
+    reported: bool = False
 
 
 class Recorder(Protocol):
@@ -49,11 +49,11 @@ class Recorder(Protocol):
         replayed: Counters,
         entry: AccountKey | None = STEP,
         usage: Usage = NO_TOKENS,
-        told: bool = False,
+        reported: bool = False,
     ) -> None:
         """It was done: keep its result. Without an entry others stand for it in the account.
 
-        ``told``: it is reported on the event bus elsewhere.
+        ``reported``: it is reported on the event bus elsewhere.
         """
 
     def record_steps(
@@ -102,8 +102,8 @@ class OneByOne:
         replayed: Counters,
     ) -> None:
         """Several were done, ``dropped`` steps raised; others begin."""
-        for step, value, entry, usage, told in done:
-            self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, told=told)
+        for step, value, entry, usage, reported in done:
+            self.record_step(step, value, replayed=replayed, entry=entry, usage=usage, reported=reported)
             replayed = Counters()
         for _ in range(dropped):
             self.drop_step()

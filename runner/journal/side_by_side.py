@@ -212,9 +212,9 @@ class SideBySide:
             with self._journal.cancel_scope.write():
                 self._journal.keep_results([one.done() for one in done], dropped=dropped, begins=len(begun))
                 if self._watch is not None:
-                    self._tell(done, raised, begun)
+                    self._report_progress(done, raised, begun)
 
-    def _tell(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
+    def _report_progress(self, done: Sequence[_Step], raised: Sequence[_Step], begun: Sequence[_Step]) -> None:
         for one in done:
             if one.watch is not None:
                 one.watch.ended(one.value)

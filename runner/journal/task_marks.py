@@ -280,29 +280,29 @@ class SentCalls:
         self._texts: dict[int, str] = {}  # with so many steps that are not noted, and nothing else
         self.ahead = False  #: a note of one that may leave now was sent, and is not confirmed
         self.is_read = say is not None  #: whether who takes the task back may read it
-        self._tell()
+        self._notify()
 
     def count(self, entry: AccountKey, many: int) -> None:
         """So many more of a kind are out."""
         if entry.kind != "step":
             self._out[entry] = max(self._out.get(entry, 0) + many, 0)
-            self._tell()
+            self._notify()
 
     def confirmed(self) -> None:
         """The store has the notes that were sent ahead."""
         self.ahead = False
-        self._tell()
+        self._notify()
 
     def unsure(self, begun: Counters) -> None:
         """The store may not know of these steps. Who takes the task back counts them: what leaves, by what left."""
         self._unsure = {STEP: begun[STEP]} if begun[STEP] > 0 else {}
-        self._tell()
+        self._notify()
 
     def sure(self) -> None:
         """It knows."""
         if self._unsure is not None:
             self._unsure = None
-            self._tell()
+            self._notify()
 
     def unnoted(self, begun: Counters | None) -> None:
         """These steps are under way, one of them on the note that was reserved for it. None: nothing is any more."""
@@ -311,9 +311,9 @@ class SentCalls:
         if self._say is not None and many in self._texts and not self._out and self._unsure is None:
             self._say(self._texts[many])  # as it is with each step, twice
         else:
-            self._tell()
+            self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._say is not None:
             text = _TOOLS_TOO
             for entry, many in self._out.items():

@@ -173,17 +173,17 @@ class RuntimeState(RootModel[list[Any]]):
 
     async def acheckpoint(self, location: str) -> str:
         """`checkpoint`, with the provider's own async write."""
-        provider, told = self._provider, _WriteObserver(self, self._provider, location)
+        provider, observer = self._provider, _WriteObserver(self, self._provider, location)
         try:
             text = self.to_text()
-            where = await provider.acheckpoint(text, location, parent_id=told.parent_id, branch=told.branch)
+            where = await provider.acheckpoint(text, location, parent_id=observer.parent_id, branch=observer.branch)
             checkpoint_id = provider.extract_id(where)
         except Exception as error:
-            told.failed(error)
+            observer.failed(error)
             raise
         with self._lock:
             self._chain(checkpoint_id)
-        told.completed(where, checkpoint_id)
+        observer.completed(where, checkpoint_id)
         return where
 
     def write(
@@ -193,16 +193,16 @@ class RuntimeState(RootModel[list[Any]]):
 
         The caller holds ``lock``.
         """
-        told = _WriteObserver(self, provider, location, trigger, about)
+        observer = _WriteObserver(self, provider, location, trigger, about)
         try:
             text = self.to_text(trigger)
-            where = provider.checkpoint(text, location, parent_id=told.parent_id, branch=told.branch)
+            where = provider.checkpoint(text, location, parent_id=observer.parent_id, branch=observer.branch)
             checkpoint_id = provider.extract_id(where)
         except BaseException as error:  # a panic of a compiled part is none of Exception's
-            told.failed(error)
+            observer.failed(error)
             raise
         self._chain(checkpoint_id)
-        told.completed(where, checkpoint_id)
+        observer.completed(where, checkpoint_id)
         return where
 
     def _chain(self, checkpoint_id: str) -> None:

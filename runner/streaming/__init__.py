@@ -1,4 +1,4 @@
-"""Kickoffs that are streamed: what is told while they last comes as an iterator, and with it the result at its end.
+"""Kickoffs that are streamed: what they emit comes as an iterator while they last, and the result at its end.
 
 A crew's are chunks (`StreamChunk`: the pieces of its models' answers), a flow's are frames (`StreamFrame`: its events).
 The kickoff itself is the usual one. It begins when the iterator is first asked; its events are those of its context, so

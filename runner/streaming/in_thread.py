@@ -1,4 +1,4 @@
-"""A kickoff in a thread of its own, as an iterator of what it tells."""
+"""A kickoff in a thread of its own, as an iterator of what it emits."""
 
 import contextlib
 import contextvars

@@ -1,4 +1,4 @@
-"""A kickoff on the event loop, as an asynchronous iterator of what it tells."""
+"""A kickoff on the event loop, as an asynchronous iterator of what it emits."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ class OnLoop(Generic[Item, T]):
 
     def __init__(self, do: Callable[[], Coroutine[Any, Any, T]], item_of: Callable[[BaseEvent], Item | None]) -> None:
         self._do, self._item_of = do, item_of
-        self._told: asyncio.Queue[Item | None] = asyncio.Queue()
+        self._items: asyncio.Queue[Item | None] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[T] | None = None
 
@@ -40,9 +40,9 @@ class OnLoop(Generic[Item, T]):
 
     async def __anext__(self) -> Item:
         task = self._task or self._begin()
-        if (item := await self._told.get()) is not None:
+        if (item := await self._items.get()) is not None:
             return item
-        self._told.put_nowait(None)  # it stays at its end
+        self._items.put_nowait(None)  # it stays at its end
         task.result()
         raise StopAsyncIteration
 
@@ -58,11 +58,11 @@ class OnLoop(Generic[Item, T]):
             self._task = task = self._loop.create_task(self._do(), name="kickoff")
         _under_way.add(task)
         task.add_done_callback(_under_way.discard)
-        task.add_done_callback(lambda _: self._told.put_nowait(None))
+        task.add_done_callback(lambda _: self._items.put_nowait(None))
         return task
 
     def _put(self, event: BaseEvent) -> None:
         item = self._item_of(event)
         if item is not None and self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._told.put_nowait, item)
+                self._loop.call_soon_threadsafe(self._items.put_nowait, item)

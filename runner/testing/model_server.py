@@ -48,12 +48,12 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    told = threading.Event()
+    stopped = threading.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signum, lambda *_: told.set())
+        signal.signal(signum, lambda *_: stopped.set())
     with server:
         print(server.url, flush=True)
-        told.wait()
+        stopped.wait()
     print(json.dumps(server.summary()), flush=True)
     return 0
 

@@ -25,7 +25,7 @@ WRITES: dict[str, Callable[[ClaimedTask], Any]] = {
     "record some": lambda task: task.record_steps([DoneStep("s#1", "1")], begins=[BegunStep()], replayed=NONE),
     "begin a call": lambda task: task.begin_step(GPT),
     "note": lambda task: task.note("task_log", "here"),
-    "tell": lambda task: task.tell("my_own", "a"),
+    "append_event": lambda task: task.append_event("my_own", "a"),
     "commit": lambda task: task.commit('{"raw": "late"}', (), used=ReadSet(), replayed=NONE),
     "release": lambda task: task.release(replayed=NONE),
     "retry": lambda task: task.retry(1.0, "it raised", replayed=NONE),

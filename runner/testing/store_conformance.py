@@ -25,7 +25,7 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
         driver.submit(plan_of("a", "b: a"))
         driver.task(driver.take("a")["a"]).release(replayed=NONE)
         driver.work()
-        assert driver.told("r-1") == [
+        assert driver.event_log("r-1") == [
             ("crew_kickoff_started", "", 0, 0),
             ("task_started", "a", 1, 0),
             ("task_released", "a", 2, 0),
@@ -42,12 +42,12 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
     def test_what_an_attempt_left_open_is_closed_the_innermost_first(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"))
         task = driver.task(driver.take("a")["a"])
-        tool = task.tell("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
-        inner = task.tell("llm_call_started", "a", parent=tool, cause=2, ends="llm_call_failed")
-        done = task.tell("llm_call_started", "a", parent=tool, ends="llm_call_failed")
-        task.tell("llm_call_completed", "a", parent=tool, started=done)
+        tool = task.append_event("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
+        inner = task.append_event("llm_call_started", "a", parent=tool, cause=2, ends="llm_call_failed")
+        done = task.append_event("llm_call_started", "a", parent=tool, ends="llm_call_failed")
+        task.append_event("llm_call_completed", "a", parent=tool, started=done)
         task.retry(0, "it raised", replayed=NONE)
-        assert driver.told("r-1")[6:8] == [
+        assert driver.event_log("r-1")[6:8] == [
             ("llm_call_failed", "a", tool, inner),
             ("tool_usage_error", "a", 2, tool),
         ]
@@ -58,8 +58,8 @@ class StoreConformance(ClaimConformance, EndingConformance, ContinuingConformanc
     def test_what_code_tells_can_be_a_checkpoint(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a"), checkpoint_on=",tool_usage_finished,")
         task = driver.task(driver.take("a")["a"])
-        task.tell("tool_usage_finished", "a", trigger="tool_usage_finished")
-        task.tell("tool_usage_error", "a", trigger="tool_usage_error")
+        task.append_event("tool_usage_finished", "a", trigger="tool_usage_finished")
+        task.append_event("tool_usage_error", "a", trigger="tool_usage_error")
         (one,) = driver.runs.checkpoints("r-1", "main")
         assert (one.trigger, one.task) == ("tool_usage_finished", "a")
 

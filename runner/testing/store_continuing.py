@@ -43,7 +43,7 @@ class ContinuingConformance:
         assert going.context["a"]["raw"] == "a()"
         assert driver.states("r-1") == {"b": "running", "c": "queued"}
         assert [job.task for job in driver.jobs()] == ["c"], "what it continues with is not sent"
-        assert [told[:2] for told in driver.told("r-1")][-2:] == [("task_completed", "a"), ("task_started", "b")]
+        assert [told[:2] for told in driver.event_log("r-1")][-2:] == [("task_completed", "a"), ("task_started", "b")]
         assert driver.commit(going) == "running"
 
     def test_a_claim_that_came_with_a_commit_is_taken_back_as_any(self, driver: StoreDriver) -> None:

@@ -110,7 +110,7 @@ class StoreDriver(ABC):
         """The tasks in flight, and how they stand."""
         return {task.task: task.state for task in self.runs.in_flight(run_id, branch)}
 
-    def told(self, run_id: str) -> list[tuple[str, str, int, int]]:
+    def event_log(self, run_id: str) -> list[tuple[str, str, int, int]]:
         """The events: type, task, and the sequences of parent and start."""
         return [(e.type, e.fields.get("task", ""), e.parent, e.started) for e in self.runs.events(run_id)]
 

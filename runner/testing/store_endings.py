@@ -28,9 +28,9 @@ class EndingConformance:
         driver.submit(DIAMOND)
         claim = driver.take("a")["a"]
         assert driver.commit(claim) == "running"
-        before = seen(driver), driver.told("r-1")
+        before = seen(driver), driver.event_log("r-1")
         assert driver.commit(claim) == "running"
-        assert (seen(driver), driver.told("r-1")) == before
+        assert (seen(driver), driver.event_log("r-1")) == before
 
     def test_a_commit_is_output_checkpoint_frontier_and_jobs(self, driver: StoreDriver) -> None:
         driver.submit(DIAMOND)
@@ -53,7 +53,7 @@ class EndingConformance:
         driver.submit(plan_of("a"))
         task = driver.task(claim := driver.take("a")["a"])
         driver.commit(claim, task=task)
-        assert task.told == (3, 4)
+        assert task.end_events == (3, 4)
 
     def test_files_that_tasks_left_are_told_oldest_first(self, driver: StoreDriver) -> None:
         driver.submit(plan_of("a", "b: a"))
@@ -143,7 +143,7 @@ class EndingConformance:
             how: dict[str, Any] = {"reason": "it was slow", "max_attempts": 1, "max_handovers": 3}
             assert driver.workers.reap("w0", process="p0", **how) == [claim.job.ref]
             assert driver.runs.get("r-1").status is (RunStatus.failed if handover == 3 else RunStatus.running)
-        told = [kind for kind, *_ in driver.told("r-1")]
+        told = [kind for kind, *_ in driver.event_log("r-1")]
         assert (told.count("task_released"), told.count("task_recovered")) == (3, 0)
 
     def test_who_hands_a_task_over_has_not_died_of_it(self, driver: StoreDriver) -> None:

@@ -1,11 +1,11 @@
 -- Record the answer of a model, so that it is never paid again.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:text reserved:text reached:int agent:text model:text prompt_tokens:int completion_tokens:int details:text told:text
+-- ARGV name:text key:text token:int step:text value:text begun:text reserved:text reached:int agent:text model:text prompt_tokens:int completion_tokens:int details:text event:text
 -- USES emit
 --
 -- As record_step, of which this is what calls need that nothing was replayed before, by the fewest commands.
--- details: "" or, of its tokens, those that account.lua names, as "1,2,3,4". told: "1" for an event that the model answered.
+-- details: "" or, of its tokens, those that account.lua names, as "1,2,3,4". event: "1" for one that the model answered.
 -- Returns {"recorded"}; or {"refused"}, of which nothing is said: record_step says it.
 local t = redis.call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens")
 local r = redis.call("HMGET", run, "id", "paid", "prompt_tokens", "completion_tokens", "events")
@@ -17,7 +17,7 @@ local paid, between, prompt, completion, served =
 if not paid then wrong("ledger", "six numbers") end
 local more = details ~= "" and {string.match(details, "^(%d+),(%d+),(%d+),(%d+)$")}
 if more and not more[1] then wrong("details", "four numbers") end
-if told ~= "" then redis.call("XLEN", events_key(run)) end
+if event ~= "" then redis.call("XLEN", events_key(run)) end
 local function also(list, field, value)
   list[#list + 1] = field
   list[#list + 1] = value
@@ -50,7 +50,7 @@ if redis.call("HSETNX", journal, step, value) == 1 then
     end
     also(of_run, "tokens" .. field, "[" .. table.concat(of, ",") .. "]")
   end
-  if told ~= "" then
+  if event ~= "" then
     local seq, kind = (r[5] or 0) + 1, "llm_call_completed"
     if said then
       append(run, seq, kind, "branch", name, "task", key, "parent", t[2] or 0, unpack(said))

@@ -1,18 +1,18 @@
 -- Record a step's result, so that it is never done again.
 --
 -- KEYS run task journal
--- ARGV name:text key:text token:int step:text value:text begun:text reserved:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? told:flat?
+-- ARGV name:text key:text token:int step:text value:text begun:text reserved:text paid:entries? replayed:entries? reached:int prompt_tokens:int completion_tokens:int details:details? event:flat?
 -- USES emit refuse account
 --
 -- begun: the steps still in progress. reserved: which of them is the one that comes next ("1": a step of the author's own,
 -- else its kind, agent and model as JSON): it may begin without another command, or never. paid: what this one is counted as in the account; "" where the steps inside of it are.
 -- reached: how many records its attempt has replayed and made so far, with this one.
 -- details: of these tokens those that account.lua names, if there are any.
--- told: "" or, for an event that a model answered, its fields as a flat JSON list.
+-- event: "" or, for one that a model answered, its fields as a flat JSON list.
 -- Returns {"recorded"} or {"refused"}.
 local t = redis.call("HMGET", task, "token", "started", "reached", "handed", "prompt_tokens", "completion_tokens")
 if t[1] ~= token then return refuse(run, name, key, token, "step") end
-if told then redis.call("XLEN", events_key(run)) end
+if event then redis.call("XLEN", events_key(run)) end
 if paid or replayed then redis.call("HLEN", ledger_key(run)) end
 if redis.call("HLEN", run) == 0 then return refuse(run, name, key, token, "step") end
 local first = redis.call("HSETNX", journal, step, value) == 1
@@ -43,8 +43,8 @@ if first then
       put(field, string.format("%.0f", (t[4 + i] or 0) + count))
     end
   end
-  if told then
-    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(told))
+  if event then
+    emit(run, "llm_call_completed", "branch", name, "task", key, "parent", t[2] or 0, unpack(event))
   end
 end
 redis.call("HSET", task, unpack(new))

@@ -29,20 +29,20 @@ _CALLS: dict[str, type[BaseEvent]] = {
 
 
 @contextlib.contextmanager
-def told(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
+def observing(crew: Crew, work: Work, flow: Any = None) -> Iterator[None]:
     """Events of CrewAI's in this context, and in those that are copied from it, are told among the run's.
 
     Of the ``flow`` whose method is at work its own machine tells.
     """
-    teller = _Teller(crew, work, flow)
-    token = add_stream_sink(teller.take)
-    register_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
+    observer = _CallObserver(crew, work, flow)
+    token = add_stream_sink(observer.take)
+    register_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unseen.asked)
     try:
         yield
     finally:
-        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, teller.unseen.asked)
+        unregister_hook(InterceptionPoint.PRE_MODEL_CALL, observer.unseen.asked)
         reset_stream_sinks(token)
-    if count := teller.unseen.count:
+    if count := observer.unseen.count:
         calls = "1 call of a model" if count == 1 else f"{count} calls of models"
         work.note("task_log", f"{calls} bypassed the journal: not in the ledger, and repeated if the task starts over")
 
@@ -52,7 +52,7 @@ class _Call:
 
     def __init__(self, before: CallContext, seen: int = -1) -> None:
         self.before, self.seen = before, seen
-        self.heard: list[CallResult] = []
+        self.results: list[CallResult] = []
 
 
 _calls: ContextVar[dict[str, _Call] | None] = ContextVar("runner_crewai_calls", default=None)
@@ -63,7 +63,7 @@ def _role(event: Any) -> str | None:
     return (event.agent_role or "").strip() or None
 
 
-class _Teller:
+class _CallObserver:
     def __init__(self, crew: Crew, work: Work, flow: Any) -> None:
         self._crew, self._work, self._flow = crew, work, flow
         self._own = {id(one) for one in (crew, *crew.tasks)}
@@ -107,7 +107,7 @@ class _Teller:
         if kind == "llm_call_started":
             call = _Call(caller.get(), self._work.journal.calls)
             most = self._most.get(event.agent_id or "")
-            caller.set(CallContext(_role(event) or "", announced=True, heard=call.heard.append, per_minute=most))
+            caller.set(CallContext(_role(event) or "", announced=True, on_result=call.results.append, per_minute=most))
             _calls.set({**calls, event.call_id: call})
             return found
         call = calls.get(event.call_id) or _Call(caller.get())
@@ -115,10 +115,10 @@ class _Teller:
         _calls.set({name: one for name, one in calls.items() if one is not call})
         if kind == "llm_call_failed":
             return {**found, "error": "it was not answered"}
-        self.unseen.answered(source, len(call.heard), call.seen)
-        usage = Usage(*map(sum, zip(*(one.usage for one in call.heard), strict=True)))
+        self.unseen.answered(source, len(call.results), call.seen)
+        usage = Usage(*map(sum, zip(*(one.usage for one in call.results), strict=True)))
         return {
             **found,
-            "usage": usage.told(),
-            "replayed": bool(call.heard) and all(one.replayed for one in call.heard),
+            "usage": usage.by_name(),
+            "replayed": bool(call.results) and all(one.replayed for one in call.results),
         }

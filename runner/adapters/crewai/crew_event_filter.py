@@ -25,9 +25,9 @@ STARTED, COMPLETED, FAILED = "crew_kickoff_started", "crew_kickoff_completed", "
 @contextlib.contextmanager
 def as_one_kickoff(crew: Crew, work: Work) -> Iterator["KickoffEventFilter"]:
     """While this is open, kickoffs of this very crew are told as parts of one. Those of others are told as they are."""
-    hearing = KickoffEventFilter(crew, work)
-    with hearing.open():
-        yield hearing
+    events = KickoffEventFilter(crew, work)
+    with events.open():
+        yield events
 
 
 class KickoffEventFilter(EventRouting):
@@ -55,27 +55,27 @@ class KickoffEventFilter(EventRouting):
             return
         given = None if inputs is None else dict(inputs)
         started = CrewKickoffStartedEvent(crew_name=self._crew.name, inputs=given)
-        self.tell(self._crew, started, Who.CODE if self._is_told(STARTED) else Who.NONE, STARTED)
+        self.route(self._crew, started, Who.CODE if self._is_reported(STARTED) else Who.NONE, STARTED)
         completed = CrewKickoffCompletedEvent(crew_name=self._crew.name, output=None)
         self._make_whole(completed)
-        self.tell(self._crew, completed, Who.CODE if self._is_told(COMPLETED) else Who.NONE, COMPLETED)
+        self.route(self._crew, completed, Who.CODE if self._is_reported(COMPLETED) else Who.NONE, COMPLETED)
 
     def emit(self, source: Any, event: Any) -> Any:
         """CrewAI's own; of this crew's kickoff all hear as of one."""
         if source is not self._crew or event.type not in (STARTED, COMPLETED, FAILED):
             return super().emit(source, event)
         self._failed |= event.type == FAILED
-        is_told = self._is_told(event.type)
-        if is_told and event.type == COMPLETED:
+        is_reported = self._is_reported(event.type)
+        if is_reported and event.type == COMPLETED:
             self._make_whole(event)
         mark = event.type if event.type != FAILED else ""
-        return self.tell(source, event, Who.ALL if is_told else Who.CREWAI, mark)
+        return self.route(source, event, Who.ALL if is_reported else Who.CREWAI, mark)
 
-    def _is_told(self, kind: str) -> bool:
+    def _is_reported(self, kind: str) -> bool:
         if kind == FAILED:
             return not self._over
         here = self._is_first() if kind == STARTED else self._is_last()
-        return here and not self.said(kind)
+        return here and not self.was_received(kind)
 
     def _own(self) -> list[str]:
         """What kicks the crew off on this branch, in the plan's order."""

@@ -39,7 +39,7 @@ class EventRouting:
             name: found for name in _DISPATCH if (found := getattr(crewai_event_bus, name, None)) is not None
         }
         self._who: dict[str, Who] = {}  # by event, where it is not all
-        self._heard: set[str] = set()  # the events that the code's handlers received
+        self._received: set[str] = set()  # the events that the code's handlers received
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -60,18 +60,18 @@ class EventRouting:
         """CrewAI's own."""
         return self._bus["emit"](source, event)
 
-    def said(self, mark: str) -> bool:
+    def was_received(self, mark: str) -> bool:
         """Whether the code's handlers received it when the task ran before."""
         return self._work.journal.get_marker(self._on_branch(mark)) is not None
 
-    def tell(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
+    def route(self, source: Any, event: Any, who: Who, mark: str = "") -> Any:
         """Emit it, and wait for its handlers. That the code's handlers ran is recorded under the ``mark``."""
         if who is not Who.ALL:
             self._who[event.event_id] = who
         future = self._bus["emit"](source, event)
         if future is not None:
             concurrent.futures.wait([future], _PATIENCE)
-        if mark and event.event_id in self._heard:
+        if mark and event.event_id in self._received:
             self._work.journal.set_marker(self._on_branch(mark), True)
         return future
 
@@ -89,7 +89,7 @@ class EventRouting:
         who = self._who.get(event.event_id, Who.ALL)
         code = frozenset(one for one in handlers if not _is_bookkeeper(one))
         if code and who in (Who.ALL, Who.CODE):
-            self._heard.add(event.event_id)
+            self._received.add(event.event_id)
         wanted = {Who.ALL: frozenset(handlers), Who.CREWAI: frozenset(handlers) - code, Who.CODE: code}
         return wanted.get(who, frozenset())
 

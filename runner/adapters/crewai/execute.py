@@ -43,31 +43,33 @@ def perform(crew: Crew, work: Work) -> str:
         work.journal.limit("crew", crew.max_rpm)
     work.uses.watch({})
     with (
-        call_observer.told(crew, work),
+        call_observer.observing(crew, work),
         tools.journaled(crew, work) as carried,
         human_input.asking(crew, work),
         callbacks.recorded_inside(crew, work.journal),
-        crew_event_filter.as_one_kickoff(crew, work) as heard,
+        crew_event_filter.as_one_kickoff(crew, work) as kickoff_events,
     ):
         try:
-            return _perform(crew, work, carried, heard)
+            return _perform(crew, work, carried, kickoff_events)
         except Exception as error:
-            heard.failed(error)
+            kickoff_events.failed(error)
             raise
 
 
-def _perform(crew: Crew, work: Work, carried: ToolStateCarrier, heard: crew_event_filter.KickoffEventFilter) -> str:
+def _perform(
+    crew: Crew, work: Work, carried: ToolStateCarrier, kickoff_events: crew_event_filter.KickoffEventFilter
+) -> str:
     knowledge.add_what_was_read()
     if work.key == BEFORE:
         return kickoff_hooks.begin(crew, work)
     inputs = kickoff_hooks.inputs(crew, work)
     if work.key == planning.KEY:
-        return kickoff_hooks.make_plan(crew, work, inputs, heard)
+        return kickoff_hooks.make_plan(crew, work, inputs, kickoff_events)
     tasks = planned.by_key(crew)
     kept = Caches(crew, work)
     carried.take_up(work)
     with files.inside(tasks.get(work.key), inputs) as wanted:
-        stored = json.loads(_one_of(crew, tasks, work, inputs, heard))
+        stored = json.loads(_one_of(crew, tasks, work, inputs, kickoff_events))
         beside = {
             "files": {} if wanted else None,  # what was written comes over this
             "usage": usage.of(crew, work),
@@ -83,7 +85,7 @@ def _one_of(
     tasks: dict[str, Task],
     work: Work,
     inputs: Mapping[str, Any] | None,
-    heard: crew_event_filter.KickoffEventFilter,
+    kickoff_events: crew_event_filter.KickoffEventFilter,
 ) -> str:
     if work.key in tasks:
         _note_inputs(crew, tasks[work.key], work)
@@ -97,7 +99,7 @@ def _one_of(
     before = list(tasks)[: list(tasks).index(work.key)]
     if isinstance(task, ConditionalTask) and not _is_wanted(task, work, earlier.output(before[-1])):
         work.note("task_skipped", "its condition does not hold")
-        heard.skipped(inputs)
+        kickoff_events.skipped(inputs)
         return json.dumps({**outputs.stored("", None), SKIPPED: True})
     return _one(crew, tasks, work, inputs, earlier)
 

@@ -46,7 +46,7 @@ class FlowEventFilter(EventRouting):
             return super().emit(source, event)
         self._times[event.type] += 1
         mark = f"{event.type} {self._times[event.type]}"
-        return self.tell(source, event, Who.CREWAI if self.said(mark) else Who.ALL, mark)
+        return self.route(source, event, Who.CREWAI if self.was_received(mark) else Who.ALL, mark)
 
     @contextlib.contextmanager
     def at_work(self, execution: Execution) -> Iterator[None]:
@@ -93,28 +93,28 @@ class FlowEventFilter(EventRouting):
         """The method failed, and the flow with it. A run that is resumed may say so again."""
         if self._method and not self._flow.suppress_flow_events:
             about = {"flow_name": self._name, "method_name": self._method}
-            self.tell(self._flow, events.MethodExecutionFailedEvent(**about, error=error), Who.CODE)
+            self.route(self._flow, events.MethodExecutionFailedEvent(**about, error=error), Who.CODE)
         crewai_event_bus.flush()
         self.broken(error)
 
     def broken(self, error: Exception) -> None:
         """The flow cannot continue from here, as one that loops for ever."""
-        self.tell(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
+        self.route(self._flow, events.FlowFailedEvent(flow_name=self._name, error=error), Who.CODE)
 
     def over(self, result: Any) -> None:
         """All methods are done. What is told here is committed next, by this process."""
-        state = as_told(self._flow.state)
-        self.tell(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
+        state = as_reported(self._flow.state)
+        self.route(self._flow, events.FlowFinishedEvent(flow_name=self._name, result=result, state=state), Who.CODE)
 
     def _once(self, event: Any, event_id: str = "", *, here: bool = True) -> None:
         """Say it to the code's handlers if it is said ``here``, and was not before. The same event has the same id."""
         if event_id:
             event.event_id = event_id
-        is_told = here and not self.said(event.type)
-        self.tell(self._flow, event, Who.CODE if is_told else Who.NONE, event.type)
+        is_reported = here and not self.was_received(event.type)
+        self.route(self._flow, event, Who.CODE if is_reported else Who.NONE, event.type)
 
     def _about(self, state: Any) -> dict[str, Any]:
-        return {"flow_name": self._name, "method_name": self._method, "state": as_told(state)}
+        return {"flow_name": self._name, "method_name": self._method, "state": as_reported(state)}
 
     def _id(self, name: str) -> str:
         return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._work.run_id} {self._work.branch} {name}"))
@@ -122,14 +122,14 @@ class FlowEventFilter(EventRouting):
 
 @dataclass(frozen=True)
 class Ending:
-    """A method that is done. If none is left to do, the flow's end is told before that is stored."""
+    """A method that is done. If none is left to do, the flow's end is reported before that is stored."""
 
     growing: Any
     flow: Any
     models: Models
     result: Any
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -142,28 +142,28 @@ class Ending:
         try:
             expansion: Expansion = self.growing(shared)
         except Exception as error:
-            self._tell(self.flow.hearing.broken, error)
+            self._report(self.flow.event_filter.broken, error)
             raise
         fields = {name: text for name, text in {**shared.fields, **expansion.put}.items() if name not in expansion.gone}
         there = Standing.from_fields(self.flow.own_definition, fields)
         if not there.machine.pending:
-            with contextlib.suppress(BadFlow):  # what does not fit its type is told as the method left it
+            with contextlib.suppress(BadFlow):  # what does not fit its type is reported as the method left it
                 typed.load(self.flow.committed_state, there.state, self.models)
                 self.flow.set_theirs(self.flow.committed_state)
-            self._tell(self.flow.hearing.over, self.result)
+            self._report(self.flow.event_filter.over, self.result)
         return expansion
 
-    def _tell(self, tell: Callable[[Any], None], about: Any) -> None:
-        def told() -> None:
-            with self.flow.hearing.open():
-                tell(about)
+    def _report(self, report: Callable[[Any], None], about: Any) -> None:
+        def reporting() -> None:
+            with self.flow.event_filter.open():
+                report(about)
 
-        if not self.told:
-            self.told.append(tell.__name__)
-            self.context.run(told)
+        if not self.reported:
+            self.reported.append(report.__name__)
+            self.context.run(reporting)
 
 
-def as_told(state: Any) -> dict[str, Any]:
+def as_reported(state: Any) -> dict[str, Any]:
     """A flow's state, as events have it."""
     if not isinstance(state, BaseModel):
         return dict(states.twin(state))

@@ -43,7 +43,7 @@ class Facade(ours.Flow[Any]):
     """A flow of CrewAI as the machine sees it."""
 
     theirs: Any
-    hearing: FlowEventFilter  #: while a method is at work
+    event_filter: FlowEventFilter  #: while a method is at work
 
     def __init__(self, theirs: Any) -> None:
         owner: Any = type(theirs)
@@ -85,7 +85,7 @@ class Facade(ours.Flow[Any]):
         emit: list[str] | None = None,
         method_name: str = "",  # noqa: ARG002 - CrewAI's name
     ) -> str | None:
-        self.hearing.asked(output, message, emit)
+        self.event_filter.asked(output, message, emit)
         return None
 
     def _collapse_to_outcome(self, answer: str, outcomes: list[str], llm: Any, default: str | None = None) -> str:
@@ -180,29 +180,29 @@ class CrewAIFlowAdapter(FlowAdapter):
         _remember_feedback(flow, work)
         execution.argument = _theirs(execution.argument)
         theirs.input_provider = _Asking()
-        flow.hearing = FlowEventFilter(theirs, flow.own_definition.name, work)
+        flow.event_filter = FlowEventFilter(theirs, flow.own_definition.name, work)
         no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
         with (
-            call_observer.told(no_crew, work, theirs),
+            call_observer.observing(no_crew, work, theirs),
             tools.journaled(no_crew, work),
             human_input.asking(no_crew, work),
             callbacks.recorded_inside(no_crew, work.journal),
-            flow.hearing.open(),
+            flow.event_filter.open(),
         ):
             try:
                 growing = super()._done(flow, execution, work, standing)
                 assert isinstance(growing, Growing)
-                flow.hearing.finished(_heard(growing.outcome), execution.state)
+                flow.event_filter.finished(_signal(growing.outcome), execution.state)
             except Exception as error:
                 if work.journal.cancel_scope.stopping is None:  # else it is interrupted, and no failure
-                    flow.hearing.failed(error)
+                    flow.event_filter.failed(error)
                 raise
         return Ending(growing, flow, self._models(flow), _theirs(growing.outcome.output))
 
     def _perform(self, flow: ours.Flow[Any], execution: Execution, work: Work) -> Outcome:
         assert isinstance(flow, Facade)
         flow.function_of(execution)
-        with flow.hearing.at_work(execution):
+        with flow.event_filter.at_work(execution):
             try:
                 outcome = super()._perform(flow, execution, work)
             finally:
@@ -210,7 +210,7 @@ class CrewAIFlowAdapter(FlowAdapter):
                     flow.theirs._drain_memory_writes()  # the process ends with the method; CrewAI's with the flow
         asked = execution.method.feedback
         if asked is not None and asked.provider is None and outcome.feedback is not None:
-            flow.hearing.answered(outcome.feedback.feedback)
+            flow.event_filter.answered(outcome.feedback.feedback)
         return outcome
 
 
@@ -281,7 +281,7 @@ class _Provider:
                 TheirContext(**{name: getattr(context, name) for name in names}), flow.theirs
             )
         except TheirPending as pending:
-            flow.hearing.paused(context)
+            flow.event_filter.paused(context)
             raise HumanFeedbackPending(context, dict(pending.callback_info or {})) from None
 
 
@@ -308,7 +308,7 @@ def _theirs(argument: Any) -> Any:
     return HumanFeedbackResult(**{one.name: getattr(argument, one.name) for one in dataclasses.fields(argument)})
 
 
-def _heard(outcome: Outcome) -> Any:
+def _signal(outcome: Outcome) -> Any:
     """What CrewAI says that a method gave: of one that a person was to choose after, what they chose."""
     if outcome.feedback is not None and outcome.feedback.outcome is not None:
         return outcome.feedback.outcome

@@ -77,7 +77,7 @@ def inputs(crew: Crew, work: Work) -> dict[str, Any] | None:
     return given
 
 
-def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: KickoffEventFilter) -> str:
+def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, kickoff_events: KickoffEventFilter) -> str:
     """Have CrewAI's planner plan, and stop before the first task. What it adds to each task is stored."""
     keys = planned.by_key(crew)
     begun: dict[str, str] = {}
@@ -90,7 +90,7 @@ def make_plan(crew: Crew, work: Work, inputs: Mapping[str, Any] | None, heard: K
     def stop(context: Any) -> None:
         if any(context.task is task for task in crew.tasks):  # the planner is a task, too
             begun.update({key: task.description for key, task in keys.items()})
-            heard.no_more()
+            kickoff_events.no_more()
             raise HookAborted("planned")
 
     crew.after_kickoff_callbacks = []

@@ -13,7 +13,7 @@ current: ContextVar[str] = ContextVar("runner_crewai_part", default="")
 
 def name_of(inputs: Mapping[str, object] | None, crew: str, number: int) -> str:
     """As in ``topic=owls [3]``: the third kickoff of a task; without inputs by the name of its crew."""
-    told = ", ".join(" ".join(f"{name}={value}".split()) for name, value in (inputs or {}).items())
-    told = redact(told)
-    told = told if len(told) <= _LONGEST else f"{told[: _LONGEST - 1]}…"
-    return f"{told or crew or 'crew'} [{number}]"
+    text = ", ".join(" ".join(f"{name}={value}".split()) for name, value in (inputs or {}).items())
+    text = redact(text)
+    text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return f"{text or crew or 'crew'} [{number}]"

@@ -32,13 +32,13 @@ def perform(program: Program, work: Work) -> str:
     work.uses.input(EVERYTHING)
     no_crew: Any = types.SimpleNamespace(tasks=(), agents=(), manager_agent=None)
     with (
-        call_observer.told(no_crew, work),
+        call_observer.observing(no_crew, work),
         tools.journaled(no_crew, work),
         human_input.asking(no_crew, work),
         human_input.asking_in_flows(work),
         callbacks.recorded_inside(no_crew, work.journal),
         _given(work.inputs),
-        _heard() as given,
+        _outputs() as given,
     ):
         returned = _done(program)
     return _stored(returned, given[-1:], work)
@@ -87,7 +87,7 @@ def _wanted(context: Any) -> set[str]:
 
 
 @contextlib.contextmanager
-def _heard() -> Iterator[list[Any]]:
+def _outputs() -> Iterator[list[Any]]:
     """What kickoffs give while this is open, the last one last."""
     found: list[Any] = []
 

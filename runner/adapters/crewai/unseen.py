@@ -18,11 +18,11 @@ class Unseen:
         self._journal = journal
         self._answered = self._unheard = self._asked = 0
 
-    def answered(self, model: Any, heard: int, before: int) -> None:
+    def answered(self, model: Any, seen: int, before: int) -> None:
         """A model answered a call, in which the journal saw so many, and had seen ``before`` when it began."""
         if _is_own(model):
-            self._answered += heard
-            self._unheard += not heard and self._journal.calls == before
+            self._answered += seen
+            self._unheard += not seen and self._journal.calls == before
 
     def asked(self, context: Any) -> None:
         """A model is about to be asked: a hook of CrewAI's."""

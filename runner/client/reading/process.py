@@ -193,12 +193,12 @@ class Reader:
         self._connection.sendall(json.dumps(asked).encode() + b"\n")
 
     def _answer(self) -> Any:
-        told = self._line()
-        if "ended" in told:
-            raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(told['ended'])}")
-        if "refused" in told:
-            raise_again(told["refused"])
-        return told["found"]
+        answer = self._line()
+        if "ended" in answer:
+            raise _Ended(f"{Path(self._request.file).name}: {_how_it_ended(answer['ended'])}")
+        if "refused" in answer:
+            raise_again(answer["refused"])
+        return answer["found"]
 
     def _line(self) -> dict[str, Any]:
         with contextlib.suppress(ConnectionError):

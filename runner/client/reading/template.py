@@ -40,18 +40,18 @@ def serve(control: socket.socket) -> NoReturn:
     poll.register(control, select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        told = {fd for fd, _ in poll.poll()}
+        message = {fd for fd, _ in poll.poll()}
         for pid, connection in forks.items():  # first, for as long as the descriptors are those that were told
-            if connection.fileno() in told:
+            if connection.fileno() in message:
                 poll.unregister(connection)
                 os.kill(pid, signal.SIGKILL)
-        if wake.fileno() in told:
+        if wake.fileno() in message:
             with contextlib.suppress(BlockingIOError):
                 wake.recv(4096)
             for pid in [pid for pid in forks if _ended(pid, forks[pid])]:
                 with forks.pop(pid) as connection, contextlib.suppress(KeyError):
                     poll.unregister(connection)
-        if control.fileno() not in told:
+        if control.fileno() not in message:
             continue
         what, kind, fds = _asked(control)
         if not what:
@@ -88,9 +88,9 @@ def _ended(pid: int, connection: socket.socket) -> bool:
     found, status = os.waitpid(pid, os.WNOHANG)
     if not found:
         return False
-    told = b"\n" + json.dumps({"ended": os.waitstatus_to_exitcode(status)}).encode() + b"\n"
+    message = b"\n" + json.dumps({"ended": os.waitstatus_to_exitcode(status)}).encode() + b"\n"
     with contextlib.suppress(OSError):  # it went first, or does not listen
-        connection.send(told, socket.MSG_DONTWAIT)
+        connection.send(message, socket.MSG_DONTWAIT)
     return True
 
 
@@ -132,14 +132,14 @@ def _answer_all(connection: socket.socket) -> None:
 
     def answer(work: Callable[[], Any]) -> bool:
         try:
-            told = {"found": work()}
+            message = {"found": work()}
         except BaseException as error:
-            told = {"refused": refusal(error, Path(request.root))}
+            message = {"refused": refusal(error, Path(request.root))}
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        connection.sendall(json.dumps(told).encode() + b"\n")
-        return "found" in told
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        return "found" in message
 
     if answer(read):
         for line in lines:

@@ -146,7 +146,7 @@ class AgentTask(LocalTasks):
         """The answer that passes the agent's guardrail. Raises `GuardrailFailed`."""
         agent = self.agent
         if not said.messages:
-            said.say(*self._told(journal))
+            said.say(*self._opening(journal))
         tools = [*agent.tools, *mcp.tools_for(agent.mcps, agent=agent, journal=journal)]
         job = loop.job_for(agent, said, journal, tools=tools, response_model=self._asking.response_format)
         self.usage = job.usage
@@ -190,7 +190,7 @@ class AgentTask(LocalTasks):
         agent.kickoff_event_id = agent.checkpoint_kickoff_event_id = progress.kickoff_event_id = event.event_id
         event_bus.emit(agent, event)
 
-    def _told(self, journal: Journal) -> list[dict[str, Any]]:
+    def _opening(self, journal: Journal) -> list[dict[str, Any]]:
         """What the conversation begins with."""
         model, messages = self._asking.response_format, [dict(one) for one in self._asking.messages]
         if model is not None:

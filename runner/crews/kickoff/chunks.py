@@ -11,7 +11,7 @@ from typing import Any
 from runner.crews.crew import Crew
 from runner.events.base import BaseEvent
 from runner.events.call_events import FunctionCall, LLMStreamChunkEvent, ToolCall
-from runner.events.sinks import receiving, retell, sinks
+from runner.events.sinks import receiving, republish, sinks
 from runner.journal.nested import ChildJournal
 
 _UNDER = "~"
@@ -40,7 +40,7 @@ class Chunks:
             text = json.dumps(came, ensure_ascii=False, separators=(",", ":"))
             self._journal.record(f"{_UNDER}{key}", text, entry=None)
 
-    def retell(self, crew: Crew, done: Mapping[str, Any]) -> None:
+    def republish(self, crew: Crew, done: Mapping[str, Any]) -> None:
         """Give those who read the stream here the chunks of the tasks that were done before."""
         if self._journal is None or not sinks():
             return
@@ -48,7 +48,7 @@ class Chunks:
         for key, task in crew.by_key.items():
             if key in done and key in recorded:
                 for event in _events(json.loads(recorded[key])):
-                    retell(event.model_copy(update={"task_id": str(task.id), "task_name": key, "from_task": task}))
+                    republish(event.model_copy(update={"task_id": str(task.id), "task_name": key, "from_task": task}))
 
 
 def _add(event: BaseEvent, came: list[Any]) -> None:

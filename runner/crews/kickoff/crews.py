@@ -125,7 +125,7 @@ class CrewRun(CrewTasks):
             progress.kickoff_event_id = event.event_id
             self.origin = self._origin()
             event_bus.emit(crew, event)
-        self.chunks.retell(crew, self.done)
+        self.chunks.republish(crew, self.done)
 
     def _origin(self) -> str:
         """What the keys of its tools begin with: the same when it is taken up again, another one on another branch."""
@@ -196,13 +196,13 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     They are what its tasks say: a person may have changed or removed some since the checkpoint was read. What used one
     of those is done again, and what used that; so is what used an input that a fork changes. ``inputs`` are a fork's.
     """
-    told = {
+    stored = {
         key: as_edited(key, progress.outputs.get(key), task.output)
         for key, task in crew.by_key.items()
         if task.output is not None
     }
-    removed = progress.outputs.keys() - told.keys()
-    edited = {key for key, output in told.items() if not same(progress.outputs.get(key), output)}
+    removed = progress.outputs.keys() - stored.keys()
+    edited = {key for key, output in stored.items() if not same(progress.outputs.get(key), output)}
     changed = branching.changed_inputs(progress.inputs, inputs) if inputs is not None else {}
     used = {key: progress.used.get(key, UNKNOWN) for key in progress.outputs}
     for key in edited:
@@ -210,7 +210,7 @@ def still_valid(crew: Crew, plan: Plan, progress: Progress, inputs: Mapping[str,
     again = branching.invalidated(plan, used, frozenset(edited | removed), frozenset(changed))
     for key in again | removed:
         progress.drop(key)
-    return {key: as_output(crew, key, outputs.record(one)) for key, one in told.items() if key not in again}
+    return {key: as_output(crew, key, outputs.record(one)) for key, one in stored.items() if key not in again}
 
 
 def as_edited(key: str, before: TaskOutput | None, now: TaskOutput) -> TaskOutput:

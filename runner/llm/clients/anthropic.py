@@ -58,9 +58,9 @@ class Client:
             with marks.made():
                 return _read(client.messages.create(**as_taken(client.messages.create, body)))
         with marks.made(), client.messages.stream(**as_taken(client.messages.stream, body)) as stream, reading():
-            told = _Told(request.on_chunk)
+            pieces = _StreamedPieces(request.on_chunk)
             for event in stream:
-                told.add(event)
+                pieces.add(event)
             return _whole(stream.get_final_message())
 
     async def acomplete(self, request: Request) -> Completion:
@@ -72,9 +72,9 @@ class Client:
                     return _read(await client.messages.create(**as_taken(client.messages.create, body)))
                 async with client.messages.stream(**as_taken(client.messages.stream, body)) as stream:
                     with reading():
-                        told = _Told(request.on_chunk)
+                        pieces = _StreamedPieces(request.on_chunk)
                         async for event in stream:
-                            told.add(event)
+                            pieces.add(event)
                         return _whole(await stream.get_final_message())
 
     def _sync(self) -> anthropic.Anthropic:
@@ -176,7 +176,7 @@ def _read(answer: Any) -> Completion:
     return Completion(text, calls, counted, answer.stop_reason or "")
 
 
-class _Told:
+class _StreamedPieces:
     """Reports the pieces of a streamed answer as they come."""
 
     def __init__(self, on_chunk: OnChunk | None) -> None:
@@ -189,13 +189,13 @@ class _Told:
             return
         if event.type == "content_block_start" and event.content_block.type == "tool_use":
             self._uses[event.index] = (len(self._uses), event.content_block, [])
-            self._tell(self._on_chunk, event.index, "")
+            self._report(self._on_chunk, event.index, "")
         elif event.type == "content_block_delta" and event.delta.type == "text_delta":
             self._on_chunk(Piece(event.delta.text))
         elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
-            self._tell(self._on_chunk, event.index, event.delta.partial_json)
+            self._report(self._on_chunk, event.index, event.delta.partial_json)
 
-    def _tell(self, on_chunk: OnChunk, at: int, more: str) -> None:
+    def _report(self, on_chunk: OnChunk, at: int, more: str) -> None:
         if at in self._uses:
             number, block, came = self._uses[at]
             came.append(more)

@@ -28,9 +28,9 @@ def calling(
     *,
     per_minute: int | None = None,
     announced: bool = False,
-    heard: Callable[[CallResult], None] | None = None,
+    on_result: Callable[[CallResult], None] | None = None,
     leaving: Callable[[], None] | None = None,
 ) -> ContextValue[CallContext]:
     """Calls of models in this context are this agent's, in the ledger; see `CallContext`."""
-    found = CallContext(agent, announced, heard, leaving, per_minute)
+    found = CallContext(agent, announced, on_result, leaving, per_minute)
     return ContextValue(caller, found)

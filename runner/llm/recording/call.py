@@ -95,15 +95,15 @@ class Call:
             self.has_left = True
             self._journal.mark_sent(self._entry)
 
-    def record(self, text: str, usage: Usage, told: bool) -> None:
-        """It was answered. ``told``: it is reported on the event bus elsewhere."""
+    def record(self, text: str, usage: Usage, reported: bool) -> None:
+        """It was answered. ``reported``: it is reported on the event bus elsewhere."""
         with self._cancel_scope.write():
-            self._journal.keep_result(self._frame, text, usage, told=told)
+            self._journal.keep_result(self._frame, text, usage, reported=reported)
 
-    async def record_async(self, text: str, usage: Usage, told: bool) -> None:
+    async def record_async(self, text: str, usage: Usage, reported: bool) -> None:
         """The same, together with calls that other coroutines made."""
         with self._cancel_scope.write():
-            await self._journal.keep_answer(self._frame, text, usage, told=told)
+            await self._journal.keep_answer(self._frame, text, usage, reported=reported)
 
     def drop(self) -> None:
         """Its service did not take it."""

@@ -20,7 +20,7 @@ from runner.llm.recording.call import Call
 class CallObserver(Protocol):
     """Reports one call that is really made."""
 
-    tells: bool  #: whether it tells that the call was answered
+    reports: bool  #: whether it reports that the call was answered
 
     def began(self) -> None:
         """It is about to be made."""
@@ -47,7 +47,7 @@ def observer_of(call: Call, caller: CallContext, model: str, *, unattributed: bo
 class _NullCallObserver:
     def __init__(self, call: Call, *, announced: bool) -> None:
         self._call = call
-        self.tells = announced
+        self.reports = announced
 
     def began(self) -> None: ...
 
@@ -80,7 +80,7 @@ class _RelayedCallObserver(_NullCallObserver):
         event_bus.emit(self._call, LLMCallStartedEvent(**self._about))
 
     def ended(self, usage: Usage) -> None:
-        event_bus.emit(self._call, LLMCallCompletedEvent(usage=usage.told(), **self._about))
+        event_bus.emit(self._call, LLMCallCompletedEvent(usage=usage.by_name(), **self._about))
 
     def failed(self, why: str) -> None:
         event_bus.emit(self._call, LLMCallFailedEvent(error=why, **self._about))

@@ -115,9 +115,9 @@ def replayed(chain: str, read: Callable[[bytes], T | None]) -> T | None:
         return None
     entry, (answer, value) = served
     journal.cancel_scope.check()
-    heard = caller.get().heard
-    if heard is not None:
-        heard(CallResult(entry.model, answer.usage, True))
+    on_result = caller.get().on_result
+    if on_result is not None:
+        on_result(CallResult(entry.model, answer.usage, True))
     given: T = value
     return given
 

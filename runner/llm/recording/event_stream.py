@@ -29,7 +29,7 @@ def reports_error(piece: bytes) -> bool:
     return any(b":message-type\x07\x00%c%b" % (len(kind), kind.encode()) in piece for kind in _BROKEN)
 
 
-def told(body: bytes) -> Iterator[Any]:
+def events_of(body: bytes) -> Iterator[Any]:
     """What its messages say, where that is JSON; a piece of a model's own answer is inside of one."""
     for _, _, payload in _messages(body):
         said = _json(payload)

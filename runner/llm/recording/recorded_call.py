@@ -52,8 +52,8 @@ class RecordedCall:
             return None
         self._call.check()
         answer = wire.answer_of(self._call.recorded)
-        if self._caller.heard is not None:
-            self._caller.heard(CallResult(self._call.entry.model, answer.usage, replayed=True))
+        if self._caller.on_result is not None:
+            self._caller.on_result(CallResult(self._call.entry.model, answer.usage, replayed=True))
         return answer
 
     def wait(self) -> None:
@@ -126,7 +126,7 @@ class RecordedCall:
         """The answer, decoded: it is recorded if it can be taken."""
         usage = wire.taken(self._asked, self._by_name, body)
         if usage is not None:
-            self._call.record(self._answered(body, usage), usage, self._observer.tells)
+            self._call.record(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
             self._observer.failed(UNUSABLE)
@@ -135,7 +135,7 @@ class RecordedCall:
         """The same of a coroutine's call."""
         usage = wire.taken(self._asked, self._by_name, body)
         if usage is not None:
-            await self._call.record_async(self._answered(body, usage), usage, self._observer.tells)
+            await self._call.record_async(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         else:
             self._observer.failed(UNUSABLE)
@@ -163,7 +163,7 @@ class RecordedCall:
         """All of a stream passed."""
         try:
             usage = wire.spent(self._asked, body)
-            self._call.record(self._answered(body, usage), usage, self._observer.tells)
+            self._call.record(self._answered(body, usage), usage, self._observer.reports)
             self._recorded(usage)
         finally:
             self._call.close()
@@ -179,8 +179,8 @@ class RecordedCall:
         return answer.text(model=entry.model, agent=entry.agent, chain=self._link.chain)
 
     def _recorded(self, usage: Usage) -> None:
-        if self._caller.heard is not None:
-            self._caller.heard(CallResult(self._call.entry.model, usage, replayed=False))
+        if self._caller.on_result is not None:
+            self._caller.on_result(CallResult(self._call.entry.model, usage, replayed=False))
         self._observer.ended(usage)
         fault_points.reached("step recorded, task not ended")
 

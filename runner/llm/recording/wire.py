@@ -288,7 +288,7 @@ _SPENT = re.compile(rb'"usage|eval_count|"tokens"')
 def usage_of(body: bytes) -> Usage:
     """The tokens that an answer says it took; zeros where it does not say."""
     if event_stream.is_one(body):
-        return _usage(event_stream.told(body))
+        return _usage(event_stream.events_of(body))
     try:
         return _usage([json.loads(body)])
     except ValueError:
@@ -303,10 +303,10 @@ def _read(line: bytes) -> Any:
         return None
 
 
-def _usage(told: Iterable[Any]) -> Usage:
+def _usage(events: Iterable[Any]) -> Usage:
     """The highest count reported: services count up during a stream."""
     found = NO_TOKENS
-    for one in told:
+    for one in events:
         for data in (one, one.get("message"), one.get("response")) if isinstance(one, dict) else ():
             if isinstance(data, dict):
                 found = Usage(*map(max, found, _tokens(data)))
@@ -351,10 +351,10 @@ _DETAILS = (
 _NO_COUNTS: defaultdict[str, int] = defaultdict(int)  #: most answers say nothing of these
 
 
-def _counts(told: Any) -> defaultdict[str, int]:
+def _counts(counts: Any) -> defaultdict[str, int]:
     """The counts by name in what is told; 0 for all others."""
     found: defaultdict[str, int] = defaultdict(int)
-    for name, one in told.items() if isinstance(told, dict) else ():
+    for name, one in counts.items() if isinstance(counts, dict) else ():
         if isinstance(one, int | float) and not isinstance(one, bool) and one > 0:
             found[name] = int(one)
     return found

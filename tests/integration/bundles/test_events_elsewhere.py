@@ -150,7 +150,7 @@ def test_telling_changes_and_keeps_nothing(bus):
     bus.tap(lambda source, event: tapped.append(event))
     bus.on("*")(lambda source, event: heard.append((source, event)))
     told = TaskCompletedEvent(emission_sequence=9, parent_event_id="p", started_event_id="s")
-    bus.tell("me", told).result(DEADLINE)
+    bus.deliver("me", told).result(DEADLINE)
     assert heard == [("me", told)]
     assert (told.emission_sequence, told.parent_event_id) == (9, "p")
     assert (tapped, len(state.event_record)) == ([], 0)

@@ -35,7 +35,7 @@ class Account(OneByOne):
     def drop_step(self, entry: AccountKey = STEP, *, intent_only=False) -> None:
         self.open[entry] -= 1
 
-    def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, told=False) -> None:
+    def record_step(self, step, value, *, replayed, entry=STEP, usage=NO_TOKENS, reported=False) -> None:
         assert step not in self.recorded
         self.recorded[step] = value
         self.replayed.add(replayed)

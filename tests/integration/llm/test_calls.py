@@ -191,7 +191,7 @@ def test_who_asks_is_in_the_account_and_hears(account, attempt, ask):
     heard: list[CallResult] = []
 
     def task() -> None:
-        with calling("Researcher", announced=True, heard=heard.append):
+        with calling("Researcher", announced=True, on_result=heard.append):
             ask("it")
 
     attempt(task)

@@ -160,9 +160,11 @@ def history(driver: Driver, clock: Any, states: str) -> None:
     taken = driver.take()
     a, b = driver.task(taken["a"]), driver.task(taken["b"])
     a.note("log", "a line")
-    started = a.tell("agent_execution_started", "a", ends="agent_execution_error", trigger="agent_execution_started")
-    a.tell("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
-    a.tell("agent_execution_completed", "a", started=started)
+    started = a.append_event(
+        "agent_execution_started", "a", ends="agent_execution_error", trigger="agent_execution_started"
+    )
+    a.append_event("tool_usage_started", "a", more={"tool": "x"}, ends="tool_usage_error")
+    a.append_event("agent_execution_completed", "a", started=started)
     a.begin_step(gpt)
     settled()
     a.begin_step(tool)

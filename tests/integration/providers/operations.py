@@ -337,7 +337,7 @@ class Operations(RuleBasedStateMachine):
 
     def tell(self, claim: Claim, kind: str, **relatives: Any) -> int:
         """Returns the sequence; 0 where the claim is lost."""
-        told = self.write(claim, lambda task: task.tell(kind, claim.job.task, more={"tool": "x"}, **relatives))
+        told = self.write(claim, lambda task: task.append_event(kind, claim.job.task, more={"tool": "x"}, **relatives))
         return 0 if told is REFUSED else int(told)
 
     def begin_step(self, claim: Claim, entry: AccountKey = STEP, *, soon: bool = True) -> None:
@@ -435,7 +435,7 @@ class Operations(RuleBasedStateMachine):
         if due is not REFUSED:
             self._continues(claim, repeated)
             assert not repeated or self.world.values() == before.values()
-            assert self._task(claim)[0].told[0] in (0, self._task(claim)[1].told[0])
+            assert self._task(claim)[0].end_events[0] in (0, self._task(claim)[1].end_events[0])
             tokens = self.written.setdefault((job.run_id, job.branch, job.task), set())
             tokens.add(claim.token)
             assert tokens == {claim.token}, "committed once"

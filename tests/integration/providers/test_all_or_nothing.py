@@ -235,7 +235,7 @@ def test_while_a_slot_moves_to_another_node(calls: list[Call], tmp_path: Path) -
                 if gone is not None:
                     write_key(redis, call.before, gone)
         with_homes = {name for name in scripts.names() if "home" in scripts.load(name).keys}
-        assert waited >= {*with_homes, "record_step", "tell", "beat", "mark", "note"}
+        assert waited >= {*with_homes, "record_step", "append_event", "beat", "mark", "note"}
 
 
 def done(redis: Redis) -> dict[bytes, Any]:

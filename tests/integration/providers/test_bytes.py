@@ -54,10 +54,10 @@ def test_a_hundred_tasks_of_1_kb_cost_less_than_one_and_a_half_times_their_outpu
         written[planned.key] = text = "".join(chance.choices(letters, k=1024))
         if by_agents:
             who = {"parent": 0, "started": 0, "cause": 0, "ends": "", "trigger": ""}
-            begun = task.tell("agent_execution_started", planned.key, more={}, **{**who, "ends": "x"})
+            begun = task.append_event("agent_execution_started", planned.key, more={}, **{**who, "ends": "x"})
             entry = AccountKey("model", "Writer", "gpt-4o-mini")
             task.record_step("model#1", dump(text, None), replayed=0, entry=entry, usage=Usage(1234, 256))
-            task.tell("agent_execution_completed", planned.key, more={}, **{**who, "started": begun})
+            task.append_event("agent_execution_completed", planned.key, more={}, **{**who, "started": begun})
         task.commit(dump(text, None), driver.runs.plan(run).dependents[planned.key], replayed=0, ms=5)
     redis.delete("jobs")
     costs = {key: redis.memory_usage(key, samples=0) - before.get(key, 0) for key in redis.scan_iter("*")}
@@ -155,7 +155,7 @@ def test_an_event_in_short_tells_what_it_told(driver: Driver, redis: Redis, kind
     run = driver.submit(plan_of("a"))
     who = {"parent": 1, "started": 0, "cause": 2, "ends": "", "trigger": ""}
     claim = driver.take()["a"]
-    assert driver.task(claim).tell(kind, "a", more=more, **who) == 3
+    assert driver.task(claim).append_event(kind, "a", more=more, **who) == 3
     *_, event = driver.runs.events(run)
     assert (event.seq, event.type, event.parent, event.cause) == (3, kind, 1, 2)
     assert event.fields == {"branch": "main", "task": "a", **more}
@@ -170,7 +170,7 @@ def test_an_event_is_stored_in_short(driver: Driver, redis: Redis) -> None:
     """As `stream` lays it out: the names of what most events have stand in no entry."""
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
-    task.tell("my own", "a", more={"text": "x"}, parent=2, started=2, cause=1)
+    task.append_event("my own", "a", more={"text": "x"}, parent=2, started=2, cause=1)
     task.commit('{"raw":"a"}', (), replayed=0)
     stored = [list(entry.values()) for _, entry in redis.xrange(keys.key("events_key", run=keys.run_key(run)))]
     assert [entry[1:] for entry in stored] == [

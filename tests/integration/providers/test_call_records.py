@@ -19,21 +19,21 @@ WRITER, OTHER = AccountKey("model", 'a "writer" / é', "openai/m"), AccountKey("
 CALLS = [(WRITER, Usage(5, 2)), (OTHER, Usage()), (WRITER, Usage(7, 1, 3, 0, 0, 1)), (WRITER, Usage(1, 1, 0, 2, 1))]
 
 
-def record(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]] = CALLS, *, told: bool) -> ClaimedTask:
+def record(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]] = CALLS, *, reported: bool) -> ClaimedTask:
     driver.submit(plan_of("a"), run)
     task = driver.task(driver.take()["a"])
     for number, (entry, usage) in enumerate(calls):
         task.begin_step(entry)
         for _ in range(2):  # an answer that was lost is asked for again
-            task.record_step(f"s#{number}", "1", replayed=0, entry=entry, usage=usage, told=told)
+            task.record_step(f"s#{number}", "1", replayed=0, entry=entry, usage=usage, reported=reported)
     return task
 
 
-def record_together(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]], *, told: bool) -> ClaimedTask:
+def record_together(driver: Driver, run: str, calls: list[tuple[AccountKey, Usage]], *, reported: bool) -> ClaimedTask:
     driver.submit(plan_of("a"), run)
     task = driver.task(driver.take()["a"])
     task.begin_steps([BegunStep(entry) for entry, _ in calls])
-    done = [DoneStep(f"s#{number}", "1", entry, usage, told) for number, (entry, usage) in enumerate(calls)]
+    done = [DoneStep(f"s#{number}", "1", entry, usage, reported) for number, (entry, usage) in enumerate(calls)]
     for _ in range(2):  # an answer that was lost is asked for again
         task.record_steps(done, replayed=0)
     return task
@@ -56,15 +56,15 @@ def left(redis: Redis, run: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("calls", [CALLS, CALLS[1:2]], ids=["tokens", "no tokens"])
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("reported", [False, True])
 def test_all_scripts_leave_the_same(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, told: bool, calls: list[tuple[AccountKey, Usage]]
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, reported: bool, calls: list[tuple[AccountKey, Usage]]
 ) -> None:
-    by_its_own = record(driver, "r1", calls, told=told)
+    by_its_own = record(driver, "r1", calls, reported=reported)
     monkeypatch.setattr(ClaimedSteps, "_recorded_alone", lambda *_, **__: False)
-    by_any = record(driver, "r2", calls, told=told)
+    by_any = record(driver, "r2", calls, reported=reported)
     found, due = left(driver.redis, by_its_own._run), left(driver.redis, by_any._run)
-    together = left(driver.redis, record_together(driver, "r3", calls, told=told)._run)
+    together = left(driver.redis, record_together(driver, "r3", calls, reported=reported)._run)
     for name in ("ledger", "journal", "events", "run", "task"):
         assert found[name] == due[name] == together[name]
 

@@ -146,7 +146,7 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "a step that stands for others": (lambda d: recorded(d, before=1, replayed=0, entry=None), 5),
     "the first call": (lambda d: recorded(d, replayed=0, entry=GPT, usage=Usage(5, 2)), 10),
     "the second call": (lambda d: recorded(d, before=1, replayed=0, entry=GPT, usage=Usage(5, 2)), 10),
-    "a call of which its caller told": (lambda d: recorded(d, before=1, replayed=0, entry=GPT, told=True), 8),
+    "a call of which its caller told": (lambda d: recorded(d, before=1, replayed=0, entry=GPT, reported=True), 8),
     "a step after others were replayed": (lambda d: recorded(d, before=1, replayed=Counters([STEP])), 8),
     "the first steps side by side": (some_recorded, 10),
     "more steps side by side": (lambda d: some_recorded(d, before=1), 9),

@@ -207,9 +207,9 @@ def test_only_the_agent_at_work_in_the_task_itself_is_handed_on(driver: Driver) 
     run = driver.submit(plan_of("a"))
     claim = driver.take()["a"]
     task, start = driver.task(claim), claim.scope.task
-    tool = task.tell("tool_usage_started", "a", parent=start, ends="tool_usage_error")
-    agent = task.tell("agent_execution_started", "a", parent=start, ends="agent_execution_error")
-    inner = task.tell("agent_execution_started", "a", parent=agent, ends="agent_execution_error")
+    tool = task.append_event("tool_usage_started", "a", parent=start, ends="tool_usage_error")
+    agent = task.append_event("agent_execution_started", "a", parent=start, ends="agent_execution_error")
+    inner = task.append_event("agent_execution_started", "a", parent=agent, ends="agent_execution_error")
     task.release(replayed=0)
     closed = [event.started for event in driver.runs.events(run) if event.fields.get("error") == "interrupted"]
     assert closed == [inner, tool]

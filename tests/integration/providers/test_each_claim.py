@@ -147,7 +147,7 @@ def test_a_claim_that_is_asked_for_again_knows_a_tool_from_an_agent(driver: Driv
     nonces.next = "the same"
     claim = driver.claim(job)
     assert not isinstance(claim, Refusal)
-    driver.task(claim).tell("tool_usage_started", "a", ends="tool_usage_error")
+    driver.task(claim).append_event("tool_usage_started", "a", ends="tool_usage_error")
     again = driver.claim(job)
     assert not isinstance(again, Refusal)
     assert (again.token, again.scope.agent) == (claim.token, 0)
@@ -270,8 +270,8 @@ def test_an_event_whose_answer_is_lost_is_told_once(driver: Driver) -> None:
     run = driver.submit(plan_of("a"))
     task = driver.task(driver.take()["a"])
     driver.line.lose = 1
-    first = task.tell("agent_execution_started", "a", ends="agent_execution_error")
-    second = task.tell("tool_usage_started", "a", ends="tool_usage_error")
+    first = task.append_event("agent_execution_started", "a", ends="agent_execution_error")
+    second = task.append_event("tool_usage_started", "a", ends="tool_usage_error")
     assert second == first + 1
     assert len(driver.events(run, "agent_execution_started")) == 1
 
@@ -280,16 +280,16 @@ def test_an_event_that_is_no_trigger_makes_no_checkpoint(driver: Driver) -> None
     run = driver.submit(plan_of("a"), checkpoint_on=",*,")
     task = driver.task(driver.take()["a"])
     before = driver.runs.checkpoints(run, "main")
-    task.tell("tool_usage_started", "a", ends="tool_usage_error")
+    task.append_event("tool_usage_started", "a", ends="tool_usage_error")
     assert driver.runs.checkpoints(run, "main") == before
-    task.tell("agent_execution_started", "a", trigger="agent_execution_started")
+    task.append_event("agent_execution_started", "a", trigger="agent_execution_started")
     assert len(driver.runs.checkpoints(run, "main")) == len(before) + 1
 
 
 def test_the_agent_of_another_kind_of_crew_is_not_at_work_still(driver: Driver) -> None:
     run = driver.submit(plan_of("a"), adapter="crewai")
     task = driver.task(driver.take()["a"])
-    task.tell("agent_execution_started", "a", parent=task._claim.scope.task, ends="agent_execution_error")
+    task.append_event("agent_execution_started", "a", parent=task._claim.scope.task, ends="agent_execution_error")
     task.release(replayed=0)
     assert [event["error"] for event in driver.events(run, "agent_execution_error")] == ["interrupted"]
     assert driver.take()["a"].scope.agent == 0

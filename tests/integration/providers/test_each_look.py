@@ -98,7 +98,7 @@ def test_a_step_looks_at_what_it_writes_alone(driver: Driver, monkeypatch: pytes
     with somebody_elses(driver, run_part("ledger_key", run)):
         task.record_step("s#3", "1", replayed=0, entry=None)
         with refused(driver):
-            task.record_step("s#4", "1", replayed=0, entry=GPT, told=True)
+            task.record_step("s#4", "1", replayed=0, entry=GPT, reported=True)
         with refused(driver):
             task.record_step("s#5", "1", replayed=Counters({GPT: 1}), entry=None)
         with refused(driver):
@@ -177,9 +177,9 @@ def test_an_event_that_triggers_no_checkpoint_looks_at_none(driver: Driver) -> N
     run = driver.submit(plan_of("a"), checkpoint_on=",*,")
     task = driver.task(driver.take()["a"])
     with somebody_elses(driver, branch_part("checkpoints_key", run)):
-        assert task.tell("tool_usage_started", "a", ends="tool_usage_error")
+        assert task.append_event("tool_usage_started", "a", ends="tool_usage_error")
         with refused(driver):
-            task.tell("agent_execution_started", "a", trigger="agent_execution_started")
+            task.append_event("agent_execution_started", "a", trigger="agent_execution_started")
 
 
 def test_a_job_of_a_run_that_cannot_be_written_to_holds_up_no_other(driver: Driver, clock: Any) -> None:

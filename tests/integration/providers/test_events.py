@@ -103,7 +103,7 @@ def test_a_task_that_failed_for_good_starts_anew(driver: Driver, told: Any) -> N
     held = driver.take("a", "b")
     task = driver.task(held["a"])
     task.fail("broken", replayed=0)
-    assert task.told == (4, 5)
+    assert task.end_events == (4, 5)
     driver.commit(held["b"])
     assert driver.resume("r-1") == "resumed"
     again = driver.take("a")["a"]
@@ -145,7 +145,7 @@ def test_a_task_that_was_cancelled_goes_on_under_its_start(driver: Driver, told:
 
 def tell(driver: Driver, claim: Claim, kind: str, **relatives: Any) -> int:
     ends = next((end for end in PAIRS.get(kind, ()) if end.endswith(("failed", "error"))), "")
-    return driver.task(claim).tell(kind, claim.job.task, ends=ends, **relatives)
+    return driver.task(claim).append_event(kind, claim.job.task, ends=ends, **relatives)
 
 
 def test_what_a_task_tells_stands_in_its_scope(driver: Driver, told: Any) -> None:

@@ -238,9 +238,9 @@ def test_what_was_said_and_not_answered_is_said_once(redis: Any, driver: Any, lo
     driver.line.lose = lost
     task.note("task_log", "here")
     driver.line.lose = lost
-    seq = task.tell("x", "a")
+    seq = task.append_event("x", "a")
     assert redis.xlen(EVENTS) == before + 2
-    assert task.tell("x", "a") == seq + 1, "another one, though it says the same"
+    assert task.append_event("x", "a") == seq + 1, "another one, though it says the same"
 
 
 def test_a_turn_that_was_not_answered_is_taken_once(line: Any, clock: Any) -> None:

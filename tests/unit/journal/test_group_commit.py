@@ -143,7 +143,7 @@ async def call(journal: Journal, number: int, answers: asyncio.Event) -> None:
     try:
         await journal.enter_call(one)
         await answers.wait()
-        await journal.keep_answer(one, str(number), NO_TOKENS, told=False)
+        await journal.keep_answer(one, str(number), NO_TOKENS, reported=False)
     finally:
         journal.calls_out.discard(one)
 
@@ -172,7 +172,7 @@ def test_a_coroutine_that_is_cancelled_has_written(store: Store, journal: Journa
 
     async def stopped() -> None:
         journal.calls_out |= {frame(journal, 1), frame(journal, 2)}
-        task = asyncio.create_task(journal.keep_answer(frame(journal, 1), "1", NO_TOKENS, told=False))
+        task = asyncio.create_task(journal.keep_answer(frame(journal, 1), "1", NO_TOKENS, reported=False))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -20,7 +20,7 @@ def test_each_that_waits_may_have_a_connection(monkeypatch: pytest.MonkeyPatch) 
     assert capacity.agents(2**40) == capacity.AGENTS
     monkeypatch.setattr(capacity, "machine_memory", lambda: 2**40)
     monkeypatch.setattr(capacity, "processes", lambda: 4)
-    assert capacity.told() == "2000 tasks that mostly wait, and 4 with a process each"
+    assert capacity.described() == "2000 tasks that mostly wait, and 4 with a process each"
 
 
 def test_auto_is_a_worker_of_each_pool(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,7 +34,7 @@ class Away:
     def drop_step(self, *_: Any, **__: Any) -> None:
         self.answer()
 
-    def tell(self, *_: Any, **__: Any) -> int:
+    def append_event(self, *_: Any, **__: Any) -> int:
         return self.answer()
 
 
