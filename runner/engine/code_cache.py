@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -69,7 +70,7 @@ class Bundles(Protocol):
 
 
 class CodeCache:
-    """The crews that this process has loaded; the newest few."""
+    """The crews that this process has loaded; the newest few. Their folders are let go when this goes."""
 
     def __init__(self, source: Bundles, folder: Path, size: int = 16) -> None:
         self._source = source
@@ -80,6 +81,7 @@ class CodeCache:
         self._used: set[str] = set()
         self._touched: dict[str, float] = {}
         self._lock = threading.Lock()
+        weakref.finalize(self, _let_go, self._held).atexit = False  # a process that ends lets go of all by itself
 
     def root(self, sha: str) -> Path:
         """Where a bundle's files are; they stay there while this process is at it, or may come back to it soon."""
@@ -186,6 +188,11 @@ class CodeCache:
 def _loaded(crew: object, name: str) -> Loaded:
     adapter = adapters.required(crew)
     return Loaded(crew, adapter, adapter.plan(crew, name), growing=adapters.growing(adapter))
+
+
+def _let_go(held: dict[str, int]) -> None:
+    while held:
+        os.close(held.popitem()[1])
 
 
 class Signatures:

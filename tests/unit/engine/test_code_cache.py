@@ -1,5 +1,6 @@
 """The code of runs on a worker: loaded once, the newest few kept, and what is damaged or not signed refused."""
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -80,6 +81,23 @@ def test_what_is_needed_now_is_held_however_little_is_kept(tmp_path: Path, store
         root = cache.root(crew.bundle.sha256)
         assert root.is_dir()
         assert list(cache._held) == [crew.bundle.sha256]
+
+
+def test_a_process_has_open_files_for_those_it_keeps_and_none_for_a_cache_that_is_gone(
+    tmp_path: Path, store: Store, submitted: Any
+) -> None:
+    def opened() -> int:
+        """How many folders of bundles this process holds."""
+        handles = Path("/proc/self/fd").iterdir()
+        return sum(os.path.realpath(one).startswith(f"{tmp_path}/cache/bundles/") for one in handles)
+
+    cache, crews = CodeCache(store, tmp_path / "cache", size=3), [submitted(f"c{number}") for number in range(12)]
+    for crew in (*crews, *crews):
+        load(cache, crew)
+        assert opened() <= 3
+    assert opened() == 3
+    del cache
+    assert opened() == 0
 
 
 def test_a_damaged_bundle_is_dropped_and_named(tmp_path: Path, store: Store, submitted: Any) -> None:

@@ -1,5 +1,6 @@
 """Histories of several workers on one store in memory, each from a seed: what `ops/simulate` does, on little."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,19 @@ def test_a_seed_gives_the_same_history_again(world: ModuleType, tmp_path: Path) 
         second.run()
         assert first.trace == second.trace
         assert first.account.paid == second.account.paid
+
+
+def test_executors_that_are_gone_have_no_open_files(world: ModuleType, tmp_path: Path) -> None:
+    """A worker that failed inside the runner goes on with another executor, as often as it must."""
+
+    def opened() -> int:
+        gc.collect()
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = opened()
+    for seed in range(3):
+        world.World(seed, tmp_path).run()
+    assert opened() == before
 
 
 def test_a_store_that_breaks_a_law_is_found_out(
