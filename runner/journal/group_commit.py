@@ -61,19 +61,28 @@ class GroupCommit:
             raise one.error
 
     def _write_waiting(self) -> None:
+        """Write as many as fit. Whoever is broken into here leaves them where another writer finds them."""
+        self._forget_written()
         group, room = list[_Write](), MOST
-        while self._waiting and room > 0:
-            group.append(one := self._waiting.popleft())
+        for one in self._waiting.copy():
+            if room <= 0:
+                break
+            group.append(one)
             room -= len(one.step.value) if isinstance(one.step, DoneStep) else 0
         done = [one.step for one in group if isinstance(one.step, DoneStep)]
         if done:
             fault_points.reached("steps gathered, not written")
+        error = None
         try:
             self._write(done, [one.step for one in group if isinstance(one.step, BegunStep)])
-        except BaseException as error:
-            for one in group:
-                one.error = error
+        except BaseException as raised:
+            error = raised
         for one in group:
-            one.is_over = True
+            one.error, one.is_over = error, True
+        self._forget_written()
         if done:
             fault_points.reached("steps written, not told")
+
+    def _forget_written(self) -> None:
+        while self._waiting and self._waiting[0].is_over:
+            self._waiting.popleft()

@@ -110,6 +110,24 @@ def test_all_that_are_written_together_hear_that_the_claim_is_lost(store: Store,
     assert (store.writes, store.recorded) == ([(1, 0), (0, 4)], {})
 
 
+def test_a_writer_that_is_broken_into_leaves_what_it_gathered_to_the_next(
+    store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own is among that: it was done, and paid for."""
+    breaks = iter([True])
+
+    def reached(point: str) -> None:
+        if point == "steps gathered, not written" and next(breaks, False):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(group_commit.fault_points, "reached", reached)
+    keep = [lambda n=n: journal.keep_result(frame(journal, n), str(n)) for n in range(4)]
+    raised = while_one_is_out(store, journal, keep)
+    assert [type(one) for one in raised] == [KeyboardInterrupt]
+    assert (store.writes, sorted(store.recorded)) == ([(1, 0), (0, 4)], [f"s#{n}" for n in range(4)])
+    assert not journal._together._waiting
+
+
 def test_what_is_too_much_for_one_write_goes_in_several(
     store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
