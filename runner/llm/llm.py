@@ -8,7 +8,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -28,6 +28,9 @@ from runner.llm.clients import (
 from runner.llm.clients.failures import asked_to_wait, format_failure, longer_than_waited
 from runner.llm.clients.names import without_secrets
 from runner.modelserver import stubs
+
+if TYPE_CHECKING:
+    from runner.streaming import StreamSession
 
 Messages = str | list[dict[str, Any]]
 
@@ -78,6 +81,15 @@ class BaseLLM(ABC):
         import asyncio
 
         return await asyncio.to_thread(self.call, messages, **options)
+
+    def stream_events(self, messages: Messages, tools: list[Any] | None = None, **options: Any) -> "StreamSession[Any]":
+        """Ask as what this returns is iterated: the call's events are frames, what `call` gives is the ``result``."""
+        from runner.streaming import kickoffs
+
+        return kickoffs.of_flow(functools.partial(self._streamed, messages=messages, tools=tools, **options))
+
+    def _streamed(self, **asked: Any) -> Any:
+        return self.call(**asked)
 
     def supports_function_calling(self) -> bool:
         """Whether ``tools`` mean something to it. If not, an agent explains them in words, and reads words."""
@@ -159,6 +171,15 @@ class LLM(BaseLLM):
         model = options.get("response_model")
         completion = await self.acomplete(messages, options.get("tools"), model)
         return _as_called(completion, options.get("available_functions"), model)
+
+    def _streamed(self, **asked: Any) -> Any:
+        if type(self).call is not LLM.call:
+            return super()._streamed(**asked)
+        from runner.llm import streamed
+
+        form = asked.get("response_model")
+        ask = functools.partial(self.complete, asked["messages"], asked["tools"], form, stream=True)
+        return _as_called(streamed.complete(self, ask, asked), asked.get("available_functions"), form)
 
     def complete(
         self,

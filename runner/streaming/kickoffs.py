@@ -22,7 +22,7 @@ def of_crew_async(kickoff: Callable[[], Coroutine[Any, Any, Any]]) -> CrewStream
 
 
 def of_flow(kickoff: Callable[[], Any]) -> StreamSession[Any]:
-    """That of a flow's kickoff."""
+    """That of a flow's kickoff, or of one call of a model."""
     return StreamSession(sync_iterator=InThread(kickoff, frame_of))
 
 

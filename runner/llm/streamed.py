@@ -1,0 +1,84 @@
+"""One call of a model, streamed: its start, the pieces of its answer and its end are frames."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from runner.core.context_value import ContextValue
+from runner.core.ledger import caller
+from runner.events.base import BaseEvent
+from runner.events.bus import event_bus
+from runner.events.call_events import (
+    LLMCallCompletedEvent,
+    LLMCallFailedEvent,
+    LLMCallStartedEvent,
+    LLMStreamChunkEvent,
+    ToolCall,
+)
+from runner.events.sinks import republish
+from runner.journal.enclosing import current_journal
+
+if TYPE_CHECKING:
+    from runner.llm.clients import Completion, Piece
+    from runner.llm.llm import LLM
+
+
+def complete(model: "LLM", ask: Callable[..., "Completion"], given: Mapping[str, Any]) -> "Completion":
+    """What ``ask(on_chunk=...)`` gives, and each event of that call; ``given`` are fields of them.
+
+    In a task, one that is answered from the journal is delivered to who iterates it, and to no handler again.
+    """
+    return _Call(model, given).made(ask)
+
+
+class _Call:
+    def __init__(self, model: "LLM", given: Mapping[str, Any]) -> None:
+        journal, guessed = current_journal() or (None, False)
+        # Where no transport reports that it leaves, each call counts as a real one.
+        self._made = journal is None or guessed or not model.journaled_by_transport
+        self._watched = journal is None or journal.watched
+        asked: dict[str, Any] = {
+            name: given.get(name) for name in ("messages", "tools", "callbacks", "available_functions")
+        }
+        where: dict[str, Any] = {name: given.get(name) for name in ("from_task", "from_agent")}
+        self._about: dict[str, Any] = {"model": model.model, "call_id": str(uuid4()), **where}
+        self._source = model
+        self._start: BaseEvent | None = LLMCallStartedEvent(**asked, **self._about)
+
+    def made(self, ask: Callable[..., "Completion"]) -> "Completion":
+        here = replace(caller.get(), announced=self._watched, leaving=self._leaves)
+        try:
+            if self._made:
+                self._begin()
+            with ContextValue(caller, here):
+                completion = ask(on_chunk=self._piece)
+        except BaseException as error:
+            self._emit(LLMCallFailedEvent(error=str(error), **self._about))
+            raise
+        response = completion.tool_calls or completion.text
+        self._emit(LLMCallCompletedEvent(response=response, usage=dict(completion.usage), **self._about))
+        return completion
+
+    def _leaves(self) -> None:
+        self._made = True
+        self._begin()
+
+    def _piece(self, piece: "Piece") -> None:
+        use = None if piece.tool_call is None else ToolCall.model_validate(piece.tool_call)
+        self._emit(LLMStreamChunkEvent(chunk=piece.text, tool_call=use, **self._about))
+
+    def _emit(self, event: BaseEvent) -> None:
+        self._begin()
+        self._deliver(event)
+
+    def _begin(self) -> None:
+        start, self._start = self._start, None
+        if start is not None:
+            self._deliver(start)
+
+    def _deliver(self, event: BaseEvent) -> None:
+        if self._made and self._watched:
+            event_bus.emit(self._source, event)
+        else:
+            republish(event)
