@@ -35,6 +35,7 @@ PACKAGES = {
     "agno": ["agno[os]", "openai", "anthropic", "sqlalchemy"],
     "autogen": ["autogen-agentchat", "autogen-ext[openai]"],
     "agent-framework": ["agent-framework-core", "agent-framework-openai"],
+    "crewai": ["crewai"],
     "strands": ["strands-agents[openai]", "strands-agents-tools"],
 }
 ASKED = ["--input", "prompt=What is the weather in New York?"]
@@ -67,6 +68,7 @@ TARGETS: dict[str, dict[str, list[str]]] = {
     "agno": {"basic.py": [], "with_tools.py": [], "team.py": [], "workflow.py": [], "agno_assist.py": ASKED},
     "autogen": {"hello_world.py": [], "quickstart.py": [], "orchestration.py": [], "team.py": []},
     "agent-framework": {"hello_agent.py": [], "add_tools.py": []},
+    "crewai": {},  # projects of its own command are submitted by tests/worker/adapters
     "strands": {"hello.py": [], "my_agent/agent.py": [], "openai_model.py": [], "graph.py": []},
 }
 """What is submitted, and with what: those without a prompt are run by Python, too."""
@@ -81,6 +83,7 @@ ON_THE_PAGE = {
     "Agno": "agno",
     "AutoGen": "autogen",
     "Microsoft Agent Framework": "agent-framework",
+    "CrewAI": "crewai",
     "Strands": "strands",
 }
 """Where the example in each section of the page is run."""
