@@ -194,7 +194,7 @@ def resume(where: str | None, beginning: str | None, crew: str | None, as_json: 
 @where_or_here
 @id_argument
 @crew_option
-@options.text("--branch", metavar="NAME", default="", help="Name the new branch.")
+@options.text("--branch", metavar="NAME", help="Name the new branch. Default: fork/CHECKPOINT_XXXXXX.")
 @click.option("--input", "pairs", multiple=True, metavar="K=V", help="Change an input, as in runner fork. Repeatable.")
 @click.option("--edit", "edits", multiple=True, metavar="TASK=TEXT", help="Replace an output. Repeatable.")
 @options.as_json
@@ -203,7 +203,7 @@ def fork(
     where: str | None,
     beginning: str | None,
     crew: str | None,
-    branch: str,
+    branch: str | None,
     pairs: tuple[str, ...],
     edits: tuple[str, ...],
     as_json: bool,
@@ -213,7 +213,7 @@ def fork(
     from runner.cli.orders import carry_out
 
     changed = read_edits(edits)
-    return carry_out("fork", where, beginning, crew, branch=branch, pairs=pairs, edits=changed, as_json=as_json)
+    return carry_out("fork", where, beginning, crew, branch=branch or "", pairs=pairs, edits=changed, as_json=as_json)
 
 
 @checkpoint.command("prune", short_help="Remove all but the newest.")

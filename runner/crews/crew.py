@@ -246,7 +246,7 @@ class Crew(BaseModel):
 
     akickoff_for_each = kickoff_for_each_async
 
-    def replay(self, task_id: str, inputs: dict[str, Any] | None = None) -> CrewOutput:
+    def replay(self, task_id: str | UUID, inputs: dict[str, Any] | None = None) -> CrewOutput:
         """Do a task of the last kickoff again, by its id or name, and those after it; the outputs before it stay.
 
         Raises `ValueError` where the crew has no such task, or where one before it has no output yet.

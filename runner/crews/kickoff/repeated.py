@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from runner.core.output import UsageMetrics
 from runner.crews.crew import Crew, CrewOutput
@@ -46,8 +46,9 @@ async def kickoff_for_each_async(crew: Crew, inputs: Sequence[Mapping[str, Any]]
     return _summed(crew, outputs)
 
 
-def replay(crew: Crew, task: str, inputs: Mapping[str, Any] | None) -> CrewOutput:
+def replay(crew: Crew, task: str | UUID, inputs: Mapping[str, Any] | None) -> CrewOutput:
     """Do a task of the last kickoff again, and those after it. Raises `ValueError` without what the task needs."""
+    task = str(task)
     keys = [str(one.id) for one in crew.all_tasks]
     names = crew.task_keys
     if task not in keys and task not in names:

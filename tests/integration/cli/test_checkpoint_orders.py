@@ -67,6 +67,15 @@ def test_fork_takes_inputs_and_outputs(cli: Any, kept: str) -> None:
     assert (again.code, again.error) == (2, "branch 'owls' already exists: choose another name")
 
 
+def test_a_fork_without_a_branch_is_given_a_name(cli: Any, kept: str) -> None:
+    said = cli("checkpoint", "fork", kept, "--crew", "crew.py", "--input", "topic=owls")
+    assert (said.code, said.out) == (0, "c of owls\n"), said.err
+    newest = ids(cli, kept)[-1]
+    branches = {one["branch"] for one in json.loads(cli("checkpoint", "list", kept, "--json").out)}
+    [made] = branches - {"main"}
+    assert made.startswith(f"fork/{newest}_")
+
+
 def test_what_needs_code_says_so(cli: Any, kept: str) -> None:
     said = cli("checkpoint", "resume", kept)
     line = f"to resume or fork them, name their crew: runner checkpoint resume {kept} --crew crew.py"

@@ -44,6 +44,17 @@ def test_an_option_that_is_no_text(words, refused):
         assert refused(*verb, option, "").startswith(f"invalid value for '{option}': it is empty")
 
 
+@pytest.mark.parametrize("words", options_of_text(), ids=" ".join)
+def test_an_option_that_is_left_out_is_taken(words):
+    command: click.Command = commands
+    for name in words[:-1]:
+        found = command.get_command(click.Context(command), name) if isinstance(command, click.Group) else None
+        assert found is not None
+        command = found
+    [option] = [one for one in command.params if words[-1] in one.opts]
+    option.handle_parse_result(click.Context(command), {}, [])
+
+
 @pytest.mark.parametrize("verb", ["show", "wait", "events", "resume", "cancel", "files", "fork"])
 def test_a_run_that_is_no_text(verb, refused):
     assert "is not UTF-8 text" in refused(verb, "\udcff")
