@@ -119,6 +119,7 @@ def test_side_by_side_waited_for_shown_and_cancelled_by_branch(cli, client, flee
     waits = cli("fork", run_id, "--input", "colour=red", "--detach").out.strip()
     goes = read(cli("fork", run_id, "--input", "wait=", "--branch", "goes", "--detach", "--json"))
     assert goes == {"run_id": run_id, "status": goes["status"], "branch": "goes"}
+    eventually(lambda: "colour" in client.run(run_id, waits).result().outputs, why="that one waits there, too")
 
     # Then each is waited for by its name
     found = read(cli("wait", run_id, "--branch", "goes", "--json"))

@@ -176,8 +176,8 @@ ENDING = """
     machine.finish("only", None)
     growth = SimpleNamespace(put=Standing(machine, {"id": "i", "n": "n/a"}).fields(), gone=())
     def over(said): print("heard", said)
-    hearing = SimpleNamespace(open=contextlib.nullcontext, over=over)
-    flow = SimpleNamespace(own_definition=definition, committed_state=Counted(), hearing=hearing)
+    events = SimpleNamespace(open=contextlib.nullcontext, over=over)
+    flow = SimpleNamespace(own_definition=definition, committed_state=Counted(), event_filter=events)
     assert Ending(lambda _: growth, flow, Models(), "r")(SimpleNamespace(fields={})) is growth
 """
 
