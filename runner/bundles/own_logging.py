@@ -4,14 +4,20 @@ It is the root logger's, so `logging.basicConfig` would do nothing, and a line w
 task adds.
 """
 
+import contextlib
 import logging
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from runner.core.redaction import RedactingFormatter, redact
 
 WORKERS = ("celery", "kombu", "runner")  #: the loggers whose lines are the worker's, whoever sets up logging
+
+IMPORTS = "_call_with_frames_removed"  #: what of `importlib` runs a module's code
 
 
 class _LastResort(logging.Handler):
@@ -30,34 +36,103 @@ class _LastResort(logging.Handler):
 def begin() -> Callable[[], None]:
     """From here on a process that does one task at a time has the root logger that Python begins with.
 
-    What is logged to the standard error goes to the log of the worker, without secrets. Returns what undoes it.
+    What is logged to the standard error goes to the log of the worker, without secrets. Returns what undoes it, and
+    whatever the task changes of the process's logging meanwhile, which raises nothing.
     """
-    root, last = logging.getLogger(), logging.lastResort
-    level, handlers = root.level, list(root.handlers)
-    before = [(one, one.level, one.propagate, list(one.handlers)) for one in map(logging.getLogger, WORKERS)]
-    for one, _, _, own in before:
+    root, restore = logging.getLogger(), _restoring()
+    level, handlers = root.level, root.handlers
+    for one in map(logging.getLogger, WORKERS):
         one.setLevel(one.getEffectiveLevel())
-        one.handlers, one.propagate = own + handlers, False
+        one.handlers, one.propagate = one.handlers + handlers, False
     root.handlers = []
     logging.lastResort = _LastResort(handlers, level)
     stream: Any = logging.StreamHandler
     stream.format = _format
 
     def undo() -> None:
-        del stream.format
-        logging.lastResort = last
-        theirs, root.handlers = [handler for handler in root.handlers if handler not in handlers], handlers
-        root.setLevel(level)
-        for handler in theirs:
-            handler.close()
-        for one, its_level, propagates, own in before:
-            one.setLevel(its_level)
-            one.handlers, one.propagate = own, propagates
-        for name, logger in root.manager.loggerDict.items():  # `logging.config` disables those that it does not name
-            if isinstance(logger, logging.Logger) and name.partition(".")[0] in WORKERS:
-                logger.disabled = False
+        try:
+            for handler in restore():  # what it kept it may write only now, without secrets
+                with contextlib.suppress(Exception):  # it is the task's code, and what came of the task is stored
+                    handler.close()
+        finally:
+            with contextlib.suppress(AttributeError):
+                del stream.format
 
     return undo
+
+
+def _restoring() -> Callable[[], Iterable[logging.Handler]]:
+    """What puts the process's logging back as it is now, and returns the handlers that were added meanwhile.
+
+    What an installed library says of its own loggers as it is imported stays: it is imported once for all tasks.
+    """
+    before = {
+        one: (list(one.handlers), list(one.filters), one.level, one.propagate, one.disabled) for one in _loggers()
+    }
+    last, disabled, raises = logging.lastResort, logging.root.manager.disable, logging.raiseExceptions
+    factory, kind, own_kind = logging.getLogRecordFactory(), logging.getLoggerClass(), logging.root.manager.loggerClass
+    warns = getattr(logging, "_warnings_showwarning", None) is not None
+    imported, end = _watch_imports()
+
+    def restore() -> Iterable[logging.Handler]:
+        end()
+        made = [one for one in _loggers() if one not in before]
+        added = {id(handler): handler for one in [*before, *made] for handler in one.handlers}
+        for one in made:  # they stay, as modules hold them
+            handlers, level = imported.get(one, ([], logging.NOTSET))
+            one.handlers, one.filters, one.level = list(handlers), [], level
+            one.propagate, one.disabled = one.propagate or one not in imported, False
+        for one, (handlers, filters, level, propagate, off) in before.items():
+            one.handlers, one.filters = list(handlers), list(filters)
+            one.level, one.propagate, one.disabled = level, propagate, off
+        logging.lastResort, logging.raiseExceptions = last, raises
+        logging.root.manager.loggerClass = own_kind
+        logging.setLogRecordFactory(factory)
+        logging.setLoggerClass(kind)
+        logging.captureWarnings(warns)
+        logging.disable(disabled)  # after the levels: what loggers remember of them is forgotten
+        kept = {id(handler) for one in [*before, *made] for handler in one.handlers}
+        return [handler for key, handler in added.items() if key not in kept]
+
+    return restore
+
+
+def _watch_imports() -> tuple[dict[logging.Logger, tuple[list[logging.Handler], int]], Callable[[], None]]:
+    """The handlers and the level that libraries give loggers as they are imported from here on, and what ends that."""
+    found: dict[logging.Logger, tuple[list[logging.Handler], int]] = {}
+    kind: Any = logging.Logger
+    add, set_level, folder = kind.addHandler, kind.setLevel, f"{Path.cwd()}{os.sep}"
+
+    def adding(logger: logging.Logger, handler: logging.Handler) -> None:
+        add(logger, handler)
+        if _is_import(sys._getframe(1), folder):
+            handlers, level = found.get(logger, ([], logging.NOTSET))
+            found[logger] = [*handlers, handler], level
+
+    def setting(logger: logging.Logger, level: int | str) -> None:
+        set_level(logger, level)
+        if _is_import(sys._getframe(1), folder):
+            found[logger] = found.get(logger, ([], 0))[0], logger.level
+
+    def end() -> None:
+        kind.addHandler, kind.setLevel = add, set_level
+
+    kind.addHandler, kind.setLevel = adding, setting
+    return found, end
+
+
+def _is_import(frame: FrameType | None, folder: str) -> bool:
+    """Whether this is called as a module is imported, and that is none of the task's, which are in this folder."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_back and frame.f_back.f_code.co_name == IMPORTS:
+            return not os.path.realpath(frame.f_code.co_filename).startswith(folder)
+        frame = frame.f_back
+    return False
+
+
+def _loggers() -> list[logging.Logger]:
+    known = list(logging.root.manager.loggerDict.values())  # at once: other threads may add to it
+    return [logging.root] + [one for one in known if isinstance(one, logging.Logger)]
 
 
 def _format(handler: "logging.StreamHandler[Any]", record: logging.LogRecord) -> str:

@@ -268,11 +268,15 @@ class AttemptFolder:
         return json.dumps(record | task_files.beside(raw, left), ensure_ascii=False)
 
     def leave(self) -> None:
-        """The attempt is over."""
-        if self._ends is not None:
-            self._ends()
-        leave_folder()
-        self._work.remove()
+        """The attempt is over. Its folder is let go whatever else raises: who comes next may need it."""
+        try:
+            if self._ends is not None:
+                self._ends()
+        finally:
+            try:
+                leave_folder()
+            finally:
+                self._work.remove()
 
     def _begin(self) -> tuple[Path | None, Iterable[Files]]:
         job = self._claim.job

@@ -212,12 +212,8 @@ class JobAttempt(Attempt):
     def __init__(self, jobs: JobExecutor, claim: Claim) -> None:
         fault_points.reached("claimed, not begun")
         store, cancel_scope = jobs.store, CancelScope(jobs.clock)
-        self.claim, self.cancel_scope, self.origin, self.conversation = (
-            claim,
-            cancel_scope,
-            _origin(claim.job),
-            Conversation(),
-        )
+        self.claim, self.cancel_scope = claim, cancel_scope
+        self.origin, self.conversation = _origin(claim.job), Conversation()
         self.recorder = self._task = task = store.task(claim, jobs.outgoing, jobs.page.log)
         self._jobs, self._store = jobs, store
         place = partial(attempt_places.take, store.id, jobs.cache, claim.job)
@@ -347,10 +343,14 @@ class JobAttempt(Attempt):
                 return
 
     def leave(self) -> None:
-        """Its process is at nothing, or at the next task; its events and its folder end."""
-        self._jobs.over()
-        self._events.close()
-        self._folder.leave()
+        """Its process is at nothing, or at the next task; its events and its folder end. Each, if another raises."""
+        try:
+            self._jobs.over()
+        finally:
+            try:
+                self._events.close()
+            finally:
+                self._folder.leave()
 
     def ended(self, decision: Decision) -> None:
         """Let the crew's handlers know what was stored, and give them time."""

@@ -1,12 +1,17 @@
 """What a task's code says of logging holds for it alone, and takes nothing from the worker's log."""
 
 import contextlib
+import importlib
 import io
 import logging
 import logging.config
+import logging.handlers
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from runner.bundles import own_logging
 from runner.core.redaction import redact_handlers
@@ -78,3 +83,129 @@ def test_what_replaces_all_logging_takes_nothing_from_the_worker(tmp_path: Path)
         ours.info("ended")
         assert (tmp_path / "agent.log").read_text() == f"asked with {KEY}\n"
         assert log.getvalue().splitlines() == ["MINE slow", "WORKER ended"]
+
+
+def state() -> dict[str, Any]:
+    """All that a task may change of a process's logging."""
+    loggers = [
+        logging.root,
+        *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)),
+    ]
+    fields = ("handlers", "filters", "level", "propagate", "disabled")
+    found: dict[str, Any] = {one.name: [list(v) if isinstance(v := getattr(one, name), list) else v for name in fields]
+                             for one in loggers}  # fmt: skip
+    return found | {
+        "": (
+            logging.root.manager.disable,
+            logging.getLogRecordFactory(),
+            logging.getLoggerClass(),
+            logging.raiseExceptions,
+            logging.lastResort,
+            getattr(logging, "_warnings_showwarning"),  # noqa: B009 - mypy knows nothing of it
+            vars(logging.StreamHandler).get("format"),
+            logging.Logger.addHandler,
+            logging.Logger.setLevel,
+        )
+    }
+
+
+class Kept(logging.Handler):
+    """Keeps what it receives; it does not close."""
+
+    closed = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def close(self) -> None:
+        self.closed += 1
+        raise ValueError("no")
+
+
+def changes_everything(handler: logging.Handler) -> None:
+    """What an agent's file may do to the logging of its process."""
+
+    class Own(logging.Logger):
+        pass
+
+    for name in ("", "own_logging.known", "own_logging.made", "celery", "runner.tasks"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.addFilter(lambda record: True)
+        logger.setLevel(logging.DEBUG)
+        logger.propagate, logger.disabled = name == "", True
+    logging.disable(logging.WARNING)
+    logging.setLogRecordFactory(lambda *args, **kwargs: logging.LogRecord(*args, **kwargs))
+    logging.setLoggerClass(Own)
+    logging.captureWarnings(True)
+    logging.raiseExceptions = False
+
+
+def test_nothing_that_a_task_says_of_logging_holds_for_the_next_and_a_handler_that_does_not_close_changes_nothing() -> (
+    None
+):
+    with worker_log() as log:
+        logging.getLogger("own_logging.known").addHandler(own := logging.NullHandler())
+        before = state()
+        for _ in range(2):
+            undo = own_logging.begin()
+            handler, file = Kept(), Kept()
+            changes_everything(handler)
+            logging.getLogger("own_logging.made").addHandler(file)
+            undo()
+            assert (handler.closed, file.closed) == (1, 1)
+            after = state()
+            assert {name: after[name] for name in before} == before
+            assert after["own_logging.made"] == [[], [], logging.NOTSET, True, False]
+            logging.getLogger("own_logging.made").warning("of another")
+            assert not handler.lines
+            assert not file.lines
+        assert log.getvalue().splitlines() == ["WORKER of another"] * 2
+        logging.getLogger("own_logging.known").removeHandler(own)
+
+
+def test_what_a_handler_kept_until_it_closes_is_written_without_secrets() -> None:
+    with worker_log() as log:
+        undo = own_logging.begin()
+        target = logging.StreamHandler()
+        logging.getLogger("own_logging.late").addHandler(logging.handlers.MemoryHandler(100, target=target))
+        logging.getLogger("own_logging.late").warning("asked with %s", KEY)
+        assert log.getvalue() == ""
+        undo()
+        assert log.getvalue().splitlines() == ["asked with ***"]
+
+
+def test_what_a_library_says_of_its_loggers_as_it_is_imported_stays_for_it_is_imported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a library that sets up its logger, and a module of the task that does
+    code = (
+        "import logging, sys\nlog = logging.getLogger(__name__)\nlog.addHandler(logging.StreamHandler(sys.stderr))\n"
+        "log.setLevel('INFO')\nlog.propagate = False\n"
+    )
+    (installed := tmp_path / "installed").mkdir()
+    (project := tmp_path / "project").mkdir()
+    (installed / "own_logging_library.py").write_text(code)
+    (project / "own_logging_project.py").write_text("import own_logging_library\n" + code)
+    monkeypatch.chdir(project)
+    for folder in (installed, project):
+        monkeypatch.syspath_prepend(folder)
+    with worker_log() as log:
+        # When the task imports them, and adds to what the library says
+        undo = own_logging.begin()
+        importlib.import_module("own_logging_project")
+        (library := logging.getLogger("own_logging_library")).addHandler(added := Kept())
+        library.setLevel(logging.DEBUG)
+        undo()
+        # Then the next has what the library said, and nothing else
+        undo = own_logging.begin()
+        library.info("of the next")
+        library.debug("not asked for")
+        logging.getLogger("own_logging_project").info("not asked for")
+        undo()
+        assert log.getvalue().splitlines() == ["of the next"]
+        assert (library.propagate, added.lines, added.closed) == (False, [], 1)

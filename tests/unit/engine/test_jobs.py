@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from runner.bundles import signing
+from runner.bundles.task_files import Workdir
 from runner.core.jobs import Job, Needed, Refusal
 from runner.core.states import RunStatus
+from runner.engine import code_cache
 from runner.engine.decisions import Commit
 from runner.engine.environments import Environments
+from runner.engine.event_relay import TaskEvents
+from runner.engine.jobs import JobExecutor
 from runner.providers.memory.task import MemoryTask
 from runner.testing.in_process import InProcess
 
@@ -118,3 +122,36 @@ def test_a_method_that_ends_while_another_changes_the_state_looks_again(
     assert answers == [True, False, True, True], "the other method, this one, this one once more, the end"
     found = here.runs.committed(run, "main")["end"].json
     assert (found["one"], found["two"]) == (1, 2)
+
+
+@pytest.mark.parametrize("part", ["JobExecutor.over", "TaskEvents.close", "leave_folder", "Workdir.remove"])
+def test_what_an_attempt_leaves_it_leaves_each_whatever_another_raises(
+    part: str, here: InProcess, begun: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun("""
+        def work(ctx):
+            (ctx.workdir / "data").write_text("data")
+            return "done"
+
+        crew = Crew(tasks=[Task(name="a", run=work)])
+        """)
+    left: list[str] = []
+
+    def watch(owner: Any, name: str, label: str) -> None:
+        do = getattr(owner, name)
+
+        def watched(*args: Any) -> None:
+            do(*args)
+            left.append(label)
+            if label == part:
+                raise ValueError(part)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(JobExecutor, "over", "JobExecutor.over")
+    watch(TaskEvents, "close", "TaskEvents.close")
+    watch(code_cache, "leave_folder", "leave_folder")
+    watch(Workdir, "remove", "Workdir.remove")
+    with pytest.raises(ValueError, match=part):
+        here.work()
+    assert set(left) == {"JobExecutor.over", "TaskEvents.close", "leave_folder", "Workdir.remove"}

@@ -113,6 +113,36 @@ def test_what_a_file_logs_as_it_says_is_in_the_worker_s_log(fleet: Any, client: 
     assert [line for line in fleet.log().splitlines() if "key " in line] == ["MINE key ***"] * 2
 
 
+def test_what_a_file_does_to_logging_is_gone_with_its_task(fleet: Any, client: Client, tmp_path: Path) -> None:
+    # Given a program that sets up a logger that others use, switches logging off, and whose handler does not close
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text(
+        "import logging, os\n\nclass Own(logging.StreamHandler):\n"
+        "    def emit(self, record):\n        os.write(2, f'FIRST {record.getMessage()}\\n'.encode())\n\n"
+        "    def close(self):\n        raise ValueError('it does not close')\n\n"
+        "for name in ('', 'asyncio', 'others'):\n"
+        "    logging.getLogger(name).addHandler(Own())\n    logging.getLogger(name).setLevel(logging.DEBUG)\n"
+        "logging.getLogger('others').debug('its own')\nlogging.disable(logging.WARNING)\n"
+        "if __name__ == '__main__':\n    print(os.getpid())\n"
+    )
+    second.write_text(
+        "import logging, os\nfor name in ('asyncio', 'others'):\n"
+        "    logging.getLogger(name).debug('a line of the second')\n"
+        "    logging.getLogger(name).warning('a warning of the second')\n"
+        "if __name__ == '__main__':\n    print(os.getpid())\n"
+    )
+    fleet.start("--concurrency", "1", "--pool", "prefork", "--loglevel", "info")
+    # When one process runs it, and then another's
+    processes = [client.submit(f"{file}:__main__()").wait(150).result for file in (first, second, first, second)]
+    # Then the process goes on, and the other's lines are where they are without the first
+    assert len(set(processes)) == 1
+    assert "failed inside the runner" not in fleet.log()
+    lines = fleet.log().splitlines()
+    assert [line for line in lines if line.startswith("FIRST")] == ["FIRST its own"] * 4
+    assert not [line for line in lines if "a line of the second" in line]
+    assert len([line for line in lines if "a warning of the second" in line]) == 4
+
+
 @pytest.mark.parametrize("runs_itself", [False, True])
 def test_relative_paths_are_those_of_the_project(
     runs_itself: bool, models: ModelServer, fleet: Any, client: Client, tmp_path: Path
