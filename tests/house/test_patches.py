@@ -12,7 +12,7 @@ REACHES = re.compile(
     r"|TRANSPORT_ALIASES\[|signal\.signal\(number, self\.|environ\.setdefault\(\""
     r"|decorated\.__init__ = |sys\.stdout = |worker_shutting_down\.lock = |\.handle_(?:async_)?request = "
     r"|\.create_ssl_context = |loop\.__class__ = "
-    r"|(?:_class|connection)\.(?:urlopen|send|_request) = "
+    r"|(?:_class|connection)\.(?:urlopen|send|_request) = |logging\.lastResort = "
 )
 
 
