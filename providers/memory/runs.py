@@ -12,7 +12,7 @@ from runner.providers.memory import transitions
 from runner.providers.memory.events import Relatives, emit
 from runner.providers.memory.reading import Reader
 from runner.providers.memory.state import Branch, Bundle, Output, Run, Task, atomic
-from runner.providers.memory.transitions import begin, carry_journal, checkpoint, recall, send, unlock
+from runner.providers.memory.transitions import begin, carry_journal, checkpoint, recall, send, unlock, wait_if_asked
 from runner.providers.records import CheckpointRecord, Position, Question, Regrown, RunRecord, committed_record
 
 BUNDLE_GRACE_MS = 3_600_000
@@ -184,6 +184,12 @@ class MemoryRuns(Reader):
         found.scope = emit(self._memory, there, "run_resumed", branch, parent_branch=parent)
         for planned in ready:
             self._go_on(there, branch, planned, parent)
+        found.aside = found.tasks.keys() - {planned.key for planned in ready}
+        for key in found.aside:
+            if (task := found.tasks[key]).state is TaskState.asked:
+                task.state, task.step, task.question = TaskState.held, "", ""
+        found.asked = sum(task.state is TaskState.asked for task in found.tasks.values())
+        wait_if_asked(self._memory, there, branch)
         return "resumed"
 
     def _not_resumed(

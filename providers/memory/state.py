@@ -109,6 +109,7 @@ class Branch:
     version: str = ""  #: of the texts that the tasks of a growing plan share
     shared: dict[str, str] = field(default_factory=dict)
     asked: int = 0  #: tasks that wait for a person
+    aside: set[str] = field(default_factory=set)  #: in flight, and not to be done by the plan of the last resume
     scope: int = 0  #: the event that started it
     begun: tuple[int, int] = (0, 0)  #: that start, and the first claim since
     opener: str = ""  #: the first task that was ever claimed on it

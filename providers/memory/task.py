@@ -442,7 +442,7 @@ class MemoryTask:
             return None
         job = waiting[0]
         other, task = self._memory.run(job.run_id), self._memory.task(job)
-        if other is None or task is None or other is run:
+        if other is None or task is None or other is run or not other.goes_on(job.branch):
             return None
         alike = all(run.fields.get(name) == other.fields.get(name) for name in ("adapter", "environment"))
         fits = alike and task.state is TaskState.queued and task.attempt == job.attempt

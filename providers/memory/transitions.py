@@ -38,6 +38,7 @@ def open_task(run: Run, name: str, planned: PlannedTask) -> Task:
     """A task whose prerequisites are committed may run: it is in flight from here on."""
     # One that is known was in flight under a plan in which less came before it: what that said of it holds no more.
     task = run.branches[name].tasks.setdefault(planned.key, Task())
+    run.branches[name].aside.discard(planned.key)
     task.attempt += 1
     task.state, task.context, task.timeout = TaskState.queued, planned.context or (), planned.timeout
     task.pool = planned.pool
@@ -199,9 +200,9 @@ def finish(memory: Memory, run: Run, name: str, status: RunStatus, error: str = 
 
 
 def wait_if_asked(memory: Memory, run: Run, name: str) -> None:
-    """A branch waits, of which all that is in flight has asked a person something."""
+    """A branch waits, of which all that is left, or all in flight that a resume has not set aside, asked a person."""
     branch = run.branches[name]
-    if not branch.asked or len(branch.tasks) != branch.asked:
+    if not branch.asked or branch.asked not in (branch.left, len(branch.tasks) - len(branch.aside)):
         return
     branch.status = RunStatus.waiting
     if run.branch == name:

@@ -49,7 +49,8 @@ key                                  type     holds, and how long
 ``…RUN:branch:B:order``               list     the commit log: each commit's sequence, task and read set
 ``…RUN:branch:B:shared``             hash     what the tasks of a plan that grows share: version, texts
 ``…RUN:branch:B:waits``              hash     tasks with several prerequisites -> how many are committed
-``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed
+``…RUN:branch:B:open``               set      tasks in flight: queued, running, delayed, held or failed; also
+                                              those that a resume set aside: its plan does not do them now
 ``…RUN:branch:B:checkpoints``        zset     checkpoint ids by sequence, at most ``max_checkpoints``
 ``…RUN:branch:B:lineage``            hash     checkpoint id -> parent, trigger, task, sequence; pruned with the zset
 ``…RUN:branch:B:task:T``             hash     a task in flight: state, attempt, token, worker; removed by the commit

@@ -416,5 +416,6 @@ class Runs:
                 ready=specifications(ready),
                 waits=json.dumps([{"task": task, "met": met} for task, met in waiting.items()]),
                 tasks_left=left,
+                stamp=stamp(),
             )
         )

@@ -227,3 +227,71 @@ class EndingConformance:
         assert driver.runs.cancel("r-1", "enough") == "waiting"
         (question,) = driver.runs.questions("r-1", "main")
         assert driver.runs.answer("r-1", "main", question, "1") == "cancelled"
+
+    @pytest.mark.parametrize("after", [("x", "b2"), ("x", "b2", "c: b2"), ("x", "n", "b2: n", "c: b2")])
+    def test_what_failed_and_is_in_the_plan_no_more_does_not_keep_a_question_from_its_person(
+        self, driver: StoreDriver, after: tuple[str, ...]
+    ) -> None:
+        driver.submit(plan_of("x", "b"))
+        claims = driver.take("x", "b")
+        driver.commit(claims["x"])
+        driver.task(claims["b"]).fail("no", replayed=NONE)
+        assert resumed(driver, *after) == "running"
+        assert driver.states("r-1")["b"] == "failed", "as it was: who resumes with the plan of before knows"
+        if "n" in after:
+            driver.commit(driver.take("n")["n"])
+        driver.task(driver.take("b2")["b2"]).ask("q#1", "{}", replayed=NONE)
+        assert driver.runs.get("r-1").status is RunStatus.waiting
+        assert driver.runs.branch("r-1", "main").status is RunStatus.waiting
+        (question,) = driver.runs.questions("r-1", "main")
+        assert driver.runs.answer("r-1", "main", question, "1") == "answered"
+        driver.work()
+        assert driver.runs.get("r-1").status is RunStatus.completed
+
+    @pytest.mark.parametrize("process", ["", "p1"])
+    def test_what_was_set_aside_and_is_begun_again_is_waited_for(self, driver: StoreDriver, process: str) -> None:
+        """It asks its question again: the one before takes no answer any more."""
+        driver.submit(plan_of("a", "b", "other"))
+        claims = driver.take("a", "b", "other")
+        driver.task(claims["a"]).ask("q#1", "{}", replayed=NONE)
+        (stale,) = driver.runs.questions("r-1", "main")
+        driver.task(claims["other"]).fail("no", replayed=NONE)
+        assert resumed(driver, "b", "new", "a: new") == "running"
+        assert driver.runs.questions("r-1", "main") == []
+        assert driver.runs.answer("r-1", "main", stale, "1") == "not asked"
+        claims = driver.take("b", "new")
+        driver.task(claims["b"]).ask("q#1", "{}", replayed=NONE)
+        task = driver.task(claims["new"])
+        assert driver.commit(claims["new"], task=task, process=process) == "running"
+        again = task.next or driver.take("a")["a"]
+        driver.task(again).ask("q#1", "{}", replayed=NONE)
+        assert driver.runs.get("r-1").status is RunStatus.waiting
+        for question in driver.runs.questions("r-1", "main"):
+            assert driver.runs.answer("r-1", "main", question, "1") == "answered"
+        driver.work()
+        assert driver.runs.get("r-1").status is RunStatus.completed
+
+    @pytest.mark.parametrize("after", [(), ("a",), ("a", "c: a")])
+    def test_a_resume_after_which_only_questions_stand_waits_for_them(
+        self, driver: StoreDriver, after: tuple[str, ...]
+    ) -> None:
+        driver.submit(plan_of("a", "b") if after else plan_of("a"))
+        claims = driver.take()
+        driver.task(claims["a"]).ask("q#1", "{}", replayed=NONE)
+        if after:
+            driver.task(claims["b"]).fail("no", replayed=NONE)
+        else:
+            driver.runs.cancel("r-1", "enough")
+        assert resumed(driver, *after) == "waiting"
+        (question,) = driver.runs.questions("r-1", "main")
+        assert driver.runs.answer("r-1", "main", question, "1") == "answered"
+        driver.work()
+        assert driver.runs.get("r-1").status is RunStatus.completed
+
+
+def resumed(driver: StoreDriver, *tasks: str) -> str:
+    """Resume with a plan of these, or as it is. Returns the run's status after it."""
+    plan = plan_of(*tasks) if tasks else None
+    how: dict[str, Any] = {"plan": plan, "fields": {"plan": plan.digest}} if plan is not None else {}
+    assert driver.resume("r-1", **how) == "resumed"
+    return driver.runs.get("r-1").status.value

@@ -17,6 +17,6 @@ redis.call("HSET", task, "state", "asked", "step", step, "question", question)
 redis.call("HINCRBY", branch, "asked", 1)
 emit(run, "task_asked", "branch", name, "task", key, "parent", redis.call("HGET", task, "started") or 0)
 if goes_on(run, name) then
-  wait_if_asked(run, name, branch, stamp, now())
+  wait_if_asked(run, name, branch, tonumber(redis.call("HGET", branch, "left") or "0"), stamp, now())
 end
 return {"asked", redis.call("HGET", branch, "status")}

@@ -117,7 +117,7 @@ for _, job in ipairs(next) do
     if ready then redis.call("HDEL", waits_key(branch), job.task) end
   end
   if going and going.job == job then
-    redis.call("SADD", open_key(branch), job.task)
+    put_in_flight(branch, job.task)
     forget_planned(going.record, tonumber(going.t[2] or "0"))
   elseif ready then
     unlock(home, run, name, branch, job, at, {id, r[17], r[16], r[8], r[18]})
@@ -131,7 +131,7 @@ if left == 0 then
   finish(home, run, name, "completed", "", at)
   return ended("completed", all)
 end
-if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, stamp, at) then
+if tonumber(b[11] or 0) > 0 and wait_if_asked(run, name, branch, left, stamp, at) then
   return ended("waiting", 0)
 end
 if not going then return ended("running", 0) end

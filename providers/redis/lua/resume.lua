@@ -2,8 +2,8 @@
 -- checkpoint. That becomes its current branch, unless the present one is still running.
 --
 -- KEYS home run branch bundle
--- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int
--- USES now queued emit send goes_on close account release recall lifetime begin intact take_along
+-- ARGV name:text fields:fields plan:text parent:text parent_seq:int start:text expected_status:text expected_seq:int expected_plan:text expected_branches:int? rerun_masks:map ready:tasks waits:waits tasks_left:int stamp:text
+-- USES now queued emit send goes_on close account release recall checkpoint wait lifetime begin intact take_along
 --
 -- name: the branch. parent: "" to continue as it is, else the branch that the new one leaves at parent_seq.
 -- fields: JSON object of fields of the run to set. plan: "" or the new one. ready: JSON list of {task, context, timeout, pool}.
@@ -57,10 +57,10 @@ if plan ~= "" then
     redis.call("DEL", shared_key(branch_key(run, other)))
   end
 end
-redis.call("HSET", branch, "left", tasks_left)
 redis.call("DEL", waits_key(branch))
 for _, wait in ipairs(waits) do redis.call("HSET", waits_key(branch), wait.task, wait.met) end
 redis.call("HSET", branch, "scope", emit(run, "run_resumed", "branch", name, "parent_branch", parent))
+local asked, goes_on_with = 0, {}
 for _, job in ipairs(ready) do
   local record, before = task_key(branch, job.task), task_key(branch_key(run, parent ~= "" and parent or name), job.task)
   local was = redis.call("HMGET", before, "state", "failed")
@@ -68,6 +68,8 @@ for _, job in ipairs(ready) do
   if parent ~= "" then redis.call("COPY", journal_key(branch_key(run, parent), job.task), journal_key(branch, job.task)) end
   -- A task that never stopped running while its branch was over keeps its claim; one that asked waits for the answer.
   local state = redis.call("HGET", record, "state")
+  goes_on_with[job.task] = true
+  if state == "asked" then asked = asked + 1 end
   if state ~= "running" and state ~= "asked" then
     redis.call("SADD", open_key(branch), job.task)
     -- What was given back has the number of its next attempt. Of one that was sent, and never claimed, a second message
@@ -82,4 +84,15 @@ for _, job in ipairs(ready) do
     send(home, run, name, job.task, attempt, at, job.pool or "")
   end
 end
+-- What is in flight and not to be done now, by this plan, is set aside: nothing comes of it, and its question stands no more.
+local aside = 0
+for _, task in ipairs(redis.call("SMEMBERS", open_key(branch))) do
+  if not goes_on_with[task] then
+    aside = aside + 1
+    local record = task_key(branch, task)
+    if redis.call("HDEL", record, "step", "question") > 0 then redis.call("HSET", record, "state", "held") end
+  end
+end
+redis.call("HSET", branch, "left", tasks_left, "asked", asked, "aside", aside)
+if asked > 0 then wait_if_asked(run, name, branch, tonumber(tasks_left), stamp, at) end
 return "resumed"

@@ -154,7 +154,7 @@ COSTS: dict[str, tuple[Callable[[Driver], Act], int]] = {
     "the 99th event": (lambda d: told(d, 98), 5),
     "the 100th event": (lambda d: told(d, 99), 7),
     "a task is handed back": (handed_back, 30),
-    "a run is resumed": (resumed, 92),
+    "a run is resumed": (resumed, 93),
     "states are pruned": (pruned, 17),
 }
 

@@ -61,6 +61,14 @@ def test_a_job_of_a_version_of_before_is_left_to_a_claim(driver: Driver, task: C
     assert driver.redis.llen(QUEUE) == 1
 
 
+def test_a_job_of_a_branch_that_does_not_run_is_left_to_a_claim(driver: Driver, task: ClaimedTask) -> None:
+    """A resume by a version of before left questions counted of tasks that are done again."""
+    driver.redis.hset(keys.branch_key("r-2", "main"), "status", "waiting")
+    commit(task)
+    assert task.next is None
+    assert driver.redis.llen(QUEUE) == 1
+
+
 def test_who_is_of_a_version_of_before_continues_with_nothing_that_it_made_ready(driver: Driver) -> None:
     driver.submit(plan_of("a", "b: a"))
     claim = driver.take()["a"]

@@ -89,6 +89,33 @@ def test_who_steers_a_run_of_before_takes_it_along(driver: Driver, fork: Any, ve
     assert not waiting(driver.redis, QUEUE)
 
 
+def resumed_before(driver: Driver, *tasks: str) -> None:
+    """Resume with this plan as a version of before: it did not count what it set aside."""
+    plan = plan_of(*tasks)
+    assert driver.resume("r-1", plan=plan, fields={"plan": plan.digest}) == "resumed"
+    driver.redis.hdel(keys.branch_key("r-1", "main"), "aside")
+
+
+def test_a_question_is_waited_for_also_where_a_version_of_before_resumed(driver: Driver) -> None:
+    run = driver.submit(plan_of("b"))
+    driver.task(driver.take()["b"]).fail("no", replayed=0)
+    resumed_before(driver, "b2")
+    driver.task(driver.take("b2")["b2"]).ask("q#1", "{}", replayed=0)
+    assert driver.runs.get(run).status.value == "waiting"
+
+
+def test_what_a_version_of_before_set_aside_is_begun_again_as_any(driver: Driver) -> None:
+    run = driver.submit(plan_of("a", "x"))
+    driver.runs.cancel(run, "enough")
+    resumed_before(driver, "new", "x", "a: new", "d: a x")
+    claims = driver.take("new", "x")
+    driver.commit(claims["new"])
+    for claim in (claims["x"], driver.take("a")["a"]):
+        assert driver.runs.get(run).status.value == "running"
+        driver.task(claim).ask("q#1", "{}", replayed=0)
+    assert driver.runs.get(run).status.value == "waiting"
+
+
 def test_what_is_sent_again_of_a_run_of_before_stays_with_workers_of_before(driver: Driver, clock: Any) -> None:
     run = of_before(driver, "a")
     (lost,) = driver.jobs()

@@ -10,10 +10,16 @@ end
 local function forget_planned(record, attempts)
   if attempts > 0 then redis.call("HDEL", record, "context", "timeout", "pool") end
 end
+-- One that a resume set aside is no longer that.
+local function put_in_flight(branch, task)
+  if redis.call("SADD", open_key(branch), task) == 0 and tonumber(redis.call("HGET", branch, "aside") or "0") > 0 then
+    redis.call("HINCRBY", branch, "aside", -1)
+  end
+end
 -- Unlock a task whose prerequisites are committed: it is in flight from here on. Returns the number of its next attempt.
 local function open_task(branch, job)
   local record = task_key(branch, job.task)
-  redis.call("SADD", open_key(branch), job.task)
+  put_in_flight(branch, job.task)
   local attempt = redis.call("HINCRBY", record, "attempt", 1)
   forget_planned(record, attempt - 1)
   redis.call("HSET", record, "state", "queued", unpack(planned(job)))

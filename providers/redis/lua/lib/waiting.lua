@@ -1,8 +1,7 @@
 -- What a process does next that has committed a task after which nothing is ready: the job of the oldest message of its
 -- queue, of another run, if a claim would give it without a word. Anything else stays there, for who receives messages.
 --
--- Read before anything is written. What cannot be read, here or of that run, is no reason to refuse the commit. (A task is
--- queued only while its branch runs.)
+-- Read before anything is written. What cannot be read, here or of that run, is no reason to refuse the commit.
 local function look_at_waiting(home, queue, run, r)
   local text = redis.call("LINDEX", queue, -1)
   if not text then return nil end
@@ -15,7 +14,7 @@ local function look_at_waiting(home, queue, run, r)
   if one.r[5] ~= r[5] or one.r[14] ~= r[14] or tonumber(one.r[12] or "1") ~= PROTOCOL then return nil end
   one.record = task_key(one.branch, one.key)
   one.b, one.t = of_branch(one.branch), of_task(one.record)
-  if one.t[1] ~= "queued" or tonumber(one.t[2]) ~= job.attempt then return nil end
+  if one.b[1] ~= "running" or one.t[1] ~= "queued" or tonumber(one.t[2]) ~= job.attempt then return nil end
   one.found = gathered(one.run, one.name, one.branch, one.key, one.t)
   if asked_for(one.r[13], "task_started") then intact_checkpoints(one.branch, one.r[13]) end
   redis.call("XLEN", events_key(one.run))
