@@ -179,7 +179,9 @@ class LLM(BaseLLM):
 
         form = asked.get("response_model")
         ask = functools.partial(self.complete, asked["messages"], asked["tools"], form, stream=True)
-        return _as_called(streamed.complete(self, ask, asked), asked.get("available_functions"), form)
+        by_transport = self.journaled_by_transport
+        completion = streamed.complete(self, ask, asked, model=self.model, journaled_by_transport=by_transport)
+        return _as_called(completion, asked.get("available_functions"), form)
 
     def complete(
         self,

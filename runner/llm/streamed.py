@@ -21,29 +21,30 @@ from runner.journal.enclosing import current_journal
 
 if TYPE_CHECKING:
     from runner.llm.clients import Completion, Piece
-    from runner.llm.llm import LLM
 
 
-def complete(model: "LLM", ask: Callable[..., "Completion"], given: Mapping[str, Any]) -> "Completion":
-    """What ``ask(on_chunk=...)`` gives, and each event of that call; ``given`` are fields of them.
+def complete(
+    source: Any, ask: Callable[..., "Completion"], given: Mapping[str, Any], *, model: str, journaled_by_transport: bool
+) -> "Completion":
+    """What ``ask(on_chunk=...)`` gives, and each event of that call of ``source``; ``given`` are fields of them.
 
     In a task, one that is answered from the journal is delivered to who iterates it, and to no handler again.
     """
-    return _Call(model, given).made(ask)
+    return _Call(source, given, model, journaled_by_transport).made(ask)
 
 
 class _Call:
-    def __init__(self, model: "LLM", given: Mapping[str, Any]) -> None:
+    def __init__(self, source: Any, given: Mapping[str, Any], model: str, journaled_by_transport: bool) -> None:
         journal, guessed = current_journal() or (None, False)
         # Where no transport reports that it leaves, each call counts as a real one.
-        self._made = journal is None or guessed or not model.journaled_by_transport
+        self._made = journal is None or guessed or not journaled_by_transport
         self._watched = journal is None or journal.watched
         asked: dict[str, Any] = {
             name: given.get(name) for name in ("messages", "tools", "callbacks", "available_functions")
         }
         where: dict[str, Any] = {name: given.get(name) for name in ("from_task", "from_agent")}
-        self._about: dict[str, Any] = {"model": model.model, "call_id": str(uuid4()), **where}
-        self._source = model
+        self._about: dict[str, Any] = {"model": model, "call_id": str(uuid4()), **where}
+        self._source = source
         self._start: BaseEvent | None = LLMCallStartedEvent(**asked, **self._about)
 
     def made(self, ask: Callable[..., "Completion"]) -> "Completion":
