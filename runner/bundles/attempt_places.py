@@ -7,38 +7,72 @@ Elsewhere it would ask again for what is recorded, and recorded answers would na
 import contextlib
 import fcntl
 import hashlib
-import itertools
 import os
 import shutil
 import stat
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.bundles.task_files import Place
+from runner.core.clock import SYSTEM
 from runner.core.held_files import unheld
 from runner.core.jobs import Job
 
 OF_BEFORE = 7 * 24 * 3600.0  #: seconds that a folder of an older version was unused before it is removed
+PATIENCE = 5.0  #: seconds for who holds a task's folder to leave it: it handed the task back, and is about to
+POLL = 0.005  #: seconds between two looks at whether it did
 PUBLIC = Path("/var/tmp")  #: where a user has a folder of his own, if his cache is hidden
+
+_GONE = ".gone-"  # what the name of a folder begins with that is being deleted, or cannot be
+_handles: set[int] = set()  # of the folders that this process holds
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The ``folder`` of one attempt, empty at first, in one that its process holds by a lock until it is left."""
+
+    folder: Path
+    handle: int
+
+    def leave(self) -> None:
+        """It is not needed any more. The next attempt has its path at once, and need not wait until all is deleted."""
+        if self.handle not in _handles:  # this process was forked from the one that holds it
+            return
+        own = self.folder.parent
+        try:
+            with contextlib.suppress(OSError):
+                own = _set_aside(own)
+        finally:
+            _let_go(self.handle)
+        if own != self.folder.parent:  # or `sweep` finds it
+            _delete(own)
 
 
 def take(store: str, cache: Path, job: Job) -> Place:
     """The place of a job's attempt. ``store`` says whose job, without a password.
 
-    What a killed attempt left there is removed. Where one still lives, which lost its claim and does not know yet, it
-    keeps its folder, and this one has the next. Raises `OSError`.
+    What a killed attempt left there is removed. One that still lives is waited for: it handed the task back, and goes.
+    If it lost its claim and does not know yet, it keeps its folder, and this one has the next. Raises `OSError`.
     """
-    place = _of_store(store, cache)
     name = hashlib.sha256(job.ref.encode()).hexdigest()[:24]
-    names = (name if number == 1 else f"{name}-{number}" for number in itertools.count(1))
-    own, handle = next((place / one, held) for one in names if (held := _held(place / one)) is not None)
+    own, number, until = _of_store(store, cache) / name, 1, SYSTEM.monotonic() + PATIENCE
+    while (handle := _held(own)) is None:
+        if number == 1 and SYSTEM.monotonic() < until:
+            SYSTEM.sleep(POLL)
+        else:
+            number += 1
+            own = own.with_name(f"{name}-{number}")
     folder = own / "files"
     try:
-        shutil.rmtree(folder, ignore_errors=True)
+        before = None
+        with contextlib.suppress(FileNotFoundError):
+            before = _set_aside(folder)
         folder.mkdir(mode=0o700)
+        if before is not None:
+            _delete(before)
     except BaseException:
-        os.close(handle)
+        _let_go(handle)
         raise
     return Place(folder, handle)
 
@@ -47,43 +81,77 @@ def sweep(cache: Path) -> None:
     """Take away what killed attempts left, of all stores: what no process holds."""
     for root in {_root(cache), cache.absolute() / "attempts"}:
         for place in root.glob("*/*"):
-            gone = place.with_name(
-                f".gone-{uuid.uuid4().hex}"
-            )  # held no longer than a name takes: a new attempt has it
+            gone = place
             with contextlib.suppress(OSError):
-                with unheld(place, os.O_DIRECTORY | os.O_NOFOLLOW):
-                    place.rename(gone)
-                shutil.rmtree(gone, ignore_errors=True)
+                if not place.name.startswith(_GONE):
+                    with unheld(place, os.O_DIRECTORY | os.O_NOFOLLOW):  # no longer than a name takes
+                        gone = _set_aside(place)
+                _delete(gone)
         for store in root.glob("*"):
             with contextlib.suppress(OSError):  # it is not empty
                 store.rmdir()
     for before in cache.glob("work/*/*"):  # of an older version, which held them by the worker's name alone
         with contextlib.suppress(OSError):
             if time.time() - before.stat().st_mtime > OF_BEFORE:
-                shutil.rmtree(before, ignore_errors=True)
+                _delete(before)
+
+
+def _set_aside(folder: Path) -> Path:
+    """Free its name, whatever is in it: this needs a right to the folder above it only. Returns where it is now."""
+    return folder.rename(folder.with_name(f"{_GONE}{uuid.uuid4().hex}"))
+
+
+def _delete(folder: Path) -> None:
+    """Delete it with all that this user may delete, folders that were made read-only too: Go has such a cache."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_dir():
+        return
+    with contextlib.suppress(OSError):
+        folder.chmod(0o700)
+    for top, names, _ in os.walk(folder):
+        for inside in (Path(top, name) for name in names):
+            with contextlib.suppress(OSError):
+                if not inside.is_symlink():
+                    inside.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _held(own: Path) -> int | None:
-    """A handle of this folder, made if it is not there, and locked; None where another process holds it."""
+    """A handle of this folder, made if it is not there, and locked; None where another attempt holds it."""
     while True:
         try:
             own.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = os.open(own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue
+        _handles.add(handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(own.stat(), os.fstat(handle)):
                 return handle
         except BlockingIOError:
-            os.close(handle)
+            _let_go(handle)
             return None
         except FileNotFoundError:
             pass
         except BaseException:
-            os.close(handle)
+            _let_go(handle)
             raise
-        os.close(handle)  # it was taken away between the two
+        _let_go(handle)  # it was taken away between the two
+
+
+def _let_go(handle: int) -> None:
+    _handles.discard(handle)
+    os.close(handle)
+
+
+def _after_fork() -> None:
+    """A lock is of all that have its handle: processes that a task forks may outlive the attempt, and hold nothing."""
+    while _handles:
+        os.close(_handles.pop())
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _of_store(store: str, cache: Path) -> Path:

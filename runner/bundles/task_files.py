@@ -16,13 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.core import waiting
 from runner.core.errors import LeadsOutside, TaskError, needed_on_disk
 from runner.core.safe_paths import remove_below, write_below
+
+if TYPE_CHECKING:
+    from runner.bundles.attempt_places import Place
 
 MOST = 16_000_000  #: bytes of new and changed files that are kept with a task
 
@@ -36,19 +38,6 @@ Files = Mapping[str, Content]
 _Snapshot = dict[str, tuple[int, int, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The ``folder`` of one attempt, empty at first, in one that its process holds by a lock until it is left."""
-
-    folder: Path
-    handle: int
-
-    def leave(self) -> None:
-        """It is not needed any more."""
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
-        os.close(self.handle)
-
-
 class Workdir:
     """The folder of one attempt, at the ``place`` that is taken when it is first asked for.
 
@@ -58,7 +47,7 @@ class Workdir:
 
     def __init__(
         self,
-        place: Callable[[], Place],
+        place: Callable[[], "Place"],
         begin: Callable[[], tuple[Path | None, Iterable[Files]]],
         keeps: Callable[[str], bool],
     ) -> None:

@@ -12,12 +12,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.bundles import loader, own_logging, relative_paths, run_program, signing, task_files, unpacked
 from runner.bundles.program import CALL
 from runner.bundles.selection import may_hold
-from runner.bundles.task_files import Content, Files, Place, TaskFiles, Workdir
+from runner.bundles.task_files import Content, Files, TaskFiles, Workdir
 from runner.core import output as outputs
 from runner.core.clock import SYSTEM
 from runner.core.context_value import ContextValue
@@ -28,6 +28,9 @@ from runner.engine import adapters
 from runner.engine.attempt import Loaded
 from runner.engine.ports import Store
 from runner.journal.journal import Journal
+
+if TYPE_CHECKING:
+    from runner.bundles.attempt_places import Place
 
 TOUCH_EVERY = 1.0  #: seconds: a bundle's folder says when it was last used, for who removes the others
 
@@ -216,7 +219,7 @@ class AttemptFolder:
     nothing else meanwhile."""
 
     def __init__(
-        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], Place], *, alone: bool = False
+        self, claim: Claim, store: Store, code: CodeCache, place: Callable[[], "Place"], *, alone: bool = False
     ) -> None:
         self._claim = claim
         self._store = store

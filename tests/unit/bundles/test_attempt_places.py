@@ -1,23 +1,67 @@
 """Where an attempt has its folder: at one path for each task, held while it is at work."""
 
 import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.bundles import attempt_places
-from runner.bundles.attempt_places import sweep, take
+from runner.bundles.attempt_places import PATIENCE, Place, sweep, take
 from runner.core.jobs import Job
+
+NOBODY = 65534
 
 
 def job(branch: str) -> Job:
     return Job("r-1", branch, "task", 1)
 
 
+def killed(place: Place) -> None:
+    """As the end of its process does it."""
+    attempt_places._let_go(place.handle)
+
+
+class HeldUp:
+    """A clock whose sleepers call ``meanwhile``."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.meanwhile: Callable[[], None] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.meanwhile()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> HeldUp:
+    monkeypatch.setattr(attempt_places, "SYSTEM", clock := HeldUp())
+    return clock
+
+
+@pytest.fixture
+def users(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of a user whom the modes of files bind, as who runs this."""
+    folder, user = Path(tempfile.mkdtemp()), os.geteuid()
+    if not user:
+        os.chown(folder, NOBODY, -1)
+        os.seteuid(NOBODY)
+    yield folder
+    os.seteuid(user)
+    shutil.rmtree(folder)
+
+
 def test_each_attempt_at_a_task_has_the_same_path_and_begins_empty(tmp_path: Path) -> None:
     first = take("store", tmp_path, job("main"))
     (first.folder / "half-written").write_text("by an attempt that is killed")
-    os.close(first.handle)  # as its process's end does
+    killed(first)
     second = take("store", tmp_path, job("main"))
     assert second.folder == first.folder
     assert list(second.folder.iterdir()) == []
@@ -27,20 +71,121 @@ def test_each_attempt_at_a_task_has_the_same_path_and_begins_empty(tmp_path: Pat
     assert not second.folder.parent.exists()
 
 
-def test_an_attempt_that_lost_its_claim_and_lives_keeps_its_folder(tmp_path: Path) -> None:
+def test_an_attempt_that_is_about_to_leave_is_waited_for(tmp_path: Path, clock: HeldUp) -> None:
+    handing_over = take("store", tmp_path, job("job"))
+    clock.meanwhile = handing_over.leave
+    assert take("store", tmp_path, job("job")).folder == handing_over.folder
+
+
+def test_the_next_attempt_does_not_wait_until_all_is_deleted(
+    tmp_path: Path, clock: HeldUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, later, delete = take("store", tmp_path, job("job")), [], attempt_places._delete
+
+    def deleted(folder: Path) -> None:
+        later.append(take("store", tmp_path, job("job")))
+        (later[0].folder / "own").write_text("")
+        delete(folder)
+
+    (first.folder / "big").write_text("")
+    monkeypatch.setattr(attempt_places, "_delete", deleted)
+    first.leave()
+    assert [place.folder for place in later] == [first.folder]
+    assert clock.now == 0
+    assert [path.name for path in first.folder.iterdir()] == ["own"]
+    assert list(tmp_path.glob("attempts/*/*")) == [first.folder.parent]
+
+
+def test_an_attempt_that_lost_its_claim_and_lives_keeps_its_folder(tmp_path: Path, clock: HeldUp) -> None:
     frozen = take("store", tmp_path, job("job"))
     (frozen.folder / "own").write_text("")
     new = take("store", tmp_path, job("job"))
     assert new.folder != frozen.folder
     assert [path.name for path in frozen.folder.iterdir()] == ["own"]
+    assert clock.now >= PATIENCE, "it may be about to leave"
     frozen.leave()
     assert new.folder.is_dir()
 
 
+def test_what_a_task_forked_holds_nothing_when_the_attempt_is_killed(tmp_path: Path, clock: HeldUp) -> None:
+    read, write = os.pipe()
+    if not (attempt := os.fork()):  # a pool's child, which is killed
+        try:
+            place = take("store", tmp_path, job("job"))
+            if not os.fork():  # of a ProcessPoolExecutor of its task
+                place.leave()  # as one does that returns from there into the runner's code
+            os.write(write, f"{os.getpid()}\n".encode())
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(write)
+    orphan = 0
+    try:
+        with os.fdopen(read) as said:
+            orphan = next(pid for pid in (int(said.readline()), int(said.readline())) if pid != attempt)
+        held = take("store", tmp_path, job("job"))
+        assert held.folder.parent.name.endswith("-2"), "what was forked took nothing from the attempt"
+        held.leave()
+        os.kill(attempt, signal.SIGKILL)
+        os.waitpid(attempt, 0)
+        attempt = clock.now = 0
+        assert f"{take('store', tmp_path, job('job')).folder.parent}-2" == str(held.folder.parent)
+        assert clock.now == 0
+    finally:
+        for pid in filter(None, (attempt, orphan)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_what_is_read_only_is_deleted(users: Path) -> None:
+    def fill(place: Place) -> None:
+        for folder in (place.folder / "go" / "mod", place.folder / "shut" / "in"):
+            folder.mkdir(parents=True)
+            (folder / "x").write_text("")
+        outside = users / "outside"
+        outside.mkdir(exist_ok=True)
+        outside.chmod(0o500)
+        (place.folder / "link").symlink_to(outside)
+        for folder, mode in (("go/mod", 0o500), ("go", 0o500), ("shut", 0o000), ("", 0o500)):
+            (place.folder / folder).chmod(mode)
+
+    fill(first := take("store", users, job("job")))
+    killed(first)
+    second = take("store", users, job("job"))
+    assert second.folder == first.folder
+    assert list(second.folder.parent.iterdir()) == [second.folder]
+    assert list(second.folder.iterdir()) == []
+    fill(second)
+    second.leave()
+    assert list(users.glob("attempts/*/*")) == []
+    fill(third := take("store", users, job("job")))
+    killed(third)
+    sweep(users)
+    assert list(users.glob("attempts/*")) == []
+    assert (users / "outside").stat().st_mode & 0o777 == 0o500
+
+
+def test_what_cannot_be_deleted_is_in_no_attempt_s_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "rmtree", lambda folder, ignore_errors: None)  # as for what is another user's
+    (first := take("store", tmp_path, job("job"))).folder.joinpath("x").write_text("")
+    killed(first)
+    second = take("store", tmp_path, job("job"))
+    assert second.folder == first.folder
+    assert list(second.folder.iterdir()) == []
+    second.leave()
+    third = take("store", tmp_path, job("job"))
+    assert third.folder == first.folder
+    killed(third)
+    sweep(tmp_path)
+    there = set(tmp_path.glob("attempts/*/*"))
+    assert len(there) == 2
+    sweep(tmp_path)
+    assert set(tmp_path.glob("attempts/*/*")) == there, "under the same names"
+
+
 def test_what_no_process_holds_is_swept(tmp_path: Path) -> None:
-    killed, alive = take("a", tmp_path, job("killed")), take("b", tmp_path, job("alive"))
-    (killed.folder / "x").write_text("")
-    os.close(killed.handle)
+    dead, alive = take("a", tmp_path, job("killed")), take("b", tmp_path, job("alive"))
+    (dead.folder / "x").write_text("")
+    killed(dead)
     old, new = (tmp_path / "work/5f2a" / worker for worker in ("old", "new"))  # as an older version made them
     for folder in (old, new):
         folder.mkdir(parents=True)
