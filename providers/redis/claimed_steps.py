@@ -254,13 +254,20 @@ class ClaimedSteps:
             if self._out.ahead:
                 self._confirm()
             texts, calls, by_entry = list[str](), list[list[Any]](), dict[AccountKey | None, list[str]]()
+            plain: list[str] = []
             for step, value, entry, usage, reported in done:
+                if entry is STEP and usage is NO_TOKENS:  # of `ctx.map` thousands
+                    texts += (step, value, "1")
+                    plain.append(step)
+                    continue
                 of_call = entry is not None and (entry.kind != "step" or usage is not NO_TOKENS)
                 texts += (step, value, "" if entry is None else "2" if of_call else "1")
                 if entry is not None and of_call:
                     event = int(entry.kind == "model" and not reported)
                     calls.append([*entry, 1, 0, usage.prompt_tokens, usage.completion_tokens, event, *usage.details])
                 by_entry.setdefault(entry, []).append(step)
+            if plain:
+                by_entry.setdefault(STEP, []).extend(plain)
             for entry, alike in by_entry.items():
                 if entry is not None and entry != STEP:
                     self._open[entry] = max(self._open[entry] - len(alike), 0)

@@ -461,9 +461,15 @@ class Journal(Turns):
             replayed = self.take_replayed() if done else Counters()
         self._recorder.record_steps(done, dropped=dropped, begins=begins, replayed=replayed)
         with self._lock:
+            plain = 0
             for one in done:
                 self._recorded[one.step] = one.value
-                self._progress.give(one.entry, one.usage)
+                if one.entry is STEP and one.usage is NO_TOKENS:
+                    plain += 1
+                else:
+                    self._progress.give(one.entry, one.usage)
+            if plain:
+                self._progress.give(STEP, NO_TOKENS, plain)
 
     def _refuse_if_over(self) -> None:
         if self._over:
